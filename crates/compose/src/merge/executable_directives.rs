@@ -117,24 +117,55 @@ fn merge_arguments(
         if given.len() < sources.len() {
             continue;
         }
+        let spots = || sources.iter().map(|(subgraph, it)| subgraph.spot(&it.name));
+        let coordinate = format!("@{name}({}:)", argument.name);
         let types = given.iter().map(|it| &*it.ty);
-        match type_compatibility::merge(context, types, Variance::Input) {
-            Some(MergedTypes::Equal(ty) | MergedTypes::Compatible(ty)) => {
-                let mut merged = (**argument).clone();
-                merged.ty = Node::new(ty);
-                merged.directives = ast::DirectiveList::new();
-                arguments.push(Node::new(merged));
+        let ty = match type_compatibility::merge(context, types, Variance::Input) {
+            Some(MergedTypes::Equal(ty)) => ty,
+            Some(MergedTypes::Compatible(ty)) => {
+                findings.hint(
+                    Code::INCONSISTENT_BUT_COMPATIBLE_ARGUMENT_TYPE,
+                    Severity::Info,
+                    spots(),
+                    format!("`{coordinate}` has different types; clients see `{ty}`"),
+                    "",
+                );
+                ty
             }
-            _ => findings.error(
-                Code::FIELD_ARGUMENT_TYPE_MISMATCH,
-                sources.iter().map(|(subgraph, it)| subgraph.spot(&it.name)),
-                format!(
-                    "the argument `{}` of `@{name}` has incompatible types in the subgraphs",
-                    argument.name
-                ),
-                "use the same type everywhere",
-            ),
+            _ => {
+                findings.error(
+                    Code::FIELD_ARGUMENT_TYPE_MISMATCH,
+                    spots(),
+                    format!("`{coordinate}` has incompatible types in the subgraphs"),
+                    "use the same type everywhere",
+                );
+                continue;
+            }
+        };
+        let defaults: Vec<_> = given.iter().filter_map(|it| it.default_value.as_ref()).collect();
+        let is_equal = defaults.iter().all(|it| *it == defaults[0]);
+        if !is_equal {
+            findings.error(
+                Code::FIELD_ARGUMENT_DEFAULT_MISMATCH,
+                spots(),
+                format!("`{coordinate}` has different defaults in the subgraphs"),
+                "use the same default everywhere",
+            );
+        } else if !defaults.is_empty() && defaults.len() < given.len() {
+            findings.hint(
+                Code::INCONSISTENT_DEFAULT_VALUE_PRESENCE,
+                Severity::Warning,
+                spots(),
+                format!("`{coordinate}` has a default in some subgraphs only, so clients see none"),
+                "give the default everywhere",
+            );
         }
+        let default = defaults.first().filter(|_| is_equal && defaults.len() == given.len());
+        let mut merged = (**argument).clone();
+        merged.ty = Node::new(ty);
+        merged.default_value = default.map(|it| (*it).clone());
+        merged.directives = ast::DirectiveList::new();
+        arguments.push(Node::new(merged));
     }
     arguments
 }

@@ -214,7 +214,7 @@ fn join_fields(
         field.is_external
             || field.requires.is_some()
             || field.provides.is_some()
-            || field.override_from.is_some()
+            || overrides.is_overriding(id, ty, &field.name)
             || field.arguments.values().any(|it| it.from_context.is_some())
             || overrides.is_overridden(id, ty, &field.name)
             || overrides.label(id, ty, &field.name).is_some()

@@ -18,6 +18,8 @@ type FieldKey = (usize, Name, Name);
 pub(super) struct OverridePlan {
     /// The fields that their subgraph no longer resolves.
     overridden: HashSet<FieldKey>,
+    /// The fields that override one of another subgraph.
+    overriding: HashSet<FieldKey>,
     /// The labels of fields that move by label, for both subgraphs.
     labels: HashMap<FieldKey, String>,
     /// The fields that their subgraph resolves only while a label is off.
@@ -29,6 +31,12 @@ impl OverridePlan {
     pub(super) fn is_overridden(&self, subgraph: usize, ty: &Name, field: &Name) -> bool {
         !self.overridden.is_empty()
             && self.overridden.contains(&(subgraph, ty.clone(), field.clone()))
+    }
+
+    /// True if the field overrides one of another subgraph that exists.
+    pub(super) fn is_overriding(&self, subgraph: usize, ty: &Name, field: &Name) -> bool {
+        !self.overriding.is_empty()
+            && self.overriding.contains(&(subgraph, ty.clone(), field.clone()))
     }
 
     /// True if the subgraph resolves the field only while a label is off.
@@ -155,9 +163,21 @@ fn check(
         );
         return;
     }
+    if original.is_external && !field.is_external {
+        findings.hint(
+            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
+            Severity::Info,
+            [spot, from.spot(&original.name)],
+            format!(
+                "`{coordinate}` is `@external` in subgraph `{}`, so there is nothing to override",
+                source.from
+            ),
+            "remove `@override`: the migration is over",
+        );
+        return;
+    }
     let collision = [
         (field.is_external, subgraph, &field.name, "external"),
-        (original.is_external, from, &original.name, "external"),
         (original.requires.is_some(), from, &original.name, "requires"),
         (original.provides.is_some(), from, &original.name, "provides"),
     ];
@@ -173,6 +193,7 @@ fn check(
         );
         return;
     }
+    plan.overriding.insert(key(subgraph.id));
     match &source.label {
         None => _ = plan.overridden.insert(key(from.id)),
         Some(label) => {

@@ -8,9 +8,7 @@ pub(super) fn check(
     merged: &SupergraphModel,
     findings: &mut Findings<'_>,
 ) {
-    if merged.types.get("Query").is_none_or(|query| query.fields.is_empty())
-        && !findings.has_errors()
-    {
+    if merged.types.get("Query").is_none_or(|query| query.fields.is_empty()) {
         findings.error(
             Code::NO_QUERIES,
             subgraphs.iter().map(|subgraph| (subgraph.id, None)),
