@@ -367,15 +367,14 @@ fn read_link(
         _ => None,
     };
     let namespace = text("as").unwrap_or_else(|| name.clone());
-    if namespace.is_empty() || Name::new(&namespace).is_err() || namespace.contains("__") {
-        if text("as").is_some() {
-            findings.error(
-                Code::INVALID_LINK_IDENTIFIER,
-                [(subgraph, place)],
-                format!("`{namespace}` cannot be a namespace"),
-                "choose a GraphQL name without two underscores in a row",
-            );
-        }
+    let is_name = Name::new(&namespace).is_ok() && !namespace.contains("__");
+    if text("as").is_some() && !is_name {
+        findings.error(
+            Code::INVALID_LINK_IDENTIFIER,
+            [(subgraph, place)],
+            format!("`{namespace}` cannot be a namespace"),
+            "choose a GraphQL name without two underscores in a row",
+        );
     }
     let mut refuse = |message: String, advice: &str| {
         findings.error(Code::INVALID_LINK_DIRECTIVE_USAGE, [(subgraph, place)], message, advice);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use apollo_compiler::{
-    Node,
+    Name, Node,
     ast::{DirectiveDefinition, Value},
 };
 
@@ -256,7 +256,7 @@ fn add_machinery(
         );
         match name {
             "requiresScopes" => {
-                add("requiresScopes__Scope", "scalar requiresScopes__Scope\n".to_owned())
+                add("requiresScopes__Scope", "scalar requiresScopes__Scope\n".to_owned());
             }
             "policy" => add("policy__Policy", "scalar policy__Policy\n".to_owned()),
             _ => {}
@@ -311,7 +311,7 @@ fn print_type(supergraph: &SupergraphModel, ty: &MergedType) -> String {
     };
     let _ = write!(text, "{keyword} {}", ty.name);
     if !ty.implements.is_empty() {
-        let names: Vec<_> = ty.implements.keys().map(|it| it.as_str()).collect();
+        let names: Vec<_> = ty.implements.keys().map(Name::as_str).collect();
         let _ = write!(text, " implements {}", names.join(" & "));
     }
     text.push('\n');
@@ -338,7 +338,7 @@ fn print_type(supergraph: &SupergraphModel, ty: &MergedType) -> String {
     match ty.kind {
         TypeKind::Scalar => {}
         TypeKind::Union => {
-            let names: Vec<_> = ty.members.keys().map(|it| it.as_str()).collect();
+            let names: Vec<_> = ty.members.keys().map(Name::as_str).collect();
             let _ = writeln!(text, " = {}", names.join(" | "));
         }
         _ => {

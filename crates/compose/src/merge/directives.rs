@@ -139,7 +139,10 @@ fn hint_merged_arguments(
     }
 }
 
-fn arguments_of(applied: &AppliedDirective) -> Vec<(String, Node<Value>)> {
+/// The arguments of a directive, by name.
+type Arguments = Vec<(String, Node<Value>)>;
+
+fn arguments_of(applied: &AppliedDirective) -> Arguments {
     let arguments = applied.node.arguments.iter();
     arguments.map(|it| (it.name.to_string(), it.value.clone())).collect()
 }
@@ -282,7 +285,7 @@ fn merge_standard(
     merged: &mut Vec<MergedDirective>,
     findings: &mut Findings<'_>,
 ) {
-    let mut counts: Vec<(Vec<(String, Node<Value>)>, usize)> = Vec::new();
+    let mut counts: Vec<(Arguments, usize)> = Vec::new();
     let mut spots = Vec::new();
     for source in sources {
         for applied in source.directives.iter().filter(|it| it.node.name == name) {

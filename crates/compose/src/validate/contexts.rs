@@ -89,7 +89,7 @@ fn check_argument(
             let applies = |setter: &&&TypeDefinition| {
                 let mut is_found = false;
                 field_sets::visit_fields(subgraph, setter, &selections, &mut |_, _| {
-                    is_found = true
+                    is_found = true;
                 });
                 is_found
             };

@@ -156,7 +156,8 @@ fn check_one(
     findings: &mut Findings<'_>,
 ) {
     let argument = applied.node.specified_argument_by_name("fields");
-    let place = argument.and_then(|it| it.location()).or_else(|| applied.node.location());
+    let place =
+        argument.and_then(apollo_compiler::Node::location).or_else(|| applied.node.location());
     let Some(text) = applied.text("fields") else {
         let message = format!(
             "the argument `fields` of `@{}` on `{coordinate}` is not a string",
