@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use apollo_compiler::Name;
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::{

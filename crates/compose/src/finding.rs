@@ -3,7 +3,10 @@
 
 use apollo_compiler::parser::SourceSpan;
 
-use crate::{Code, source_text::SourceText};
+use crate::{
+    code::Code,
+    source_text::{Place, SourceText},
+};
 
 /// The maximum number of findings of one phase; further ones are only counted.
 pub const FINDINGS_MAX: usize = 500;
@@ -20,21 +23,6 @@ pub enum Severity {
     Warning,
     /// The subgraphs differ in a way that is allowed.
     Info,
-}
-
-/// A position in the schema of a subgraph.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
-    /// The name of the subgraph.
-    pub subgraph: Box<str>,
-    /// The name of the file or URL that the schema was read from.
-    pub file: Box<str>,
-    /// The line, counted from 1; 0 if the finding concerns the whole schema.
-    pub line: usize,
-    /// The column in characters, counted from 1; 0 if the finding concerns the whole schema.
-    pub column: usize,
-    /// The text of the line.
-    pub excerpt: Box<str>,
 }
 
 /// One error or hint of composition.

@@ -32,7 +32,7 @@
 //! 2. [`links`] reads `@link`: the federation version, and the local names of directives and types. The directives
 //!    themselves are in [`federation_spec`]. `validate::definitions` and `validate::graphql` check the syntax tree.
 //! 3. [`subgraph`] holds the model of one subgraph: extensions applied, names resolved, roots renamed. Event subgraphs
-//!    are completed by [`events`].
+//!    are completed by [`events`], and their directives are in [`event_spec`].
 //! 4. [`federation_one`] makes explicit what was implicit in Federation 1 subgraphs.
 //! 5. [`validate`] checks the federation rules of each subgraph by itself.
 //! 6. [`merge`] makes one [`supergraph`] of all models, in which every element records where it came from.
@@ -50,10 +50,12 @@
 //! bounded, so that hostile input costs time in proportion to its size.
 
 mod code;
+mod event_spec;
 mod events;
 mod federation_one;
 mod federation_spec;
 mod finding;
+mod input;
 mod links;
 mod merge;
 mod parsing;
@@ -67,26 +69,15 @@ mod supergraph;
 mod validate;
 
 pub use code::Code;
-pub use finding::{FINDINGS_MAX, Finding, Place, Severity};
+pub use finding::{FINDINGS_MAX, Finding, Severity};
+pub use input::SubgraphInput;
 pub use parsing::SDL_BYTES_MAX;
+pub use source_text::Place;
 
 use finding::Findings;
 use printing::Purposes;
 use source_text::SourceText;
 use subgraph::model::SubgraphModel;
-
-/// The schema of one subgraph.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SubgraphInput {
-    /// The name in configuration, logs and metrics.
-    pub name: String,
-    /// The URL of the subgraph's server; empty for an event subgraph.
-    pub url: String,
-    /// The name of the file or URL that the schema was read from, for messages.
-    pub file: String,
-    /// The schema.
-    pub sdl: String,
-}
 
 /// The result of composition.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,7 +155,7 @@ fn read_subgraph(
     findings: &mut Findings<'_>,
 ) -> Option<SubgraphModel> {
     let document = parsing::parse(id, input, findings)?;
-    let is_event_subgraph = events::is_event_document(&document);
+    let is_event_subgraph = event_spec::is_event_document(&document);
     let links = links::Links::read(id, &document, is_event_subgraph, findings)?;
     let before = findings.error_count();
     validate::check_document(id, &document, &links, is_event_subgraph, findings);

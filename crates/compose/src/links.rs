@@ -9,7 +9,7 @@ use apollo_compiler::{
 };
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::{DIRECTIVES, FederationDirective, FederationVersion, LATEST_MINOR, TYPES},
     finding::Findings,
 };
@@ -76,7 +76,8 @@ impl LinkedSpec {
 
 impl Links {
     /// Reads the links of `document`. A subgraph that links no federation specification is a Federation 1 subgraph,
-    /// except if it `is_event_subgraph`: the event directives came after Federation 2. Returns `None` if a link is invalid.
+    /// except if it `is_event_subgraph`: the event directives came after Federation 2. Returns `None` if a link is
+    /// invalid.
     pub(crate) fn read(
         subgraph: usize,
         document: &ast::Document,
@@ -107,7 +108,7 @@ impl Links {
         links.find_version(subgraph, findings);
         links.check_specs(subgraph, findings);
         links.name_directives(is_event_subgraph);
-        // Without its links nothing else in the subgraph has a meaning.
+        // The names of directives depend on the links, so further checks would only mislead.
         (findings.error_count() == before).then_some(links)
     }
 
@@ -294,7 +295,7 @@ impl Links {
         matches!(
             namespace,
             "link" | "core" | "federation" | "join" | "openfed" | "events" | "connect"
-        ) || (namespace == "edfs" && name != crate::events::PUBLISH_RESULT)
+        ) || (namespace == "edfs" && name != crate::event_spec::PUBLISH_RESULT)
             || namespace == self.link_directive
             || self.federation().is_some_and(|spec| spec.namespace == namespace)
     }

@@ -3,7 +3,7 @@
 
 use apollo_compiler::{ast, diagnostic::ToCliReport as _, parser::Parser};
 
-use crate::{Code, SubgraphInput, finding::Findings};
+use crate::{code::Code, finding::Findings, input::SubgraphInput};
 
 /// The maximum size of one subgraph schema: ten times the largest public ones.
 pub const SDL_BYTES_MAX: usize = 64 << 20;

@@ -1,9 +1,24 @@
 //! The text of one subgraph schema and the conversion of byte offsets to lines and columns.
 
-use crate::{Place, SubgraphInput};
+use crate::input::SubgraphInput;
 
 /// The maximum length of an excerpt in characters. Longer lines, such as minified schemas, are cut.
 const EXCERPT_CHARACTERS_MAX: usize = 160;
+
+/// A position in the schema of a subgraph.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The name of the subgraph.
+    pub subgraph: Box<str>,
+    /// The name of the file or URL that the schema was read from.
+    pub file: Box<str>,
+    /// The line, counted from 1; 0 if the finding concerns the whole schema.
+    pub line: usize,
+    /// The column in characters, counted from 1; 0 if the finding concerns the whole schema.
+    pub column: usize,
+    /// The text of the line.
+    pub excerpt: Box<str>,
+}
 
 /// One schema text with the offsets at which its lines start.
 #[derive(Debug)]
@@ -46,7 +61,7 @@ impl SourceText {
         }
     }
 
-    /// Returns the place that stands for the whole text.
+    /// Returns the place of the text as a whole.
     pub(crate) fn whole(&self) -> Place {
         Place {
             subgraph: self.subgraph.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Code, SubgraphInput, finding::Findings, supergraph::GraphEntry};
+use crate::{code::Code, finding::Findings, input::SubgraphInput, supergraph::GraphEntry};
 
 /// Checks the names of all subgraphs and returns their entries of `enum join__Graph`, in the same order.
 pub(crate) fn check(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Vec<GraphEntry> {

@@ -31,7 +31,7 @@ pub(crate) struct GraphEntry {
     pub(crate) url: String,
 }
 
-/// The link of a specification whose directives are composed.
+/// The link of a specification with composed directives.
 #[derive(Debug)]
 pub(crate) struct ComposedLink {
     pub(crate) url: String,

@@ -1,6 +1,6 @@
-//! Every folder of `tests/cases` is one federation: a file for each subgraph, and the expected result. `expected.graphql`
-//! is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. A subgraph whose name begins
-//! with `events` has no URL.
+//! Every folder of `tests/cases` is one federation: a file for each subgraph, and the expected result.
+//! `expected.graphql` is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. A subgraph
+//! with a name that begins with `events` has no URL.
 
 use std::{
     fs,

@@ -69,13 +69,14 @@ fn event_subgraphs_of_the_documentation_are_composed() {
     let mut count = 0;
     for page in pages {
         for block in blocks(page) {
+            // Blocks without a key are parts of a schema.
             let is_event_subgraph = block.contains("@events__") || block.contains("@edfs__");
             if !is_event_subgraph || block.contains("join__") || !block.contains("@key(") {
                 continue;
             }
             let other = input("other", "http://other/", "type Query { other: Int }".to_owned());
             let prefix = read("examples/composition/event-directives.graphql");
-            // Blocks without a key are parts of a schema. As written, and with the definitions that other composition tools need.
+            // As written, and with the definitions that other composition tools need.
             for sdl in [block.clone(), format!("{prefix}\n{block}")] {
                 if sdl.matches("extend schema").count() > 1 {
                     continue;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use apollo_compiler::{Name, Node, ast};
 
 use crate::{
-    Code, Severity, events,
+    code::Code,
+    event_spec,
     federation_spec::FederationDirective as D,
-    finding::Findings,
+    finding::{Findings, Severity},
     links::LinkedSpec,
     subgraph::model::{AppliedDirective, SubgraphModel, all_of},
     supergraph::ComposedLink,
@@ -122,7 +123,7 @@ fn add(
         );
         return;
     };
-    if events::is_event_directive(name) {
+    if event_spec::is_event_directive(name) {
         // Event directives are composed anyway, in a form that keeps their subgraph.
         return;
     }
@@ -161,6 +162,20 @@ fn add(
         );
         return;
     };
+    register(subgraph, applied, spec, original, (name, definition), composed, findings);
+}
+
+/// Adds a directive that may be composed, if it agrees with the other subgraphs.
+fn register(
+    subgraph: &SubgraphModel,
+    applied: &AppliedDirective,
+    spec: &LinkedSpec,
+    original: String,
+    (name, definition): (&Name, &Node<ast::DirectiveDefinition>),
+    composed: &mut ComposedDirectives,
+    findings: &mut Findings<'_>,
+) {
+    let spot = [(subgraph.id, applied.node.location())];
     let version = spec.version.unwrap_or_default();
     let local = format!("@{name}");
     let known = composed.specs.entry(spec.identity.clone()).or_insert_with(|| ComposedSpec {
@@ -169,7 +184,9 @@ fn add(
         imports: Vec::new(),
     });
     if known.version.0 != version.0 {
-        refuse(
+        findings.error(
+            Code::DIRECTIVE_COMPOSITION_ERROR,
+            spot,
             format!("subgraphs link different major versions of `{}`", spec.identity),
             "link the same major version everywhere",
         );

@@ -1,23 +1,18 @@
-//! What merging looks up all the time: the definitions of each type, the subtypes of the merged graph, and the fields
-//! with a use in each subgraph. Indexes keep merging linear in the size of the schemas.
+//! Indexes for merging: the definitions of each type, the subtypes of the merged graph, and the fields
+//! with a use in each subgraph. They keep merging linear in the size of the schemas.
 
 use std::collections::{HashMap, HashSet};
 
 use apollo_compiler::Name;
 use indexmap::IndexMap;
 
-use super::{composed_directives::ComposedDirectives, overrides::OverridePlan};
+use super::{
+    composed_directives::ComposedDirectives, overrides::OverridePlan, sources::TypeSource,
+};
 use crate::subgraph::{
-    model::{SubgraphModel, TypeDefinition},
+    model::SubgraphModel,
     usage::{self, UsedFields},
 };
-
-/// The definition of a type in one subgraph.
-#[derive(Clone, Copy)]
-pub(super) struct TypeSource<'a> {
-    pub(super) subgraph: &'a SubgraphModel,
-    pub(super) ty: &'a TypeDefinition,
-}
 
 /// The indexes of merging.
 pub(super) struct MergeContext<'a> {

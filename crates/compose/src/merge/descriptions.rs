@@ -3,8 +3,8 @@
 use apollo_compiler::Node;
 
 use crate::{
-    Code, Severity,
-    finding::{Findings, Spot},
+    code::Code,
+    finding::{Findings, Severity, Spot},
 };
 
 /// Returns the description of an element. `element` names it in a hint if subgraphs differ.

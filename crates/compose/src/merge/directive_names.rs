@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::{FederationDirective as D, FederationVersion},
     finding::{Findings, Spot},
     subgraph::model::SubgraphModel,

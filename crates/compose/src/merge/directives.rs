@@ -8,9 +8,10 @@ use apollo_compiler::{
 
 use super::context::MergeContext;
 use crate::{
-    Code, Severity, events,
+    code::Code,
+    event_spec,
     federation_spec::FederationDirective as D,
-    finding::{Findings, Spot},
+    finding::{Findings, Severity, Spot},
     subgraph::model::{AppliedDirective, SubgraphModel},
     supergraph::MergedDirective,
 };
@@ -348,7 +349,7 @@ fn merge_carried(sources: &[DirectiveSource<'_>], merged: &mut Vec<MergedDirecti
         for applied in source.directives {
             let name = match applied.known {
                 Some(D::CacheTag) => "federation__cacheTag",
-                None if events::is_event_directive(&applied.node.name) => &applied.node.name,
+                None if event_spec::is_event_directive(&applied.node.name) => &applied.node.name,
                 _ => continue,
             };
             let arguments = arguments_of(applied);

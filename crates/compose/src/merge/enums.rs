@@ -7,14 +7,15 @@ use apollo_compiler::Name;
 use indexmap::IndexMap;
 
 use super::{
-    context::{MergeContext, TypeSource},
+    context::MergeContext,
     descriptions,
     directives::{self, DirectiveSource},
+    sources::TypeSource,
 };
 use crate::{
-    Code, Severity,
+    code::Code,
     federation_spec::FederationDirective as D,
-    finding::Findings,
+    finding::{Findings, Severity},
     subgraph::model::{EnumValue, SubgraphModel, TypeKind, has},
     supergraph::{MergedEnumValue, SupergraphModel},
 };

@@ -10,7 +10,11 @@ use super::{
     context::MergeContext,
     type_compatibility::{self, MergedTypes, Variance},
 };
-use crate::{Code, Severity, finding::Findings, subgraph::model::SubgraphModel};
+use crate::{
+    code::Code,
+    finding::{Findings, Severity},
+    subgraph::model::SubgraphModel,
+};
 
 type DefinitionSource<'a> = (&'a SubgraphModel, &'a Node<ast::DirectiveDefinition>);
 

@@ -1,8 +1,8 @@
 //! `@external` fields against the merged field: an external declaration repeats the field of another subgraph, so its
 //! type and arguments must agree with it.
 
-use super::{context::MergeContext, fields::FieldSource, type_compatibility::is_subtype};
-use crate::{Code, finding::Findings, supergraph::MergedField};
+use super::{context::MergeContext, sources::FieldSource, type_compatibility::is_subtype};
+use crate::{code::Code, finding::Findings, supergraph::MergedField};
 
 /// Checks the external declarations of a merged field.
 pub(super) fn check(

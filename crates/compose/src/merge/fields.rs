@@ -4,32 +4,22 @@ use apollo_compiler::{Name, ast};
 use indexmap::IndexMap;
 
 use super::{
-    context::{MergeContext, TypeSource},
+    context::MergeContext,
     descriptions,
     directives::{self, DirectiveSource},
     external_fields, inputs, sharing,
+    sources::{FieldSource, TypeSource},
     type_compatibility::{self, MergedTypes, Variance},
 };
 use crate::{
-    Code, Severity,
-    finding::Findings,
+    code::Code,
+    finding::{Findings, Severity},
     subgraph::{
-        model::{FieldDefinition, SubgraphModel, TypeDefinition, TypeKind, is_root},
+        model::{TypeKind, is_root},
         usage::split_context,
     },
     supergraph::{JoinField, MergedContextArgument, MergedField},
 };
-
-/// A field in one subgraph.
-#[derive(Clone, Copy)]
-pub(super) struct FieldSource<'a> {
-    pub(super) subgraph: &'a SubgraphModel,
-    /// The type that has the field there: an interface object if `is_abstract`.
-    pub(super) parent: &'a TypeDefinition,
-    pub(super) field: &'a FieldDefinition,
-    /// True if the field comes from an interface object, whose subgraph does not know the merged type.
-    pub(super) is_abstract: bool,
-}
 
 /// Merges the fields of a type.
 pub(super) fn merge(

@@ -4,15 +4,16 @@ use apollo_compiler::{Name, Node, ast};
 use indexmap::IndexMap;
 
 use super::{
-    context::{MergeContext, TypeSource},
+    context::MergeContext,
     descriptions,
     directives::{self, DirectiveSource},
-    fields::FieldSource,
+    sources::FieldSource,
+    sources::TypeSource,
     type_compatibility::{self, MergedTypes, Variance},
 };
 use crate::{
-    Code, Severity,
-    finding::Findings,
+    code::Code,
+    finding::{Findings, Severity},
     subgraph::model::{InputDefinition, SubgraphModel},
     supergraph::{JoinField, MergedInput},
 };

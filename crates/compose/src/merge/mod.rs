@@ -12,6 +12,7 @@ mod fields;
 mod inputs;
 mod overrides;
 mod sharing;
+mod sources;
 mod type_compatibility;
 mod types;
 

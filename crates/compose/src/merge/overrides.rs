@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use apollo_compiler::Name;
 
 use crate::{
-    Code, Severity,
-    finding::Findings,
+    code::Code,
+    finding::{Findings, Severity, Spot},
     subgraph::model::{FieldDefinition, OverrideSource, SubgraphModel, TypeDefinition, TypeKind},
 };
 
@@ -109,11 +109,10 @@ fn check(
     let spot = (subgraph.id, source.place);
     let key = |id| (id, ty.name.clone(), field.name.clone());
     if source.from == subgraph.name {
-        let message = format!("`{coordinate}` overrides itself: `from` names its own subgraph");
         findings.error(
             Code::OVERRIDE_FROM_SELF_ERROR,
             [spot],
-            message,
+            format!("`{coordinate}` overrides itself: `from` names its own subgraph"),
             "name the subgraph that resolves the field now",
         );
         return;
@@ -138,50 +137,11 @@ fn check(
         );
         return;
     };
-    let Some(original) = from.field(&ty.name, &field.name) else {
-        findings.hint(
-            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
-            Severity::Info,
-            [spot],
-            format!(
-                "subgraph `{}` has no field `{coordinate}` that could be overridden",
-                source.from
-            ),
-            "remove `@override`: the migration is over",
-        );
+    let Some(original) = find_original(&coordinate, ty, field, from, spot, findings) else {
         return;
     };
-    if original.override_from.is_some() {
-        findings.error(
-            Code::OVERRIDE_SOURCE_HAS_OVERRIDE,
-            [spot, from.spot(&original.name)],
-            format!(
-                "`{coordinate}` overrides subgraph `{}`, which overrides the field itself",
-                source.from
-            ),
-            "only one of the subgraphs can override the field",
-        );
-        return;
-    }
-    if original.is_external && !field.is_external {
-        findings.hint(
-            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
-            Severity::Info,
-            [spot, from.spot(&original.name)],
-            format!(
-                "`{coordinate}` is `@external` in subgraph `{}`, so there is nothing to override",
-                source.from
-            ),
-            "remove `@override`: the migration is over",
-        );
-        return;
-    }
-    let collision = [
-        (field.is_external, subgraph, &field.name, "external"),
-        (original.requires.is_some(), from, &original.name, "requires"),
-        (original.provides.is_some(), from, &original.name, "provides"),
-    ];
-    if let Some((_, there, name, directive)) = collision.into_iter().find(|it| it.0) {
+    let collision = find_collision(subgraph, field, from, original);
+    if let Some((there, name, directive)) = collision {
         findings.error(
             Code::OVERRIDE_COLLISION_WITH_ANOTHER_DIRECTIVE,
             [spot, there.spot(name)],
@@ -212,6 +172,70 @@ fn check(
             plan.leaving.insert(key(from.id));
         }
     }
+}
+
+/// Returns the field to override, unless the subgraph has none that could be.
+fn find_original<'a>(
+    coordinate: &str,
+    ty: &TypeDefinition,
+    field: &FieldDefinition,
+    from: &'a SubgraphModel,
+    spot: Spot,
+    findings: &mut Findings<'_>,
+) -> Option<&'a FieldDefinition> {
+    let Some(original) = from.field(&ty.name, &field.name) else {
+        findings.hint(
+            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
+            Severity::Info,
+            [spot],
+            format!("subgraph `{}` has no field `{coordinate}` to override", from.name),
+            "remove `@override`: the migration is over",
+        );
+        return None;
+    };
+    let spots = [spot, from.spot(&original.name)];
+    if original.override_from.is_some() {
+        findings.error(
+            Code::OVERRIDE_SOURCE_HAS_OVERRIDE,
+            spots,
+            format!(
+                "`{coordinate}` overrides subgraph `{}`, which overrides the field itself",
+                from.name
+            ),
+            "only one of the subgraphs can override the field",
+        );
+        return None;
+    }
+    if original.is_external && !field.is_external {
+        findings.hint(
+            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
+            Severity::Info,
+            spots,
+            format!(
+                "`{coordinate}` is `@external` in subgraph `{}`, so there is nothing to override",
+                from.name
+            ),
+            "remove `@override`: the migration is over",
+        );
+        return None;
+    }
+    Some(original)
+}
+
+/// Returns the first directive that cannot be combined with `@override`, with its subgraph and field.
+fn find_collision<'a>(
+    subgraph: &'a SubgraphModel,
+    field: &'a FieldDefinition,
+    from: &'a SubgraphModel,
+    original: &'a FieldDefinition,
+) -> Option<(&'a SubgraphModel, &'a Name, &'static str)> {
+    let collisions = [
+        (field.is_external, subgraph, &field.name, "external"),
+        (original.requires.is_some(), from, &original.name, "requires"),
+        (original.provides.is_some(), from, &original.name, "provides"),
+    ];
+    let (_, there, name, directive) = collisions.into_iter().find(|it| it.0)?;
+    Some((there, name, directive))
 }
 
 fn is_label(label: &str) -> bool {

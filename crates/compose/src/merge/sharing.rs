@@ -1,10 +1,10 @@
 //! Fields that several subgraphs resolve: all of them must say so with `@shareable`, because the router may ask any of
 //! them.
 
-use super::{context::MergeContext, fields::FieldSource};
+use super::{context::MergeContext, sources::FieldSource};
 use crate::{
-    Code, Severity,
-    finding::Findings,
+    code::Code,
+    finding::{Findings, Severity},
     subgraph::model::{TypeDefinition, TypeKind},
 };
 

@@ -6,14 +6,15 @@ use apollo_compiler::Name;
 use indexmap::IndexMap;
 
 use super::{
-    context::{MergeContext, TypeSource},
+    context::MergeContext,
     descriptions,
     directives::{self, DirectiveSource},
     fields, inputs,
+    sources::TypeSource,
 };
 use crate::{
-    Code, Severity,
-    finding::Findings,
+    code::Code,
+    finding::{Findings, Severity},
     subgraph::model::{TypeKind, is_root},
     supergraph::{JoinType, MergedType, SupergraphModel},
 };

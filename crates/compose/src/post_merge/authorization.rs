@@ -4,7 +4,7 @@
 use apollo_compiler::{Name, ast::Selection};
 
 use crate::{
-    Code,
+    code::Code,
     finding::Findings,
     subgraph::{field_sets, model::SubgraphModel},
     supergraph::{MergedDirective, MergedType, SupergraphModel},

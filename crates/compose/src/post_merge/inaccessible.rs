@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use apollo_compiler::{Name, ast::Value};
 
 use crate::{
-    Code,
+    code::Code,
     finding::{Findings, Spot},
     subgraph::model::{SubgraphModel, TypeKind},
     supergraph::{MergedField, MergedInput, MergedType, SupergraphModel, has_directive},

@@ -1,7 +1,7 @@
 //! Interfaces of the merged graph: implementations have all fields, and keys reach all implementations.
 
 use crate::{
-    Code,
+    code::Code,
     finding::Findings,
     merge::implementations,
     subgraph::model::{SubgraphModel, TypeKind},

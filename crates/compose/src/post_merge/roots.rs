@@ -1,6 +1,8 @@
 //! The query root: GraphQL does not allow a schema without queries.
 
-use crate::{Code, finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel};
+use crate::{
+    code::Code, finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel,
+};
 
 /// Checks that some subgraph has a query.
 pub(super) fn check(

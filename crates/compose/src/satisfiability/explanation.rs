@@ -3,7 +3,7 @@
 use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
 
 use super::resolution::{ObjectState, Resolution};
-use crate::{Code, finding::Findings, subgraph::model::SubgraphModel};
+use crate::{code::Code, finding::Findings, subgraph::model::SubgraphModel};
 
 /// The maximum number of subgraphs that a message explains.
 const REASONS_MAX: usize = 8;
@@ -13,7 +13,7 @@ const REASONS_MAX: usize = 8;
 pub(super) enum PathStep {
     /// A root type.
     Root(TypeId),
-    /// A field whose value has the object type `ty`.
+    /// A field with a value of the object type `ty`.
     Field { field: FieldId, ty: TypeId },
 }
 

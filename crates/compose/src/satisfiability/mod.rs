@@ -11,7 +11,7 @@ mod walk;
 
 use graph::{OverrideLabels, Supergraph};
 
-use crate::{Code, finding::Findings, subgraph::model::SubgraphModel};
+use crate::{code::Code, finding::Findings, subgraph::model::SubgraphModel};
 
 /// Checks that every query against the supergraph can be planned. `subgraphs` are in the order of `enum join__Graph`.
 pub(crate) fn check(sdl: &str, subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {

@@ -56,8 +56,8 @@ impl<'g> Resolution<'g> {
         state
     }
 
-    /// Returns the subgraphs that can resolve `field` of the object. `pending` are the fields whose requirements are
-    /// being resolved: a field cannot be its own requirement.
+    /// Returns the subgraphs that can resolve `field` of the object. `pending` are the fields with requirements that
+    /// are being resolved: a field cannot be its own requirement.
     pub(super) fn carriers(
         &self,
         state: &ObjectState<'g>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::{

@@ -3,7 +3,7 @@
 use apollo_compiler::ast::Value;
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::model::{AppliedDirective, FieldDefinition, SubgraphModel, TypeKind, all_of},

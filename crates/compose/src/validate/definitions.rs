@@ -4,7 +4,7 @@
 use apollo_compiler::ast::{self, Definition};
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::{DirectiveSpec, TYPES},
     finding::Findings,
     links::Links,
@@ -61,7 +61,7 @@ fn find_difference(given: &ast::DirectiveDefinition, spec: &DirectiveSpec) -> Op
     excess.map(|location| format!("it has no location {}", location.name()))
 }
 
-/// True if an argument of type `given` may stand for one of type `wanted`. Types of the specification may have any
+/// True if an argument of type `given` may replace one of type `wanted`. Types of the specification may have any
 /// name, or be `String`; nullability may be stricter.
 fn is_compatible(given: &str, wanted: &str) -> bool {
     let shape = |text: &str| text.chars().filter(|c| matches!(c, '[' | ']')).collect::<String>();

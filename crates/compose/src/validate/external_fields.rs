@@ -1,7 +1,7 @@
 //! `@external` fields: each needs a use in its subgraph.
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::{

@@ -3,7 +3,7 @@
 use apollo_compiler::{ast::Selection, parser::SourceSpan};
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::{FederationDirective as D, FederationVersion},
     finding::Findings,
     subgraph::{

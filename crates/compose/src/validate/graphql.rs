@@ -11,7 +11,8 @@ use apollo_compiler::{
 };
 
 use crate::{
-    Code, events,
+    code::Code,
+    event_spec,
     federation_spec::{FederationDirective, FederationVersion, TYPES},
     finding::Findings,
     links::Links,
@@ -157,7 +158,7 @@ fn missing_definitions(document: &ast::Document, links: &Links, is_event_subgrap
 
 /// Adds the event definitions that the subgraph does not have.
 fn add_event_definitions(document: &ast::Document, text: &mut String) {
-    for line in events::DEFINITIONS.lines() {
+    for line in event_spec::DEFINITIONS.lines() {
         let mut words = line.split([' ', '(']);
         let (Some(_), Some(name)) = (words.next(), words.next()) else { continue };
         let name = name.trim_start_matches('@');

@@ -1,7 +1,7 @@
 //! Federation directives in places where they have no meaning, and malformed arguments.
 
 use crate::{
-    Code,
+    code::Code,
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::model::{
