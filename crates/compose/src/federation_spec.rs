@@ -1,5 +1,5 @@
 //! The federation specification: its versions, its directives with their definitions, and its types. The names that
-//! they have in one subgraph are in [`crate::links`].
+//! they have in one subgraph are in `links`.
 
 /// The latest minor version of Federation 2 that is known.
 pub(crate) const LATEST_MINOR: u32 = 12;

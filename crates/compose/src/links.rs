@@ -11,7 +11,7 @@ use apollo_compiler::{
 use crate::{
     code::Code,
     federation_spec::{DIRECTIVES, FederationDirective, FederationVersion, LATEST_MINOR, TYPES},
-    finding::Findings,
+    finding::{Findings, Severity},
 };
 
 /// One `@link(url:, as:, import:, for:)`.
@@ -180,6 +180,20 @@ impl Links {
                         "give the namespace or the import another name with `as`",
                     );
                 }
+            }
+        }
+        for spec in &self.specs {
+            let since = FederationDirective::named(&spec.name).map(|it| it.spec().since);
+            if let (Some(since), FederationVersion::Two(minor)) = (since, self.version)
+                && since > minor
+            {
+                findings.hint(
+                    Code::IMPLICITLY_UPGRADED_FEDERATION_VERSION,
+                    Severity::Info,
+                    [(subgraph, spec.place)],
+                    format!("`{}` needs version v2.{since} of the federation specification, and the subgraph links v2.{minor}", spec.url),
+                    format!("link `https://specs.apollo.dev/federation/v2.{since}`"),
+                );
             }
         }
         for (index, spec) in self.specs.iter().enumerate() {

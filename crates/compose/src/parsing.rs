@@ -30,6 +30,7 @@ pub(crate) fn parse(
             for diagnostic in failed.errors.iter() {
                 let message = diagnostic.error.to_string();
                 let message = message.strip_prefix("syntax error: ").unwrap_or(&message);
+                let message = name_tokens(message);
                 findings.error(
                     Code::INVALID_GRAPHQL,
                     [(subgraph, diagnostic.error.location())],
@@ -51,4 +52,18 @@ pub(crate) fn parse(
         );
     }
     is_schema.then_some(document)
+}
+
+/// Replaces the parser's names of tokens with the tokens.
+fn name_tokens(message: &str) -> String {
+    let names = [
+        ("L_CURLY", "`{`"),
+        ("R_CURLY", "`}`"),
+        ("L_PAREN", "`(`"),
+        ("R_PAREN", "`)`"),
+        ("L_BRACK", "`[`"),
+        ("R_BRACK", "`]`"),
+        ("COLON", "`:`"),
+    ];
+    names.iter().fold(message.to_owned(), |text, (name, token)| text.replace(name, token))
 }

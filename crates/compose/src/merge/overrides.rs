@@ -146,7 +146,7 @@ fn check(
             Code::OVERRIDE_COLLISION_WITH_ANOTHER_DIRECTIVE,
             [spot, there.spot(name)],
             format!(
-                "`{coordinate}` cannot be overridden: it is `@{directive}` in subgraph `{}`",
+                "`{coordinate}` cannot be overridden: it is marked `@{directive}` in subgraph `{}`",
                 there.name
             ),
             format!("remove `@{directive}` there, or `@override`"),

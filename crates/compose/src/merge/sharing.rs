@@ -34,16 +34,17 @@ pub(super) fn check(
                 sources.iter().map(|it| format!("`{}`", it.subgraph.name)).collect();
             names.join(", ")
         };
-        let who = match shared.is_empty() {
-            true => "in none of them".to_owned(),
-            false => format!("not in {}", names(&unshared)),
+        let others = match (shared.is_empty(), unshared.len()) {
+            (true, _) => "none of them marks it `@shareable`".to_owned(),
+            (false, 1) => format!("{} does not mark it `@shareable`", names(&unshared)),
+            (false, _) => format!("{} do not mark it `@shareable`", names(&unshared)),
         };
         let all: Vec<_> = resolving.iter().collect();
         findings.error(
             Code::INVALID_FIELD_SHARING,
             resolving.iter().map(|it| it.subgraph.spot(&it.field.name)),
             format!(
-                "`{coordinate}` is resolved by the subgraphs {}, but it is `@shareable` {who}",
+                "`{coordinate}` is resolved by the subgraphs {}, but {others}",
                 names(&all)
             ),
             "the router may take the value from any of them: mark the field `@shareable` in each if all give the same value; \

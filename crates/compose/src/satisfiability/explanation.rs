@@ -1,6 +1,6 @@
 //! The message about a query that cannot be planned: the query, and for each subgraph the reason.
 
-use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
+use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::resolution::{ObjectState, Resolution};
 use crate::{code::Code, finding::Findings, subgraph::model::SubgraphModel};
@@ -17,34 +17,60 @@ pub(super) enum PathStep {
     Field { field: FieldId, ty: TypeId },
 }
 
-/// Reports that `field` of the object at the end of `path` cannot be resolved.
+/// The fields of one object that cannot be resolved for the same reasons.
+struct UnresolvedGroup {
+    fields: Vec<FieldId>,
+    reasons: String,
+    advice: String,
+}
+
+/// Reports that `fields` of the object at the end of `path` cannot be resolved. Fields with the same reasons are one
+/// finding.
 pub(super) fn report(
     resolution: &Resolution<'_>,
     subgraphs: &[SubgraphModel],
     path: &[PathStep],
     state: &ObjectState<'_>,
-    field: FieldId,
+    fields: &[FieldId],
     findings: &mut Findings<'_>,
 ) {
     let graph = resolution.graph;
-    let ty = graph.ty(state.ty);
-    let name = &graph.field(field).name;
-    let reasons = explain(resolution, subgraphs, state, field);
-    let advice = advise(resolution, subgraphs, state, field);
-    let spots = subgraphs.iter().filter_map(|subgraph| {
-        let own = subgraph.field(&ty.name, name)?;
-        Some(subgraph.spot(&own.name))
-    });
-    findings.error(
-        Code::SATISFIABILITY_ERROR,
-        spots,
-        format!(
-            "the query `{}` cannot be planned, because no subgraph that the router can reach resolves `{}.{name}`:{reasons}",
-            print_query(graph, path, field),
-            ty.name
-        ),
-        advice,
-    );
+    let mut groups: Vec<UnresolvedGroup> = Vec::new();
+    for &field in fields {
+        let reasons = explain(resolution, subgraphs, state, field);
+        let advice = advise(resolution, subgraphs, state, field);
+        match groups.iter_mut().find(|it| it.reasons == reasons && it.advice == advice) {
+            Some(group) => group.fields.push(field),
+            None => groups.push(UnresolvedGroup { fields: vec![field], reasons, advice }),
+        }
+    }
+    let ty = &graph.ty(state.ty).name;
+    for UnresolvedGroup { fields, reasons, advice } in groups {
+        let name = |field: &FieldId| &*graph.field(*field).name;
+        let spots = fields.iter().flat_map(|field| {
+            subgraphs.iter().filter_map(move |subgraph| {
+                let own = subgraph.field(ty, name(field))?;
+                Some(subgraph.spot(&own.name))
+            })
+        });
+        let others: Vec<_> =
+            fields.iter().skip(1).map(|field| format!("`{}`", name(field))).collect();
+        let others = match others.is_empty() {
+            true => String::new(),
+            false => format!("\n    The same is true of {}.", others.join(", ")),
+        };
+        let query = print_query(graph, path, fields[0]);
+        let name = name(&fields[0]);
+        findings.error(
+            Code::SATISFIABILITY_ERROR,
+            spots,
+            format!(
+                "the query `{query}` cannot be planned, because no subgraph that the router can reach resolves \
+                 `{ty}.{name}`:{reasons}{others}"
+            ),
+            advice,
+        );
+    }
 }
 
 /// Prints the shortest query that reaches the field.
@@ -167,20 +193,21 @@ fn advise(
     field: FieldId,
 ) -> String {
     let graph = resolution.graph;
-    let ty = graph.ty(state.ty);
-    let name = &graph.field(field).name;
+    let ty = &graph.ty(state.ty).name;
     let holders = name_list(graph, state.holders.iter());
     let owners = graph.field(field).resolved_by;
+    if owners.iter().any(|owner| state.reached.contains(owner)) {
+        return "make the required fields reachable: their subgraph needs a key that is available here".to_owned();
+    }
     let keys: Vec<_> =
         owners.iter().flat_map(|owner| key_texts(resolution, subgraphs, state.ty, owner)).collect();
-    let is_value = keys.is_empty() && ty.kind == TypeKind::Object;
-    if is_value {
+    if keys.is_empty() {
         format!(
-            "add `@key` to `{}` in {} and resolve it there by reference, or resolve `{name}` in {holders} too and mark it `@shareable` everywhere",
-            ty.name,
+            "add `@key` to `{ty}` in {} and resolve it there by reference, or resolve the field in {holders} too and mark \
+             it `@shareable` everywhere",
             name_list(graph, owners.iter())
         )
     } else {
-        format!("add the fields of the key {} to `{}` in {holders}", keys.join(" or "), ty.name)
+        format!("add the fields of the key {} to `{ty}` in {holders}", keys.join(" or "))
     }
 }

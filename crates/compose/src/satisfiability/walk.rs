@@ -79,6 +79,7 @@ impl<'g> Walk<'_, 'g> {
         if graph.ty(state.ty).inaccessible {
             return;
         }
+        let mut unresolved = Vec::new();
         for &field in &graph.ty(state.ty).fields {
             if graph.field(field).inaccessible {
                 continue;
@@ -86,8 +87,7 @@ impl<'g> Walk<'_, 'g> {
             let carriers = self.resolution.carriers(state, field, &mut Vec::new());
             if carriers.is_empty() {
                 if self.reported.insert(field) {
-                    let path = self.path_to(index);
-                    explanation::report(self.resolution, subgraphs, &path, state, field, findings);
+                    unresolved.push(field);
                 }
                 continue;
             }
@@ -99,6 +99,10 @@ impl<'g> Walk<'_, 'g> {
                 let step = PathStep::Field { field, ty: below.ty };
                 self.enqueue(Some(index), step, below);
             }
+        }
+        if !unresolved.is_empty() {
+            let path = self.path_to(index);
+            explanation::report(self.resolution, subgraphs, &path, state, &unresolved, findings);
         }
     }
 
