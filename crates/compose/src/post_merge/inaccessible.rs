@@ -70,7 +70,11 @@ impl VisibilityChecker<'_, '_, '_> {
         }
         for input in ty.inputs.values() {
             let coordinate = format!("{}.{}", ty.name, input.name);
-            self.check_input(&ty.name, &coordinate, input, "input field");
+            let own = |it: &SubgraphModel| {
+                Some(it.spot(&it.types.get(&ty.name)?.inputs.get(&input.name)?.name))
+            };
+            let spots: Vec<_> = self.subgraphs.iter().filter_map(own).collect();
+            self.check_input(spots, &coordinate, input, "input field");
         }
         for interface in ty.implements.keys().filter_map(|it| self.merged.types.get(it)) {
             if !self.hidden.contains(&interface.name) {
@@ -130,12 +134,16 @@ impl VisibilityChecker<'_, '_, '_> {
         }
         for argument in field.arguments.values() {
             let coordinate = format!("{coordinate}({}:)", argument.name);
-            self.check_input(&ty.name, &coordinate, argument, "argument");
+            let own = |it: &SubgraphModel| {
+                let field = it.field(&ty.name, &field.name)?;
+                Some(it.spot(&field.arguments.get(&argument.name)?.name))
+            };
+            let spots: Vec<_> = self.subgraphs.iter().filter_map(own).collect();
+            self.check_input(spots, &coordinate, argument, "argument");
         }
     }
 
-    fn check_input(&mut self, ty: &Name, coordinate: &str, input: &MergedInput, noun: &str) {
-        let spots = self.type_spots(ty);
+    fn check_input(&mut self, spots: Vec<Spot>, coordinate: &str, input: &MergedInput, noun: &str) {
         if has_directive(&input.directives, HIDDEN) {
             if input.ty.is_non_null() && input.default.is_none() {
                 self.findings.error(
