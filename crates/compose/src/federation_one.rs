@@ -22,6 +22,7 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
         return;
     }
     check_bases(subgraphs, findings);
+    check_interface_keys(subgraphs, findings);
     resolve_keys_of_extensions(subgraphs);
     for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
         remove_from_interfaces(subgraph);
@@ -52,6 +53,31 @@ fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
                     ),
                 );
             }
+        }
+    }
+}
+
+/// Reports keys of interfaces that are an `@interfaceObject` elsewhere: a Federation 1 subgraph cannot resolve objects of
+/// an interface by key, which interface objects need.
+fn check_interface_keys(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
+    for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
+        let interfaces = subgraph.types.values().filter(|ty| ty.kind == TypeKind::Interface);
+        for interface in interfaces.filter(|ty| !ty.keys.is_empty()) {
+            let object = subgraphs.iter().find_map(|other| {
+                let ty = other.types.get(&interface.name)?;
+                ty.is_interface_object.then_some((other, ty))
+            });
+            let Some((other, object)) = object else { continue };
+            findings.error(
+                Code::INTERFACE_OBJECT_USAGE_ERROR,
+                [subgraph.spot(&interface.name), other.spot(&object.name)],
+                format!(
+                    "`{}` is an `@interfaceObject` in subgraph `{}`, but subgraph `{}` is one of Federation 1 and cannot resolve \
+                     the interface by its key",
+                    interface.name, other.name, subgraph.name
+                ),
+                format!("link Federation 2 in subgraph `{}`, or remove the key there", subgraph.name),
+            );
         }
     }
 }

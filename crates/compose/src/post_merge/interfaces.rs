@@ -21,6 +21,21 @@ pub(super) fn check(
     }
     let implementations = implementations(merged);
     for subgraph in subgraphs {
+        let objects = subgraph.types.values().filter(|ty| ty.is_interface_object);
+        for object in objects {
+            let all = implementations.get(&object.name).map_or(&[][..], Vec::as_slice);
+            for own in all.iter().filter_map(|name| subgraph.types.get(name)) {
+                findings.error(
+                    Code::INTERFACE_OBJECT_USAGE_ERROR,
+                    [subgraph.spot(&object.name), subgraph.spot(&own.name)],
+                    format!(
+                        "`{}` is an `@interfaceObject` in subgraph `{}`, which also defines its implementation `{}`",
+                        object.name, subgraph.name, own.name
+                    ),
+                    "a subgraph either knows the implementations of an interface or treats it as one object type",
+                );
+            }
+        }
         let keyed = subgraph.types.values().filter(|ty| {
             ty.kind == TypeKind::Interface && ty.keys.iter().any(|key| key.is_resolvable)
         });

@@ -78,10 +78,10 @@ fn visit_context(subgraph: &SubgraphModel, text: &str, used: &mut UsedFields) {
     }
 }
 
-/// Splits `$context { selection }` into the name of the context and the selection.
+/// Splits `$context { selection }` into the name of the context and the text after it.
 pub(crate) fn split_context(text: &str) -> Option<(&str, &str)> {
     let rest = text.trim().strip_prefix('$')?.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
     let (name, selection) = rest.split_at(end);
-    (!name.is_empty()).then_some((name, selection.trim()))
+    (!name.is_empty()).then_some((name, selection))
 }

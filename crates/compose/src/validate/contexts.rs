@@ -84,7 +84,7 @@ fn check_argument(
     }
     let problem = match field_sets::parse(selection) {
         Err(reason) => Some(reason),
-        Ok(_) if selection.is_empty() => Some("it selects nothing".to_owned()),
+        Ok(_) if selection.trim().is_empty() => Some("it selects nothing".to_owned()),
         Ok(selections) => {
             let applies = |setter: &&&TypeDefinition| {
                 let mut is_found = false;

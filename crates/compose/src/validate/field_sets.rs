@@ -279,7 +279,9 @@ impl FieldSetChecker<'_, '_, '_> {
             return;
         };
         let coordinate = format!("{}.{}", on.name, field.name);
-        self.check_arguments(&coordinate, field, selected);
+        if !self.check_arguments(&coordinate, field, selected) {
+            return;
+        }
         let below = self.subgraph.types.get(field.ty.inner_named_type());
         let below = below.filter(|ty| ty.kind.is_composite());
         if self.kind.missing_external.is_none() {
@@ -320,12 +322,13 @@ impl FieldSetChecker<'_, '_, '_> {
         }
     }
 
+    /// Checks the arguments of a selected field. Returns false if they do not fit.
     fn check_arguments(
         &mut self,
         coordinate: &str,
         field: &FieldDefinition,
         selected: &apollo_compiler::ast::Field,
-    ) {
+    ) -> bool {
         let is_given = |name: &str| selected.arguments.iter().any(|it| it.name == name);
         let unknown = selected.arguments.iter().find(|it| !field.arguments.contains_key(&it.name));
         let missing = field
@@ -339,9 +342,11 @@ impl FieldSetChecker<'_, '_, '_> {
                 &reason,
                 "give only arguments that the field has in this subgraph",
             );
+            return false;
         } else if let Some(missing) = missing {
             let reason = format!("`{coordinate}` needs the argument `{}`", missing.name);
             self.report(self.kind.invalid, &reason, "give the argument a value");
+            return false;
         } else if let Some(code) = self.kind.has_arguments
             && !field.arguments.is_empty()
         {
@@ -351,6 +356,7 @@ impl FieldSetChecker<'_, '_, '_> {
                 "select fields without arguments",
             );
         }
+        true
     }
 
     fn check_key_type(

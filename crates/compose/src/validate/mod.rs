@@ -27,7 +27,12 @@ pub(crate) fn check_document(
 /// Checks the federation rules that concern one subgraph.
 pub(crate) fn check_model(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
     placements::check(subgraph, findings);
+    let before = findings.error_count();
     field_sets::check(subgraph, findings);
+    // Only valid keys can be compared.
+    if findings.error_count() == before {
+        placements::check_interface_keys(subgraph, findings);
+    }
     external_fields::check(subgraph, findings);
     contexts::check(subgraph, findings);
     costs::check(subgraph, findings);

@@ -26,7 +26,6 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
             check_tags(subgraph, directives, findings);
         }
     }
-    check_interface_keys(subgraph, findings);
 }
 
 fn check_type(subgraph: &SubgraphModel, ty: &TypeDefinition, findings: &mut Findings<'_>) {
@@ -139,7 +138,7 @@ fn check_tags(
 const TAG_BYTES_MAX: usize = 128;
 
 /// Checks that each implementation of a keyed interface has all its keys, resolvable alike.
-fn check_interface_keys(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
+pub(super) fn check_interface_keys(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
     let keyed = subgraph.types.values().filter(|ty| ty.kind == TypeKind::Interface);
     for interface in keyed.filter(|ty| !ty.keys.is_empty()) {
         for key in &interface.keys {
