@@ -39,6 +39,7 @@ pub(crate) fn complete(model: &mut SubgraphModel) {
             directives: Vec::new(),
             is_external: false,
             is_shareable: true,
+            is_provided: false,
             requires: None,
             provides: None,
             override_from: None,

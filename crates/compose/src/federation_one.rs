@@ -185,7 +185,9 @@ fn add_shareable(subgraphs: &mut [SubgraphModel]) {
             for field in ty.fields.values() {
                 let is_resolved_elsewhere = || {
                     others().any(|(_, other)| {
-                        other.field(&ty.name, &field.name).is_some_and(|it| !it.is_external)
+                        other
+                            .field(&ty.name, &field.name)
+                            .is_some_and(|it| !it.is_external || it.is_provided)
                     })
                 };
                 if !is_entity || is_resolved_elsewhere() {

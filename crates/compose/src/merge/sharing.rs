@@ -18,7 +18,7 @@ pub(super) fn check(
     let overrides = &context.overrides;
     let resolves = |source: &&FieldSource<'_>| {
         let (id, ty, field) = (source.subgraph.id, &source.parent.name, &source.field.name);
-        !source.field.is_external
+        (!source.field.is_external || source.field.is_provided)
             && !overrides.is_overridden(id, ty, field)
             && !overrides.is_leaving(id, ty, field)
     };
@@ -27,7 +27,7 @@ pub(super) fn check(
         return;
     }
     let (shared, unshared): (Vec<_>, Vec<_>) =
-        resolving.iter().partition(|source| source.field.is_shareable);
+        resolving.iter().partition(|source| source.field.is_shareable || source.field.is_external);
     if !unshared.is_empty() {
         let names = |sources: &[&&FieldSource<'_>]| {
             let names: Vec<_> =

@@ -76,6 +76,8 @@ pub(crate) struct FieldDefinition {
     pub(crate) directives: Vec<AppliedDirective>,
     pub(crate) is_external: bool,
     pub(crate) is_shareable: bool,
+    /// True if some `@provides` of the subgraph names the field, so that the subgraph resolves it on some paths.
+    pub(crate) is_provided: bool,
     pub(crate) requires: Option<String>,
     pub(crate) provides: Option<String>,
     pub(crate) override_from: Option<OverrideSource>,

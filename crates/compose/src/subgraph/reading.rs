@@ -76,6 +76,7 @@ pub(crate) fn read(
         }
     }
     mark_shareable_fields(&mut model);
+    mark_provided_fields(&mut model);
     model
 }
 
@@ -113,6 +114,26 @@ fn mark_shareable_fields(model: &mut SubgraphModel) {
     for (ty, field) in members {
         if let Some(field) = model.types.get_mut(&ty).and_then(|ty| ty.fields.get_mut(&field)) {
             field.is_shareable = true;
+        }
+    }
+}
+
+/// Marks the external fields that the subgraph resolves on some paths.
+fn mark_provided_fields(model: &mut SubgraphModel) {
+    let mut provided = HashSet::new();
+    for field in model.types.values().flat_map(|ty| ty.fields.values()) {
+        let Some(provides) = field.provides.as_ref().filter(|_| !field.is_external) else {
+            continue;
+        };
+        let Some(returned) = model.types.get(field.ty.inner_named_type()) else { continue };
+        let Ok(selections) = field_sets::parse(provides) else { continue };
+        field_sets::visit_fields(model, returned, &selections, &mut |on, field| {
+            provided.insert((on.name.clone(), field.name.clone()));
+        });
+    }
+    for (ty, field) in provided {
+        if let Some(field) = model.types.get_mut(&ty).and_then(|ty| ty.fields.get_mut(&field)) {
+            field.is_provided = true;
         }
     }
 }
@@ -349,6 +370,7 @@ impl DocumentReader {
             arguments: self.read_inputs(&node.arguments),
             is_external: has(&directives, D::External),
             is_shareable: has(&directives, D::Shareable),
+            is_provided: false,
             requires: fields_of(D::Requires),
             provides: fields_of(D::Provides),
             override_from,
