@@ -22,7 +22,6 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
         return;
     }
     check_bases(subgraphs, findings);
-    check_interface_keys(subgraphs, findings);
     resolve_keys_of_extensions(subgraphs);
     for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
         remove_from_interfaces(subgraph);
@@ -59,10 +58,10 @@ fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
 
 /// Reports keys of interfaces that are an `@interfaceObject` elsewhere: a Federation 1 subgraph cannot resolve objects of
 /// an interface by key, which interface objects need.
-fn check_interface_keys(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
+pub(crate) fn check_interface_keys(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
     for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
         let interfaces = subgraph.types.values().filter(|ty| ty.kind == TypeKind::Interface);
-        for interface in interfaces.filter(|ty| !ty.keys.is_empty()) {
+        for interface in interfaces.filter(|ty| ty.had_keys) {
             let object = subgraphs.iter().find_map(|other| {
                 let ty = other.types.get(&interface.name)?;
                 ty.is_interface_object.then_some((other, ty))
@@ -114,6 +113,7 @@ fn resolve_keys_of_extensions(subgraphs: &mut [SubgraphModel]) {
 /// Removes federation directives from interfaces, where Federation 1 ignored them.
 fn remove_from_interfaces(subgraph: &mut SubgraphModel) {
     for ty in subgraph.types.values_mut().filter(|ty| ty.kind == TypeKind::Interface) {
+        ty.had_keys = !ty.keys.is_empty();
         ty.keys.clear();
         ty.directives.retain(|it| it.known != Some(D::Key));
         for field in ty.fields.values_mut() {

@@ -144,6 +144,11 @@ impl<'a> Findings<'a> {
         self.errors.len()
     }
 
+    /// Returns the errors after the first `count` ones.
+    pub(crate) fn errors_since(&self, count: usize) -> impl Iterator<Item = &Finding> {
+        self.errors.iter().skip(count)
+    }
+
     /// Returns the errors and the hints.
     pub(crate) fn into_parts(mut self) -> (Vec<Finding>, Vec<Finding>) {
         if self.omitted > 0

@@ -135,6 +135,7 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     if findings.has_errors() {
         return None;
     }
+    federation_one::check_interface_keys(&models, findings);
     let mut merged = merge::merge(&models, findings);
     merged.graphs = graph_values;
     if !findings.has_errors() || !merged.types.is_empty() {

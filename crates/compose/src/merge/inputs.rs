@@ -149,6 +149,8 @@ pub(super) fn merge_input_type(
         let coordinate = format!("{ty}.{name}");
         if sources.len() < types.len() {
             report_missing_input(&coordinate, types, name, &sources, findings);
+            // The field is left out, but its declarations must agree nevertheless.
+            let _ = merge_input(context, &INPUT_FIELD, name, &coordinate, &sources, findings);
             continue;
         }
         let input = merge_input(context, &INPUT_FIELD, name, &coordinate, &sources, findings);

@@ -23,9 +23,10 @@ use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::Super
 /// Merges `subgraphs`, which are in the order of their values of `join__Graph`. The result is meaningful only if no
 /// errors were found.
 pub(crate) fn merge(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> SupergraphModel {
+    let before = findings.error_count();
     let composed = composed_directives::find(subgraphs, findings);
     let names = directive_names::find(subgraphs, findings);
-    if findings.has_errors() {
+    if findings.error_count() > before {
         return SupergraphModel::default();
     }
     let overrides = overrides::find(subgraphs, findings);

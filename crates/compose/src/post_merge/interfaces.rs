@@ -14,11 +14,6 @@ pub(super) fn check(
     merged: &SupergraphModel,
     findings: &mut Findings<'_>,
 ) {
-    for ty in merged.types.values() {
-        for interface in ty.implements.keys().filter_map(|name| merged.types.get(name)) {
-            check_fields(subgraphs, ty, interface, findings);
-        }
-    }
     let implementations = implementations(merged);
     for subgraph in subgraphs {
         let objects = subgraph.types.values().filter(|ty| ty.is_interface_object);
@@ -58,6 +53,15 @@ pub(super) fn check(
                 ),
                 "a subgraph that resolves an interface by key must know all its implementations: define them there, or remove the key",
             );
+        }
+    }
+    // A field that could not be merged is not missing.
+    if findings.has_errors() {
+        return;
+    }
+    for ty in merged.types.values() {
+        for interface in ty.implements.keys().filter_map(|name| merged.types.get(name)) {
+            check_fields(subgraphs, ty, interface, findings);
         }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct TypeDefinition {
     pub(crate) values: IndexMap<Name, EnumValue>,
     pub(crate) keys: Vec<KeyDefinition>,
     pub(crate) is_interface_object: bool,
+    /// True for an interface of Federation 1 with keys, which the upgrade removed.
+    pub(crate) had_keys: bool,
 }
 
 /// One `@key`.
@@ -214,6 +216,7 @@ impl TypeDefinition {
             values: IndexMap::new(),
             keys: Vec::new(),
             is_interface_object: false,
+            had_keys: false,
         }
     }
 

@@ -10,7 +10,7 @@ mod placements;
 
 use apollo_compiler::ast;
 
-use crate::{finding::Findings, links::Links, subgraph::model::SubgraphModel};
+use crate::{code::Code, finding::Findings, links::Links, subgraph::model::SubgraphModel};
 
 /// Checks a syntax tree: GraphQL's own rules, and definitions of federation directives.
 pub(crate) fn check_document(
@@ -29,8 +29,8 @@ pub(crate) fn check_model(subgraph: &SubgraphModel, findings: &mut Findings<'_>)
     placements::check(subgraph, findings);
     let before = findings.error_count();
     field_sets::check(subgraph, findings);
-    // Only valid keys can be compared.
-    if findings.error_count() == before {
+    // Only keys of existing fields can be compared.
+    if !findings.errors_since(before).any(|it| it.code == Code::KEY_INVALID_FIELDS) {
         placements::check_interface_keys(subgraph, findings);
     }
     external_fields::check(subgraph, findings);
