@@ -93,13 +93,54 @@ fn cycles_of_provided_and_required_fields_end() {
           a: Int @requires(fields: \"b\")
         }";
     let b = "
-        extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\", \"@external\", \"@requires\"])
+        extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\", \"@external\", \"@requires\", \"@shareable\"])
         type User @key(fields: \"id\") {
           id: ID!
-          name: String
+          name: String @shareable
           a: Int @external
           b: Int @requires(fields: \"a\")
         }";
     let errors = fails(&[input("a", a.to_owned()), input("b", b.to_owned())]);
     assert_eq!(errors, ["SATISFIABILITY_ERROR"; 2]);
+}
+
+/// Each field requires both fields of the next pair, in the other subgraph: a tree of 2^60 requirements.
+#[test]
+fn requirements_that_double_at_each_level_end() {
+    let levels = 60;
+    let schema = |own: usize| {
+        let mut fields = String::new();
+        for level in 0..levels {
+            for name in ["f", "g"] {
+                let next = level + 1;
+                let directive = match level % 2 == own {
+                    false => "@external".to_owned(),
+                    true if next == levels => String::new(),
+                    true => format!("@requires(fields: \"f{next} g{next}\")"),
+                };
+                // The first pair is required by nothing, so only its subgraph has it.
+                if level > 0 || own == 0 {
+                    fields += &format!("{name}{level}: Int {directive}\n");
+                }
+            }
+        }
+        format!(
+            "extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\", \"@external\", \
+             \"@requires\"])\ntype Query {{ t{own}: T }}\ntype T @key(fields: \"id\") {{ id: ID!\n{fields} }}"
+        )
+    };
+    let result = compose::compose(&[input("a", schema(0)), input("b", schema(1))]);
+    assert!(matches!(result, Composition::Success { .. }), "{result:?}");
+}
+
+#[test]
+fn a_schema_of_one_megabyte_is_composed() {
+    let mut sdl = "type Query { a: Int }\n".to_owned();
+    let mut number = 0;
+    while sdl.len() < 1 << 20 {
+        number += 1;
+        sdl += &format!("type T{number} {{ a: Int b: [String!] c(d: ID): T{number} }}\n");
+    }
+    let result = compose::compose(&[input("a", sdl)]);
+    assert!(matches!(result, Composition::Success { .. }));
 }

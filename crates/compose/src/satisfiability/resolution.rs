@@ -1,5 +1,10 @@
 //! The subgraphs that can resolve a field of an object, given the subgraphs that have the object.
 
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
+
 use graph::{FieldId, FieldSet, FieldSetItem, Jumps, SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 /// The fields below an object that a subgraph resolves there by `@provides`, although they are external.
@@ -17,15 +22,33 @@ pub(super) struct ObjectState<'g> {
     pub(super) reached: SubgraphSet,
 }
 
+/// The maximum number of steps of one check: far above real graphs, which need a few for each field. Beyond it fields
+/// with requirements count as resolvable, so that hostile requirements cost bounded time.
+const STEPS_MAX: u32 = 5_000_000;
+
+/// The identity of a field of an object in hand.
+type FieldKey = (TypeId, SubgraphSet, Vec<(SubgraphId, *const FieldSet)>, FieldId);
+
 /// The supergraph with its compiled jumps.
 pub(super) struct Resolution<'g> {
     pub(super) graph: &'g Supergraph,
     pub(super) jumps: Jumps,
+    /// The results that do not depend on pending fields.
+    known: RefCell<HashMap<FieldKey, SubgraphSet>>,
+    steps: Cell<u32>,
+    /// The number of times that a field was found to be its own requirement.
+    cycles: Cell<u32>,
 }
 
 impl<'g> Resolution<'g> {
     pub(super) fn new(graph: &'g Supergraph) -> Self {
-        Self { graph, jumps: Jumps::new(graph) }
+        Self {
+            graph,
+            jumps: Jumps::new(graph),
+            known: RefCell::default(),
+            steps: Cell::new(0),
+            cycles: Cell::new(0),
+        }
     }
 
     /// Creates the state of an object that `holders` gave.
@@ -64,12 +87,37 @@ impl<'g> Resolution<'g> {
         field: FieldId,
         pending: &mut Vec<FieldId>,
     ) -> SubgraphSet {
+        let provided =
+            state.provided.iter().map(|(subgraph, set)| (*subgraph, std::ptr::from_ref(*set)));
+        let key = (state.ty, state.reached, provided.collect(), field);
+        if let Some(known) = self.known.borrow().get(&key) {
+            return *known;
+        }
+        let cycles = self.cycles.get();
+        let carriers = self.find_carriers(state, field, pending);
+        if self.cycles.get() == cycles {
+            self.known.borrow_mut().insert(key, carriers);
+        }
+        carriers
+    }
+
+    fn find_carriers(
+        &self,
+        state: &ObjectState<'g>,
+        field: FieldId,
+        pending: &mut Vec<FieldId>,
+    ) -> SubgraphSet {
+        self.steps.set(self.steps.get().saturating_add(1));
         let mut carriers = SubgraphSet::EMPTY;
         for subgraph in self.graph.field(field).resolved_by.intersection(state.reached).iter() {
             let mention = self.graph.field_in(field, subgraph);
             let can_resolve = match mention.and_then(|it| it.requires.as_ref()) {
                 None => true,
-                Some(_) if pending.contains(&field) => false,
+                Some(_) if self.steps.get() > STEPS_MAX => true,
+                Some(_) if pending.contains(&field) => {
+                    self.cycles.set(self.cycles.get().saturating_add(1));
+                    false
+                }
                 Some(requires) => {
                     pending.push(field);
                     let can_resolve = self.can_enter(state, subgraph, pending)
