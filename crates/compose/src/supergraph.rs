@@ -78,6 +78,8 @@ pub(crate) struct MergedField {
     pub(crate) directives: Vec<MergedDirective>,
     /// The subgraphs that have the field.
     pub(crate) sources: Vec<usize>,
+    /// The subgraphs that resolve the field, if there are several.
+    pub(crate) shared_by: Vec<usize>,
 }
 
 /// One `@join__field`.

@@ -129,6 +129,7 @@ fn merge_field(
             join_fields: Vec::new(),
             directives: Vec::new(),
             sources: Vec::new(),
+            shared_by: Vec::new(),
         });
     }
     let merged_type = merge_output_type(context, &coordinate, entries, &resolving, findings)?;
@@ -142,10 +143,11 @@ fn merge_field(
         join_fields: Vec::new(),
         directives,
         sources: entries.iter().map(|it| it.subgraph.id).collect(),
+        shared_by: Vec::new(),
     };
     external_fields::check(context, &coordinate, entries, &merged, findings);
     if kind == TypeKind::Object {
-        sharing::check(context, &coordinate, entries, findings);
+        merged.shared_by = sharing::check(context, &coordinate, entries, findings);
     }
     merged.join_fields = join_fields(context, ty, parents, entries, findings);
     Some(merged)

@@ -67,7 +67,14 @@ pub(super) fn find(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> 
         for ty in subgraph.types.values() {
             for field in ty.fields.values() {
                 let Some(source) = &field.override_from else { continue };
-                if ty.kind == TypeKind::Interface {
+                if ty.is_interface_object {
+                    findings.error(
+                        Code::OVERRIDE_COLLISION_WITH_ANOTHER_DIRECTIVE,
+                        [(subgraph.id, source.place)],
+                        format!("`{}.{}` is a field of an `@interfaceObject` and cannot have `@override`", ty.name, field.name),
+                        "override the field of the object types that implement the interface",
+                    );
+                } else if ty.kind == TypeKind::Interface {
                     report_on_interface(subgraph, ty, field, source, findings);
                 } else {
                     check(subgraph, ty, field, source, &by_name, &mut plan, findings);

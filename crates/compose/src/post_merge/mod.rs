@@ -4,6 +4,7 @@ mod authorization;
 mod inaccessible;
 mod interfaces;
 mod roots;
+mod runtime_types;
 
 use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel};
 
@@ -18,5 +19,8 @@ pub(crate) fn check(
     if !findings.has_errors() {
         authorization::check(subgraphs, merged, findings);
         inaccessible::check(subgraphs, merged, findings);
+    }
+    if !findings.has_errors() {
+        runtime_types::check(subgraphs, merged, findings);
     }
 }

@@ -54,6 +54,15 @@ fn check_argument(
     findings: &mut Findings<'_>,
 ) {
     let spot = [subgraph.spot(&argument.name)];
+    if argument.default.is_some() {
+        findings.error(
+            Code::CONTEXT_NOT_SET,
+            spot,
+            format!("`{coordinate}` reads a context and has a default, which would never apply"),
+            "remove the default",
+        );
+        return;
+    }
     let Some((name, selection)) = split_context(text) else {
         findings.error(
             Code::NO_CONTEXT_IN_SELECTION,
