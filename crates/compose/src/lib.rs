@@ -136,6 +136,9 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
         return None;
     }
     federation_one::check_interface_keys(&models, findings);
+    if findings.has_errors() {
+        return None;
+    }
     let mut merged = merge::merge(&models, findings);
     merged.graphs = graph_values;
     if !findings.has_errors() || !merged.types.is_empty() {

@@ -112,7 +112,6 @@ fn merge_field(
         })
         .collect();
     let element = || format!("field `{coordinate}`");
-    let directives = directives::merge(context, &applied, &element, findings);
     if resolving.is_empty() {
         findings.error(
             Code::EXTERNAL_MISSING_ON_BASE,
@@ -141,7 +140,7 @@ fn merge_field(
         ty: merged_type,
         arguments: inputs::merge_arguments(context, &coordinate, &resolving, findings),
         join_fields: Vec::new(),
-        directives,
+        directives: directives::merge(context, &applied, &element, findings),
         sources: entries.iter().map(|it| it.subgraph.id).collect(),
         shared_by: Vec::new(),
     };

@@ -191,6 +191,23 @@ fn find_original<'a>(
     findings: &mut Findings<'_>,
 ) -> Option<&'a FieldDefinition> {
     let Some(original) = from.field(&ty.name, &field.name) else {
+        let object = ty
+            .implements
+            .iter()
+            .filter_map(|name| from.types.get(name))
+            .find(|it| it.is_interface_object && it.fields.contains_key(&field.name));
+        if let Some(object) = object {
+            findings.error(
+                Code::OVERRIDE_COLLISION_WITH_ANOTHER_DIRECTIVE,
+                [spot, from.spot(&object.name)],
+                format!(
+                    "`{coordinate}` cannot be overridden: subgraph `{}` has it only through the `@interfaceObject` `{}`",
+                    from.name, object.name
+                ),
+                "remove `@override`, and the field from the interface object",
+            );
+            return None;
+        }
         findings.hint(
             Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
             Severity::Info,

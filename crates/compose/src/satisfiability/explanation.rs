@@ -73,20 +73,55 @@ pub(super) fn report(
     }
 }
 
+/// Reports that the type of the object at the end of `path` cannot be found: only interface objects give it, which do
+/// not know the types of their objects.
+pub(super) fn report_unknown_type(
+    graph: &Supergraph,
+    subgraphs: &[SubgraphModel],
+    path: &[PathStep],
+    state: &ObjectState<'_>,
+    findings: &mut Findings<'_>,
+) {
+    let interfaces =
+        state.holders.iter().map(|holder| (holder, graph.local_type(state.ty, holder)));
+    let spots: Vec<_> = interfaces
+        .filter_map(|(holder, interface)| {
+            let model = subgraphs.get(usize::from(holder.0))?;
+            Some(model.spot(&model.types.get(&*graph.ty(interface).name)?.name))
+        })
+        .collect();
+    findings.error(
+        Code::SATISFIABILITY_ERROR,
+        spots,
+        format!(
+            "the query `{}` cannot be planned, because {} gives the object as an `@interfaceObject`, and no subgraph that knows \
+             its type can be reached from there",
+            print_selection(graph, path, "__typename"),
+            name_list(graph, state.holders.iter())
+        ),
+        "give the interface a resolvable `@key` in the subgraph that defines it, with fields that the interface object has",
+    );
+}
+
 /// Prints the shortest query that reaches the field.
 fn print_query(graph: &Supergraph, path: &[PathStep], field: FieldId) -> String {
+    let below = graph.ty(graph.field(field).ty.named()).kind.is_composite();
+    let below = if below { " { __typename }" } else { "" };
+    print_selection(graph, path, &format!("{}{below}", print_field(graph, field)))
+}
+
+/// Prints the shortest query that selects `leaf` of the object at the end of `path`.
+fn print_selection(graph: &Supergraph, path: &[PathStep], leaf: &str) -> String {
     let mut text = String::new();
     let mut levels = 0;
     for step in path {
         match step {
             PathStep::Root(root) => {
-                let keyword = match () {
-                    () if *root == graph.query => "",
-                    () if Some(*root) == graph.mutation => "mutation ",
-                    () => "subscription ",
-                };
-                text.push_str(keyword);
-                text.push_str("{ ");
+                text.push_str(match () {
+                    () if *root == graph.query => "{ ",
+                    () if Some(*root) == graph.mutation => "mutation { ",
+                    () => "subscription { ",
+                });
                 levels += 1;
             }
             PathStep::Field { field, ty } => {
@@ -100,10 +135,7 @@ fn print_query(graph: &Supergraph, path: &[PathStep], field: FieldId) -> String 
             }
         }
     }
-    text.push_str(&print_field(graph, field));
-    if graph.ty(graph.field(field).ty.named()).kind.is_composite() {
-        text.push_str(" { __typename }");
-    }
+    text.push_str(leaf);
     text.push_str(&" }".repeat(levels));
     text
 }
@@ -160,6 +192,13 @@ fn explain(
     for owner in definition.resolved_by.iter() {
         let name = &graph.subgraph(owner).name;
         let keys = key_texts(resolution, subgraphs, state.ty, owner);
+        let context = missing_context(graph, state, field, owner);
+        if let Some(argument) = context {
+            lines.push(format!(
+                "`{name}` resolves the field, but no object above sets the context of its argument `{argument}`"
+            ));
+            continue;
+        }
         lines.push(if state.reached.contains(owner) {
             let model = subgraphs.get(usize::from(owner.0));
             let own = model.and_then(|it| it.field(type_name, &definition.name));
@@ -186,6 +225,20 @@ fn explain(
     lines.iter().map(|line| format!("\n    - {line}")).collect()
 }
 
+/// Returns the first contextual argument without an object above that sets its context.
+fn missing_context<'g>(
+    graph: &'g Supergraph,
+    state: &ObjectState<'_>,
+    field: FieldId,
+    owner: SubgraphId,
+) -> Option<&'g str> {
+    let arguments = &graph.field_in(field, owner)?.context;
+    let is_missing = |argument: &&graph::ContextArgument| {
+        !argument.selections.iter().any(|(ty, _)| state.setters.contains(ty))
+    };
+    arguments.iter().find(is_missing).map(|argument| &*argument.name)
+}
+
 fn advise(
     resolution: &Resolution<'_>,
     subgraphs: &[SubgraphModel],
@@ -196,6 +249,10 @@ fn advise(
     let ty = &graph.ty(state.ty).name;
     let holders = name_list(graph, state.holders.iter());
     let owners = graph.field(field).resolved_by;
+    if owners.iter().any(|owner| missing_context(graph, state, field, owner).is_some()) {
+        return "put `@context` on every type that leads to the field, or remove the argument"
+            .to_owned();
+    }
     if owners.iter().any(|owner| state.reached.contains(owner)) {
         return "make the required fields reachable: their subgraph needs a key that is available here".to_owned();
     }

@@ -18,6 +18,8 @@ pub(super) struct ObjectState<'g> {
     /// The subgraphs that gave the object.
     pub(super) holders: SubgraphSet,
     pub(super) provided: Provided<'g>,
+    /// The types of this object and of those above that set contexts.
+    pub(super) setters: Vec<TypeId>,
     /// The subgraphs that can hold the object in the end.
     pub(super) reached: SubgraphSet,
 }
@@ -27,12 +29,14 @@ pub(super) struct ObjectState<'g> {
 const STEPS_MAX: u32 = 5_000_000;
 
 /// The identity of a field of an object in hand.
-type FieldKey = (TypeId, SubgraphSet, Vec<(SubgraphId, *const FieldSet)>, FieldId);
+type FieldKey = (TypeId, SubgraphSet, Vec<(SubgraphId, *const FieldSet)>, Vec<TypeId>, FieldId);
 
 /// The supergraph with its compiled jumps.
 pub(super) struct Resolution<'g> {
     pub(super) graph: &'g Supergraph,
     pub(super) jumps: Jumps,
+    /// The types that set contexts and may be the type of an object, by the object's type.
+    setters: HashMap<TypeId, Vec<TypeId>>,
     /// The results that do not depend on pending fields.
     known: RefCell<HashMap<FieldKey, SubgraphSet>>,
     steps: Cell<u32>,
@@ -45,6 +49,7 @@ impl<'g> Resolution<'g> {
         Self {
             graph,
             jumps: Jumps::new(graph),
+            setters: find_setters(graph),
             known: RefCell::default(),
             steps: Cell::new(0),
             cycles: Cell::new(0),
@@ -57,9 +62,14 @@ impl<'g> Resolution<'g> {
         ty: TypeId,
         holders: SubgraphSet,
         provided: Provided<'g>,
+        above: &[TypeId],
     ) -> ObjectState<'g> {
         let reached = self.jumps.reachable(ty, holders);
-        let mut state = ObjectState { ty, holders, provided, reached };
+        let mut setters = above.to_vec();
+        setters.extend(self.setters.get(&ty).into_iter().flatten());
+        setters.sort_unstable();
+        setters.dedup();
+        let mut state = ObjectState { ty, holders, provided, setters, reached };
         if state.provided.is_empty() {
             return state;
         }
@@ -89,7 +99,7 @@ impl<'g> Resolution<'g> {
     ) -> SubgraphSet {
         let provided =
             state.provided.iter().map(|(subgraph, set)| (*subgraph, std::ptr::from_ref(*set)));
-        let key = (state.ty, state.reached, provided.collect(), field);
+        let key = (state.ty, state.reached, provided.collect(), state.setters.clone(), field);
         if let Some(known) = self.known.borrow().get(&key) {
             return *known;
         }
@@ -111,6 +121,14 @@ impl<'g> Resolution<'g> {
         let mut carriers = SubgraphSet::EMPTY;
         for subgraph in self.graph.field(field).resolved_by.intersection(state.reached).iter() {
             let mention = self.graph.field_in(field, subgraph);
+            let has_contexts = mention.is_none_or(|mention| {
+                mention.context.iter().all(|argument| {
+                    argument.selections.iter().any(|(ty, _)| state.setters.contains(ty))
+                })
+            });
+            if !has_contexts {
+                continue;
+            }
             let can_resolve = match mention.and_then(|it| it.requires.as_ref()) {
                 None => true,
                 Some(_) if self.steps.get() > STEPS_MAX => true,
@@ -195,7 +213,10 @@ impl<'g> Resolution<'g> {
         types.retain(|ty| carriers.iter().all(|it| possible(it).contains(ty)));
         types
             .into_iter()
-            .map(|ty| self.state(ty, carriers, self.provided_below(state, field, carriers)))
+            .map(|ty| {
+                let provided = self.provided_below(state, field, carriers);
+                self.state(ty, carriers, provided, &state.setters)
+            })
             .collect()
     }
 
@@ -235,4 +256,15 @@ impl<'g> Resolution<'g> {
             }
         })
     }
+}
+
+fn find_setters(graph: &Supergraph) -> HashMap<TypeId, Vec<TypeId>> {
+    let mut setters: HashMap<TypeId, Vec<TypeId>> = HashMap::new();
+    for (index, ty) in graph.types.iter().enumerate().filter(|(_, ty)| !ty.contexts.is_empty()) {
+        for object in &ty.possible {
+            // The number of types always fits into an id.
+            setters.entry(*object).or_default().push(TypeId(index as u32));
+        }
+    }
+    setters
 }

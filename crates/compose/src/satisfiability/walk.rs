@@ -6,7 +6,7 @@ use graph::{FieldId, FieldSet, SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 use super::{
     explanation::{self, PathStep},
-    resolution::{ObjectState, Provided, Resolution},
+    resolution::{ObjectState, Resolution},
 };
 use crate::{finding::Findings, subgraph::model::SubgraphModel};
 
@@ -29,12 +29,13 @@ pub(super) fn check(
         queue: VecDeque::new(),
         known: HashMap::new(),
         reported: HashSet::new(),
+        unknown_types: HashSet::new(),
     };
     let roots = [Some(supergraph.query), supergraph.mutation, supergraph.subscription];
     for root in roots.into_iter().flatten() {
         let holders: SubgraphSet =
             supergraph.ty(root).subgraphs.iter().map(|it| it.subgraph).collect();
-        let state = resolution.state(root, holders, Vec::new());
+        let state = resolution.state(root, holders, Vec::new(), &[]);
         walk.enqueue(None, PathStep::Root(root), state);
     }
     while let Some((index, state)) = walk.queue.pop_front() {
@@ -47,23 +48,32 @@ struct Walk<'r, 'g> {
     visited: Vec<VisitedState>,
     queue: VecDeque<(usize, ObjectState<'g>)>,
     /// The visited states by type.
-    known: HashMap<TypeId, Vec<(SubgraphSet, Provided<'g>)>>,
+    known: HashMap<TypeId, Vec<ObjectState<'g>>>,
     reported: HashSet<FieldId>,
+    /// The interfaces of objects with unknown types.
+    unknown_types: HashSet<TypeId>,
+}
+
+/// Returns the first subgraph of a set that is not empty.
+fn first_of(subgraphs: SubgraphSet) -> SubgraphId {
+    subgraphs.iter().next().unwrap_or(SubgraphId(0))
 }
 
 impl<'g> Walk<'_, 'g> {
     fn enqueue(&mut self, parent: Option<usize>, step: PathStep, state: ObjectState<'g>) {
         let known = self.known.entry(state.ty).or_default();
-        let has_less = |(holders, provided): &(SubgraphSet, Provided<'g>)| {
+        let has_less = |other: &ObjectState<'g>| {
             let has = |one: &(SubgraphId, &'g FieldSet)| {
                 state.provided.iter().any(|it| it.0 == one.0 && std::ptr::eq(it.1, one.1))
             };
-            holders.is_subset(state.holders) && provided.iter().all(has)
+            other.holders.is_subset(state.holders)
+                && other.provided.iter().all(has)
+                && other.setters.iter().all(|it| state.setters.contains(it))
         };
         if known.iter().any(has_less) {
             return;
         }
-        known.push((state.holders, state.provided.clone()));
+        known.push(state.clone());
         self.visited.push(VisitedState { parent, step });
         self.queue.push_back((self.visited.len() - 1, state));
     }
@@ -77,6 +87,14 @@ impl<'g> Walk<'_, 'g> {
     ) {
         let graph = self.resolution.graph;
         if graph.ty(state.ty).inaccessible {
+            return;
+        }
+        let knows_type = |subgraph| graph.type_in(state.ty, subgraph).is_some();
+        if !state.reached.iter().any(knows_type) {
+            let path = self.path_to(index);
+            if self.unknown_types.insert(graph.local_type(state.ty, first_of(state.holders))) {
+                explanation::report_unknown_type(graph, subgraphs, &path, state, findings);
+            }
             return;
         }
         let mut unresolved = Vec::new();
