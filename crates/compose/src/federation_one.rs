@@ -56,8 +56,8 @@ fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
     }
 }
 
-/// Reports keys of interfaces that are an `@interfaceObject` elsewhere: a Federation 1 subgraph cannot resolve objects of
-/// an interface by key, which interface objects need.
+/// Reports keys of interfaces that are an `@interfaceObject` elsewhere: a Federation 1 subgraph cannot resolve objects
+/// of an interface by key, which interface objects need.
 pub(crate) fn check_interface_keys(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
     for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
         let interfaces = subgraph.types.values().filter(|ty| ty.kind == TypeKind::Interface);

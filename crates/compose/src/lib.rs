@@ -28,17 +28,17 @@
 //! Each phase is a module, and plain data lies between them. A phase reports all its errors; the next phase runs only
 //! if there are none.
 //!
-//! 1. [`parsing`] turns SDL into the syntax tree of `apollo-compiler`, which keeps positions.
-//! 2. [`links`] reads `@link`: the federation version, and the local names of directives and types. The directives
-//!    themselves are in [`federation_spec`]. `validate::definitions` and `validate::graphql` check the syntax tree.
-//! 3. [`subgraph`] holds the model of one subgraph: extensions applied, names resolved, roots renamed. Event subgraphs
-//!    are completed by [`events`], and their directives are in [`event_spec`].
-//! 4. [`federation_one`] makes explicit what was implicit in Federation 1 subgraphs.
-//! 5. [`validate`] checks the federation rules of each subgraph by itself.
-//! 6. [`merge`] makes one [`supergraph`] of all models, in which every element records where it came from.
-//! 7. [`post_merge`] checks the result as a whole: interfaces, keys, and what clients may see.
-//! 8. [`printing`] writes the supergraph SDL.
-//! 9. [`satisfiability`] loads that SDL as the router does, with [`graph::Supergraph`], and checks that every query can
+//! 1. `parsing` turns SDL into the syntax tree of `apollo-compiler`, which keeps positions.
+//! 2. `links` reads `@link`: the federation version, and the local names of directives and types. The directives
+//!    themselves are in `federation_spec`. `validate::definitions` and `validate::graphql` check the syntax tree.
+//! 3. `subgraph` holds the model of one subgraph: extensions applied, names resolved, roots renamed. Event subgraphs
+//!    are completed by `events`, and their directives are in `event_spec`.
+//! 4. `federation_one` makes explicit what was implicit in Federation 1 subgraphs.
+//! 5. `validate` checks the federation rules of each subgraph by itself.
+//! 6. `merge` makes one `supergraph` of all models, in which every element records where it came from.
+//! 7. `post_merge` checks the result as a whole: interfaces, keys, and what clients may see.
+//! 8. `printing` writes the supergraph SDL.
+//! 9. `satisfiability` loads that SDL as the router does, with [`graph::Supergraph`], and checks that every query can
 //!    be planned.
 //!
 //! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. This crate reads no

@@ -1,6 +1,6 @@
 //! Every folder of `tests/cases` is one federation: a file for each subgraph, and the expected result.
-//! `expected.graphql` is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. A subgraph
-//! with a name that begins with `events` has no URL.
+//! `expected.graphql` is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. Subgraphs
+//! with names that begin with `events` have no URL.
 
 use std::{
     fs,
@@ -86,4 +86,15 @@ fn the_router_loads_every_composed_case() {
             panic!("{}: {errors}\n{supergraph_sdl}", folder.display());
         }
     }
+}
+
+#[test]
+fn each_code_has_a_case() {
+    let mut known = String::new();
+    for folder in folders("cases") {
+        known += &fs::read_to_string(folder.join(EXPECTED_FINDINGS)).unwrap_or_default();
+    }
+    let is_missing = |code: &&compose::Code| !known.contains(&format!(" {code}: "));
+    let missing: Vec<_> = compose::Code::all().iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

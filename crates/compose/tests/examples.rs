@@ -104,7 +104,11 @@ fn event_subgraphs_of_the_documentation_are_composed() {
                 continue;
             }
             let other = input("other", "http://other/", "type Query { other: Int }".to_owned());
-            let prefix = read("examples/composition/event-directives.graphql");
+            let definitions = match block.contains("@edfs__") {
+                true => "edfs-directives.graphql",
+                false => "event-directives.graphql",
+            };
+            let prefix = read(&format!("examples/composition/{definitions}"));
             // As written, and with the definitions that other composition tools need.
             for sdl in [block.clone(), format!("{prefix}\n{block}")] {
                 // The definitions do not import `@external`, which those tools refuse at key fields.
