@@ -147,6 +147,7 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     if findings.has_errors() {
         return None;
     }
+    post_merge::check_runtime_types(&models, &merged, findings);
     // The router refuses purposes that it does not enforce, which is no matter of composition.
     let planned = printing::print(&merged, Purposes::Omitted);
     satisfiability::check(&planned, &models, findings);

@@ -251,6 +251,10 @@ fn merge_list_size(sources: &[DirectiveSource<'_>], merged: &mut Vec<MergedDirec
     if all.is_empty() {
         return;
     }
+    if all.iter().all(|it| it.node.arguments == all[0].node.arguments) {
+        merged.push(MergedDirective::plain("listSize", arguments_of(all[0])));
+        return;
+    }
     let mut arguments = Vec::new();
     if let Some(size) = all.iter().filter_map(|it| integer(it, "assumedSize")).max() {
         arguments.push(("assumedSize".to_owned(), integer_value(size)));
@@ -267,14 +271,12 @@ fn merge_list_size(sources: &[DirectiveSource<'_>], merged: &mut Vec<MergedDirec
             arguments.push((name.to_owned(), Node::new(Value::List(items))));
         }
     }
-    let required: Vec<_> = all
-        .iter()
-        .filter_map(|it| it.node.specified_argument_by_name("requireOneSlicingArgument")?.to_bool())
-        .collect();
-    if !required.is_empty() {
-        let value = Value::Boolean(required.len() == all.len() && required.iter().all(|it| *it));
-        arguments.push(("requireOneSlicingArgument".to_owned(), Node::new(value)));
-    }
+    let is_required = |it: &&AppliedDirective| {
+        let given = it.node.specified_argument_by_name("requireOneSlicingArgument");
+        given.and_then(|it| it.to_bool()).unwrap_or(true)
+    };
+    let required = Value::Boolean(all.iter().all(is_required));
+    arguments.push(("requireOneSlicingArgument".to_owned(), Node::new(required)));
     merged.push(MergedDirective::plain("listSize", arguments));
 }
 

@@ -35,7 +35,7 @@ pub(super) fn merge(
     merged: &mut SupergraphModel,
     findings: &mut Findings<'_>,
 ) {
-    let (inputs, outputs) = find_uses(merged);
+    let (inputs, outputs) = find_uses(context, merged);
     let enums = merged.types.values_mut().filter(|ty| ty.kind == TypeKind::Enum);
     for ty in enums {
         let Some(sources) = context.sources.get(&ty.name) else { continue };
@@ -50,14 +50,20 @@ pub(super) fn merge(
 }
 
 /// Returns the names of all types that arguments and input fields have, and of all that fields have.
-fn find_uses(merged: &SupergraphModel) -> (HashSet<Name>, HashSet<Name>) {
+fn find_uses(
+    context: &MergeContext<'_>,
+    merged: &SupergraphModel,
+) -> (HashSet<Name>, HashSet<Name>) {
     let (mut inputs, mut outputs) = (HashSet::new(), HashSet::new());
     for ty in merged.types.values() {
         for field in ty.fields.values() {
             outputs.insert(field.ty.inner_named_type().clone());
             inputs.extend(field.arguments.values().map(|it| it.ty.inner_named_type().clone()));
         }
-        inputs.extend(ty.inputs.values().map(|it| it.ty.inner_named_type().clone()));
+    }
+    // Fields of input types count even if they are left out of the supergraph.
+    for source in context.sources.values().flatten() {
+        inputs.extend(source.ty.inputs.values().map(|it| it.ty.inner_named_type().clone()));
     }
     for definition in merged.directive_definitions.values() {
         inputs.extend(definition.arguments.iter().map(|it| it.ty.inner_named_type().clone()));

@@ -6,6 +6,8 @@ mod interfaces;
 mod roots;
 mod runtime_types;
 
+pub(crate) use runtime_types::check as check_runtime_types;
+
 use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel};
 
 /// Checks the merged graph.
@@ -19,8 +21,5 @@ pub(crate) fn check(
     if !findings.has_errors() {
         authorization::check(subgraphs, merged, findings);
         inaccessible::check(subgraphs, merged, findings);
-    }
-    if !findings.has_errors() {
-        runtime_types::check(subgraphs, merged, findings);
     }
 }

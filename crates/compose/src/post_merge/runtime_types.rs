@@ -16,7 +16,7 @@ struct SharingSubgraph<'a> {
 }
 
 /// Checks all shared fields with a type that has several object types.
-pub(super) fn check(
+pub(crate) fn check(
     subgraphs: &[SubgraphModel],
     merged: &SupergraphModel,
     findings: &mut Findings<'_>,

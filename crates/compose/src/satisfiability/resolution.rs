@@ -156,6 +156,21 @@ impl<'g> Resolution<'g> {
         carriers
     }
 
+    /// True if some subgraph gives the type of the object: one that gave the object as what it is, or one that is reached
+    /// by a key of an interface and knows its implementations.
+    pub(super) fn is_type_known(&self, state: &ObjectState<'g>) -> bool {
+        state.holders.iter().any(|holder| {
+            let interface = self.graph.local_type(state.ty, holder);
+            interface == state.ty
+                || self
+                    .jumps
+                    .targets(interface)
+                    .intersection(state.reached)
+                    .iter()
+                    .any(|subgraph| !self.graph.is_interface_object(interface, subgraph))
+        })
+    }
+
     /// True if the router can fetch the object from `subgraph` by a key that the reached subgraphs give.
     pub(super) fn can_enter(
         &self,

@@ -89,8 +89,7 @@ impl<'g> Walk<'_, 'g> {
         if graph.ty(state.ty).inaccessible {
             return;
         }
-        let knows_type = |subgraph| graph.type_in(state.ty, subgraph).is_some();
-        if !state.reached.iter().any(knows_type) {
+        if !self.resolution.is_type_known(state) {
             let path = self.path_to(index);
             if self.unknown_types.insert(graph.local_type(state.ty, first_of(state.holders))) {
                 explanation::report_unknown_type(graph, subgraphs, &path, state, findings);
