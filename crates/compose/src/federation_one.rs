@@ -34,10 +34,7 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
 /// Reports extensions of types that no subgraph defines.
 fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
     let is_base = |name: &Name| {
-        subgraphs.iter().any(|other| {
-            // Extensions in Federation 2 count as definitions.
-            other.types.get(name).is_some_and(|ty| !ty.is_extension || !other.is_federation_one())
-        })
+        subgraphs.iter().any(|other| other.types.get(name).is_some_and(|ty| !ty.is_extension))
     };
     for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
         for ty in subgraph.types.values().filter(|ty| ty.is_extension && !is_root(&ty.name)) {
@@ -147,6 +144,12 @@ fn remove_unused_externals(subgraph: &mut SubgraphModel, findings: &mut Findings
     let mut used = usage::named_in_field_sets(subgraph);
     used.extend(usage::implementing_fields(subgraph));
     let id = subgraph.id;
+    let types = subgraph.types.values();
+    let fields = types.clone().flat_map(|ty| ty.fields.values());
+    let referenced: HashSet<Name> = fields
+        .map(|field| field.ty.inner_named_type().clone())
+        .chain(types.flat_map(|ty| ty.members.iter().cloned()))
+        .collect();
     let objects = subgraph.types.values_mut().filter(|ty| ty.kind == TypeKind::Object);
     for ty in objects.filter(|ty| !is_root(&ty.name)) {
         let count = ty.fields.len();
@@ -154,7 +157,7 @@ fn remove_unused_externals(subgraph: &mut SubgraphModel, findings: &mut Findings
         ty.fields.retain(|field, definition| {
             !definition.is_external || used.contains(&(name.clone(), field.clone()))
         });
-        if ty.fields.is_empty() && count > 0 {
+        if ty.fields.is_empty() && count > 0 && referenced.contains(&name) {
             findings.error(
                 Code::TYPE_WITH_ONLY_UNUSED_EXTERNAL,
                 [(id, ty.name.location())],

@@ -15,20 +15,6 @@ pub(super) fn check(
     for source in sources.iter().filter(|it| it.field.is_external) {
         let spot = [source.subgraph.spot(&source.field.name)];
         let name = &source.subgraph.name;
-        let resolving = [
-            (source.field.requires.is_some(), "requires"),
-            (source.field.provides.is_some(), "provides"),
-        ];
-        for (_, directive) in resolving.iter().filter(|(is_there, _)| *is_there) {
-            findings.error(
-                Code::EXTERNAL_COLLISION_WITH_ANOTHER_DIRECTIVE,
-                spot,
-                format!(
-                    "`{coordinate}` is `@external` in subgraph `{name}`, so `@{directive}` has no effect: the subgraph does not resolve it"
-                ),
-                format!("remove `@external` or `@{directive}`"),
-            );
-        }
         if source.field.ty != merged.ty {
             findings.error(
                 Code::EXTERNAL_TYPE_MISMATCH,

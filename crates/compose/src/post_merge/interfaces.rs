@@ -1,5 +1,7 @@
 //! Interfaces of the merged graph: implementations have all fields, and keys reach all implementations.
 
+use apollo_compiler::Name;
+
 use crate::{
     code::Code,
     finding::Findings,
@@ -36,8 +38,11 @@ pub(super) fn check(
         });
         for interface in keyed {
             let all = implementations.get(&interface.name).map_or(&[][..], Vec::as_slice);
-            let missing: Vec<_> =
-                all.iter().filter(|name| !subgraph.types.contains_key(*name)).collect();
+            let implements = |name: &Name| {
+                let own = subgraph.types.get(name);
+                own.is_some_and(|own| own.implements.contains(&interface.name))
+            };
+            let missing: Vec<_> = all.iter().filter(|name| !implements(name)).collect();
             if missing.is_empty() {
                 continue;
             }

@@ -75,19 +75,20 @@ fn check_list_size(
     }
     let returned = subgraph.types.get(field.ty.inner_named_type());
     for name in sized {
-        let is_list = returned
-            .and_then(|ty| ty.fields.get(name.as_str()))
-            .is_some_and(|field| field.ty.is_list());
-        if !is_list {
-            findings.error(
-                Code::LIST_SIZE_INVALID_SIZED_FIELD,
-                spot,
-                format!(
-                    "`{}` has no list `{name}`, which `{coordinate}` names as a sized field",
-                    field.ty.inner_named_type()
-                ),
-                "sized fields are lists directly below the field",
-            );
-        }
+        let own = returned.and_then(|ty| ty.fields.get(name.as_str()));
+        let (code, problem) = match own {
+            None => (Code::LIST_SIZE_INVALID_SIZED_FIELD, "has no field"),
+            Some(own) if !own.ty.is_list() => (Code::LIST_SIZE_APPLIED_TO_NON_LIST, "has no list"),
+            Some(_) => continue,
+        };
+        findings.error(
+            code,
+            spot,
+            format!(
+                "`{}` {problem} `{name}`, which `{coordinate}` names as a sized field",
+                field.ty.inner_named_type()
+            ),
+            "sized fields are lists directly below the field",
+        );
     }
 }

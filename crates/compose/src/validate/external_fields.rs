@@ -34,6 +34,18 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
             if !field.is_external {
                 continue;
             }
+            if field.provides.is_some() && has(&field.directives, D::External) {
+                findings.error(
+                    Code::EXTERNAL_COLLISION_WITH_ANOTHER_DIRECTIVE,
+                    spot,
+                    format!(
+                        "`{coordinate}` is `@external` in subgraph `{}`, so `@provides` has no effect: the subgraph does not resolve it",
+                        subgraph.name
+                    ),
+                    "remove `@external` or `@provides`",
+                );
+                continue;
+            }
             let key = (ty.name.clone(), field.name.clone());
             if !named.contains(&key) && !implementing.contains(&key) {
                 findings.error(

@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     federation_spec::FederationDirective as D,
-    finding::Findings,
+    finding::{Findings, Severity},
     subgraph::model::{
         AppliedDirective, FieldDefinition, SubgraphModel, TypeDefinition, TypeKind, all_of, has,
     },
@@ -82,6 +82,15 @@ fn check_field(
     let place = |wanted: D| {
         all_of(&field.directives, wanted).next().map(|it| (subgraph.id, it.node.location()))
     };
+    let mut shareable = all_of(&field.directives, D::Shareable).skip(1);
+    if let Some(second) = shareable.next() {
+        findings.error(
+            Code::INVALID_SHAREABLE_USAGE,
+            [(subgraph.id, second.node.location())],
+            format!("`{coordinate}` is marked `@shareable` twice"),
+            "remove one of the marks",
+        );
+    }
     if ty.kind == TypeKind::Interface {
         if let Some(spot) = place(D::Shareable) {
             findings.error(
@@ -121,10 +130,11 @@ fn check_tags(
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'));
         if !is_valid {
-            findings.error(
+            findings.hint(
                 Code::INVALID_TAG_NAME,
+                Severity::Warning,
                 [(subgraph.id, tag.node.location())],
-                format!("\"{name}\" cannot be the name of a tag"),
+                format!("\"{name}\" is not a name for a tag by the tag specification, so contracts may not find it"),
                 format!(
                     "a tag begins with a letter or an underscore, continues with letters, digits, `_`, `-` and `/`, and has \
                      at most {TAG_BYTES_MAX} characters"
