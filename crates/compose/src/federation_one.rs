@@ -21,7 +21,6 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
     if !subgraphs.iter().any(SubgraphModel::is_federation_one) {
         return;
     }
-    check_bases(subgraphs, findings);
     resolve_keys_of_extensions(subgraphs);
     for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
         remove_from_interfaces(subgraph);
@@ -29,28 +28,6 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
         remove_unused_externals(subgraph, findings);
     }
     add_shareable(subgraphs);
-}
-
-/// Reports extensions of types that no subgraph defines.
-fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
-    let is_base = |name: &Name| {
-        subgraphs.iter().any(|other| other.types.get(name).is_some_and(|ty| !ty.is_extension))
-    };
-    for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
-        for ty in subgraph.types.values().filter(|ty| ty.is_extension && !is_root(&ty.name)) {
-            if !is_base(&ty.name) {
-                findings.error(
-                    Code::EXTENSION_WITH_NO_BASE,
-                    [subgraph.spot(&ty.name)],
-                    format!("`{}` is extended, but no subgraph defines it", ty.name),
-                    format!(
-                        "write `type {}` without `extend` in one subgraph, or link Federation 2, where extensions need no base",
-                        ty.name
-                    ),
-                );
-            }
-        }
-    }
 }
 
 /// Reports keys of interfaces that are an `@interfaceObject` elsewhere: a Federation 1 subgraph cannot resolve objects
@@ -151,13 +128,13 @@ fn remove_unused_externals(subgraph: &mut SubgraphModel, findings: &mut Findings
         .chain(types.flat_map(|ty| ty.members.iter().cloned()))
         .collect();
     let objects = subgraph.types.values_mut().filter(|ty| ty.kind == TypeKind::Object);
-    for ty in objects.filter(|ty| !is_root(&ty.name)) {
+    for ty in objects {
         let count = ty.fields.len();
         let name = ty.name.clone();
         ty.fields.retain(|field, definition| {
             !definition.is_external || used.contains(&(name.clone(), field.clone()))
         });
-        if ty.fields.is_empty() && count > 0 && referenced.contains(&name) {
+        if ty.fields.is_empty() && count > 0 && referenced.contains(&name) && !is_root(&name) {
             findings.error(
                 Code::TYPE_WITH_ONLY_UNUSED_EXTERNAL,
                 [(id, ty.name.location())],

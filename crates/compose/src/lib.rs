@@ -33,7 +33,7 @@
 //!    themselves are in `federation_spec`. `validate::definitions` and `validate::graphql` check the syntax tree.
 //! 3. `subgraph` holds the model of one subgraph: extensions applied, names resolved, roots renamed. Event subgraphs
 //!    are completed by `events`, and their directives are in `event_spec`.
-//! 4. `federation_one` makes explicit what was implicit in Federation 1 subgraphs.
+//! 4. `type_bases` checks extensions, and `federation_one` makes explicit what was implicit in Federation 1 subgraphs.
 //! 5. `validate` checks the federation rules of each subgraph by itself.
 //! 6. `merge` makes one `supergraph` of all models, in which every element records where it came from.
 //! 7. `post_merge` checks the result as a whole: interfaces, keys, and what clients may see.
@@ -66,6 +66,7 @@ mod source_text;
 mod subgraph;
 mod subgraph_names;
 mod supergraph;
+mod type_bases;
 mod validate;
 
 pub use code::Code;
@@ -128,7 +129,11 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     if findings.has_errors() {
         return None;
     }
+    type_bases::check(&models, findings);
     federation_one::upgrade(&mut models, findings);
+    if findings.has_errors() {
+        return None;
+    }
     for model in models.iter().filter(|it| it.is_federation_one()) {
         validate::check_model(model, findings);
     }

@@ -43,6 +43,8 @@ pub(crate) struct TypeDefinition {
     pub(crate) description: Option<Node<str>>,
     /// True if the subgraph has no base definition, or marks it `@extends`.
     pub(crate) is_extension: bool,
+    /// True if the subgraph has a definition that is not written as `extend`.
+    pub(crate) has_definition: bool,
     pub(crate) directives: Vec<AppliedDirective>,
     pub(crate) implements: Vec<Name>,
     /// The fields of an object or interface type.
@@ -208,6 +210,7 @@ impl TypeDefinition {
             kind,
             description: None,
             is_extension: false,
+            has_definition: true,
             directives: Vec::new(),
             implements: Vec::new(),
             fields: IndexMap::new(),

@@ -265,6 +265,7 @@ impl DocumentReader {
         let is_new = !self.types.contains_key(&name);
         let ty = self.types.entry(name.clone()).or_insert_with(|| TypeDefinition {
             is_extension: true,
+            has_definition: false,
             ..TypeDefinition::empty(name, head.kind)
         });
         if ty.kind != head.kind {
@@ -279,6 +280,7 @@ impl DocumentReader {
                     .map_or_else(|| head.name.clone(), |_| ty.name.clone());
             }
             ty.is_extension = false;
+            ty.has_definition = true;
             ty.description = head.description.cloned();
         }
         for key in all_of(&directives, D::Key) {

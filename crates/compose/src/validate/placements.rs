@@ -179,7 +179,9 @@ pub(super) fn check_interface_keys(subgraph: &SubgraphModel, findings: &mut Find
 
 /// Returns a key with its fields in alphabetical order, so that equal keys are equal texts.
 fn normalise(key: &str) -> String {
-    let Ok(selections) = crate::subgraph::field_sets::parse(key) else { return key.to_owned() };
+    // A key with directives is invalid and equals no other.
+    let parsed = crate::subgraph::field_sets::parse(key).ok().filter(|_| !key.contains('@'));
+    let Some(selections) = parsed else { return key.to_owned() };
     let mut parts: Vec<_> = selections
         .iter()
         .map(|it| crate::subgraph::field_sets::print(std::slice::from_ref(it)))
