@@ -75,6 +75,7 @@ pub use input::SubgraphInput;
 pub use parsing::SDL_BYTES_MAX;
 pub use source_text::Place;
 
+use apollo_compiler::ast::Document;
 use finding::Findings;
 use printing::Purposes;
 use source_text::SourceText;
@@ -117,9 +118,14 @@ pub fn compose(subgraphs: &[SubgraphInput]) -> Composition {
 /// Runs the phases until one has errors.
 fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<String> {
     let graph_values = subgraph_names::check(inputs, findings);
+    let parse = |(id, input): (usize, &&SubgraphInput)| parsing::parse(id, input, findings);
+    let documents: Vec<_> = inputs.iter().enumerate().filter_map(parse).collect();
+    if findings.has_errors() {
+        return None;
+    }
     let mut models = Vec::new();
-    for (id, input) in inputs.iter().enumerate() {
-        let Some(model) = read_subgraph(id, input, findings) else { continue };
+    for (id, (input, document)) in inputs.iter().zip(&documents).enumerate() {
+        let Some(model) = read_subgraph(id, input, document, findings) else { continue };
         // Federation 1 subgraphs are checked after their upgrade.
         if !model.is_federation_one() {
             validate::check_model(&model, findings);
@@ -129,7 +135,11 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     if findings.has_errors() {
         return None;
     }
-    type_bases::check(&models, findings);
+    // The upgrade needs bases; without Federation 1 they are checked together with merging.
+    let has_federation_one = models.iter().any(SubgraphModel::is_federation_one);
+    if has_federation_one {
+        type_bases::check(&models, findings);
+    }
     federation_one::upgrade(&mut models, findings);
     if findings.has_errors() {
         return None;
@@ -143,6 +153,9 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     federation_one::check_interface_keys(&models, findings);
     if findings.has_errors() {
         return None;
+    }
+    if !has_federation_one {
+        type_bases::check(&models, findings);
     }
     let mut merged = merge::merge(&models, findings);
     merged.graphs = graph_values;
@@ -162,15 +175,15 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
 fn read_subgraph(
     id: usize,
     input: &SubgraphInput,
+    document: &Document,
     findings: &mut Findings<'_>,
 ) -> Option<SubgraphModel> {
-    let document = parsing::parse(id, input, findings)?;
-    let is_event_subgraph = event_spec::is_event_document(&document);
-    let links = links::Links::read(id, &document, is_event_subgraph, findings)?;
+    let is_event_subgraph = event_spec::is_event_document(document);
+    let links = links::Links::read(id, document, is_event_subgraph, findings)?;
     let before = findings.error_count();
-    validate::check_document(id, &document, &links, is_event_subgraph, findings);
+    validate::check_document(id, document, &links, is_event_subgraph, findings);
     if findings.error_count() > before {
         return None;
     }
-    Some(subgraph::reading::read(id, &input.name, &document, links, is_event_subgraph))
+    Some(subgraph::reading::read(id, &input.name, document, links, is_event_subgraph))
 }
