@@ -29,7 +29,8 @@ pub(super) struct ObjectState<'g> {
 const STEPS_MAX: u32 = 5_000_000;
 
 /// The identity of a field of an object in hand.
-type FieldKey = (TypeId, SubgraphSet, Vec<(SubgraphId, *const FieldSet)>, Vec<TypeId>, FieldId);
+type ObjectFieldKey =
+    (TypeId, SubgraphSet, Vec<(SubgraphId, *const FieldSet)>, Vec<TypeId>, FieldId);
 
 /// The supergraph with its compiled jumps.
 pub(super) struct Resolution<'g> {
@@ -38,7 +39,7 @@ pub(super) struct Resolution<'g> {
     /// The types that set contexts and may be the type of an object, by the object's type.
     setters: HashMap<TypeId, Vec<TypeId>>,
     /// The results that do not depend on pending fields.
-    known: RefCell<HashMap<FieldKey, SubgraphSet>>,
+    known: RefCell<HashMap<ObjectFieldKey, SubgraphSet>>,
     steps: Cell<u32>,
     /// The number of times that a field was found to be its own requirement.
     cycles: Cell<u32>,

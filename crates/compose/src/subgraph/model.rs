@@ -56,6 +56,8 @@ pub(crate) struct TypeDefinition {
     pub(crate) values: IndexMap<Name, EnumValue>,
     pub(crate) keys: Vec<KeyDefinition>,
     pub(crate) is_interface_object: bool,
+    /// True if one definition or extension has `@shareable` twice.
+    pub(crate) is_shareable_twice: bool,
     /// True for an interface of Federation 1 with keys, which the upgrade removed.
     pub(crate) had_keys: bool,
 }
@@ -219,6 +221,7 @@ impl TypeDefinition {
             values: IndexMap::new(),
             keys: Vec::new(),
             is_interface_object: false,
+            is_shareable_twice: false,
             had_keys: false,
         }
     }

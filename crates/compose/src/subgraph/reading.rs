@@ -296,6 +296,7 @@ impl DocumentReader {
             });
         }
         ty.is_extension |= has(&directives, D::Extends);
+        ty.is_shareable_twice |= all_of(&directives, D::Shareable).count() > 1;
         ty.is_interface_object |= has(&directives, D::InterfaceObject);
         ty.directives.extend(directives);
         Some(ty)

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod costs;
+mod default_values;
 mod definitions;
 mod external_fields;
 mod field_sets;
@@ -34,6 +35,7 @@ pub(crate) fn check_model(subgraph: &SubgraphModel, findings: &mut Findings<'_>)
         placements::check_interface_keys(subgraph, findings);
     }
     external_fields::check(subgraph, findings);
+    default_values::check(subgraph, findings);
     contexts::check(subgraph, findings);
     costs::check(subgraph, findings);
     crate::events::check(subgraph, findings);

@@ -30,6 +30,14 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
 
 fn check_type(subgraph: &SubgraphModel, ty: &TypeDefinition, findings: &mut Findings<'_>) {
     check_tags(subgraph, &ty.directives, findings);
+    if ty.is_shareable_twice {
+        findings.error(
+            Code::INVALID_SHAREABLE_USAGE,
+            [subgraph.spot(&ty.name)],
+            format!("`{}` is marked `@shareable` twice in one place", ty.name),
+            "remove one of the marks; a definition and an extension may have one each",
+        );
+    }
     if ty.is_interface_object && ty.keys.is_empty() {
         findings.error(
             Code::INTERFACE_OBJECT_USAGE_ERROR,
