@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use apollo_compiler::ast::{Selection, Type};
+
 use crate::{
     code::Code,
     federation_spec::FederationDirective as D,
@@ -103,7 +105,20 @@ fn check_argument(
                 is_found
             };
             let missing = types.iter().find(|it| !applies(it) && !selection.contains("..."));
-            missing.map(|it| format!("type `{}` sets the context but has no such field", it.name))
+            let missing = missing
+                .map(|it| format!("type `{}` sets the context but has no such field", it.name));
+            missing.or_else(|| {
+                let selected =
+                    types.iter().filter_map(|it| selected_type(subgraph, it, &selections));
+                let other = selected.filter(|selected| !selected.is_assignable_to(&argument.ty));
+                let mut other = other.map(|it| {
+                    format!(
+                        "the selected field has the type `{it}`, and the argument `{}`",
+                        argument.ty
+                    )
+                });
+                other.next()
+            })
         }
     };
     if let Some(problem) = problem {
@@ -114,4 +129,31 @@ fn check_argument(
             "select one field of each type that sets the context",
         );
     }
+}
+
+/// Returns the type of the value that `selections` read from an object of type `on`; `None` if it is not one field.
+fn selected_type(
+    subgraph: &SubgraphModel,
+    on: &TypeDefinition,
+    selections: &[Selection],
+) -> Option<Type> {
+    let mut found = selections.iter().filter_map(|selection| match selection {
+        Selection::Field(it) => {
+            let field = on.fields.get(&it.name)?;
+            if it.selection_set.is_empty() {
+                return Some(field.ty.clone());
+            }
+            let below = subgraph.types.get(field.ty.inner_named_type())?;
+            let leaf = selected_type(subgraph, below, &it.selection_set)?;
+            // A value below a list is a list, and one below a nullable object may be null.
+            let leaf = if field.ty.is_non_null() { leaf } else { leaf.nullable() };
+            Some(if field.ty.is_list() { leaf.list() } else { leaf })
+        }
+        Selection::InlineFragment(it) => {
+            let applies = it.type_condition.as_ref().is_none_or(|name| *name == on.name);
+            if applies { selected_type(subgraph, on, &it.selection_set) } else { None }
+        }
+        Selection::FragmentSpread(_) => None,
+    });
+    found.next()
 }
