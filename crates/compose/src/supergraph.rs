@@ -73,7 +73,7 @@ pub(crate) struct MergedField {
     pub(crate) description: Option<String>,
     pub(crate) ty: ast::Type,
     pub(crate) arguments: IndexMap<Name, MergedInput>,
-    /// Empty if every subgraph of the type resolves the field in the same way.
+    /// The mentions in subgraphs; none if every subgraph of the type resolves the field in the same way.
     pub(crate) join_fields: Vec<JoinField>,
     pub(crate) directives: Vec<MergedDirective>,
     /// The subgraphs that have the field.
