@@ -1,0 +1,14 @@
+//! The input of composition.
+
+/// The schema of one subgraph.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubgraphInput {
+    /// The name in configuration, logs and metrics.
+    pub name: String,
+    /// The URL of the subgraph's server; empty for an event subgraph.
+    pub url: String,
+    /// The name of the file or URL that the schema was read from, for messages.
+    pub file: String,
+    /// The schema.
+    pub sdl: String,
+}
