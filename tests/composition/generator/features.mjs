@@ -1,31 +1,25 @@
-// Adds the directives that join subgraphs beyond keys: requires, provides, override, interface objects and contexts, and
-// the ones that describe elements (tags, costs, descriptions, …). Each keeps a valid federation valid.
-import { plainFields } from "./definitions.mjs";
-import { directive, field, findField, findType, hasDirective, namedType, type, usedDirectives } from "./schema.mjs";
+// Adds the directives that join subgraphs beyond keys: requires, provides, override, interface objects, contexts, and
+// fields that several subgraphs share. Each keeps a valid federation valid.
+import { plainFields, useType } from "./definitions.mjs";
+import { directive, field, findField, findType, namedType, type } from "./schema.mjs";
 import { upperFirst } from "./words.mjs";
 
 const BUILT_IN_LEAF = /^\W*(String|Int|Float|Boolean)\b/;
-
-/** Directives that only composition reads: the supergraph does not have them. */
-const PRIVATE_DIRECTIVES = ["key", "external", "requires", "provides", "shareable", "override", "interfaceObject"];
 
 /** Adds features at random to a federation in which all fields and root fields are defined. */
 export function addFeatures(plan) {
   const { random } = plan;
   for (const entity of plan.entities) {
     if (random.chance(0.3)) addRequires(plan, entity);
+    if (random.chance(0.2)) addNestedRequires(plan, entity);
     if (random.chance(0.2)) addProvides(plan, entity);
     if (random.chance(0.2)) addOverride(plan, entity);
   }
   if (random.chance(0.2)) addInterfaceObject(plan);
+  if (random.chance(0.15)) addValueInterface(plan);
+  if (random.chance(0.15)) addSharedRootField(plan);
+  if (random.chance(0.1)) addSubscription(plan);
   if (random.chance(0.08)) addContext(plan);
-  for (const subgraph of plan.subgraphs) describe(plan, subgraph);
-  if (random.chance(0.02)) {
-    const subgraph = random.pick(plan.subgraphs);
-    // The directives that the supergraph keeps must have the same name in all subgraphs.
-    const isPrivate = usedDirectives(subgraph).every((name) => PRIVATE_DIRECTIVES.includes(name));
-    if (subgraph.version !== null && isPrivate) subgraph.alias = "fed";
-  }
 }
 
 /** Lets one owner of an entity require a field of another owner. */
@@ -42,6 +36,36 @@ function addRequires(plan, entity) {
   target.fields.push(field(required.name, required.type, { directives: [directive("external")] }));
   target.fields.push(field(`${required.name}Of${upperFirst(to.name)}`, random.pick(["String", "Int", "Float!"]), {
     directives: [directive("requires", { fields: required.name })],
+  }));
+  required.isRequired = true;
+  if (random.chance(0.25)) addRequiresBack(findType(from, entity.name), target.fields.at(-1), from);
+}
+
+/** Lets the subgraph of a required field require the field that is made from it. */
+function addRequiresBack(owner, made, subgraph) {
+  if (findField(owner, made.name) !== undefined) return;
+  owner.fields.push(field(made.name, made.type, { directives: [directive("external")] }));
+  owner.fields.push(field(`${made.name}In${upperFirst(subgraph.name)}`, "Int", {
+    directives: [directive("requires", { fields: made.name })],
+  }));
+}
+
+/** Lets one owner of an entity require a field of a value type in a field of another owner. */
+function addNestedRequires(plan, entity) {
+  const { random } = plan;
+  if (entity.owners.length < 2) return;
+  const [from, to] = random.shuffled(entity.owners);
+  const target = findType(to, entity.name);
+  const valueTypes = new Map(plan.valueTypes.map((valueType) => [valueType.name, valueType]));
+  const required = plainFields(findType(from, entity.name)).find(({ name, args, type: text }) => (
+    args.length === 0 && valueTypes.has(namedType(text)) && findField(target, name) === undefined
+  ));
+  const leaf = valueTypes.get(namedType(required?.type ?? ""))?.fields.find(({ type: text }) => BUILT_IN_LEAF.test(text));
+  if (required === undefined || leaf === undefined) return;
+  useType(plan, to, namedType(required.type));
+  target.fields.push(field(required.name, required.type, { directives: [directive("external")] }));
+  target.fields.push(field(`${required.name}Of${upperFirst(to.name)}`, "String", {
+    directives: [directive("requires", { fields: `${required.name} { ${leaf.name} }` })],
   }));
   required.isRequired = true;
 }
@@ -121,35 +145,34 @@ function addContext(plan) {
   findType(subgraph, "Query").fields.push(field("tour", "Tour"));
 }
 
-/** Adds directives and descriptions to elements of a subgraph that do not change how it composes. */
-function describe(plan, subgraph) {
+/** Adds an interface that a value type implements, with one of its fields. */
+function addValueInterface(plan) {
   const { random } = plan;
-  for (const owner of subgraph.types) {
-    // The reference cannot read its own supergraph back if a field of an interface object has a cost.
-    if (owner.isExtension || hasDirective(owner, "interfaceObject")) continue;
-    if (random.chance(0.15)) owner.description = random.pick(["A thing of the shop.", `Part of ${subgraph.name}.`]);
-    if (subgraph.version === null) continue;
-    for (const value of owner.values) {
-      if (random.chance(0.05)) value.directives.push(directive("tag", { name: "public" }));
-    }
-    if (["type", "interface"].includes(owner.kind) && random.chance(0.1)) {
-      owner.directives.push(directive("tag", { name: random.pick(["public", "internal"]) }));
-    }
-    if (owner.kind === "type") for (const member of owner.fields) describeField(random, owner, member);
+  const subgraph = random.pick(plan.subgraphs);
+  const planned = new Set(plan.valueTypes.map(({ name }) => name));
+  const members = subgraph.types.filter(({ name }) => planned.has(name));
+  if (members.length === 0) return;
+  const member = random.pick(members);
+  const { name, type: text } = random.pick(member.fields);
+  const interfaceName = `Has${upperFirst(name)}`;
+  subgraph.types.push(type("interface", interfaceName, { fields: [field(name, text)] }));
+  member.interfaces.push(interfaceName);
+  findType(subgraph, "Query").fields.push(field(`has${upperFirst(name)}`, `[${interfaceName}!]`));
+}
+
+/** Adds a root field that several subgraphs resolve. */
+function addSharedRootField(plan) {
+  const owners = plan.subgraphs.filter(({ version }) => version !== null);
+  for (const subgraph of owners.slice(0, 3)) {
+    const text = plan.random.pick(["String", "String", "String!"]);
+    const shared = field("edition", text, { directives: [directive("shareable")] });
+    findType(subgraph, "Query").fields.push(shared);
   }
 }
 
-function describeField(random, owner, member) {
-  if (hasDirective(member, "external")) return;
-  if (random.chance(0.08)) member.description = random.pick(["The usual.", "Measured once a day."]);
-  if (random.chance(0.06)) member.directives.push(directive("tag", { name: "public" }));
-  if (random.chance(0.04)) member.directives.push(directive("deprecated", { reason: "Nobody uses it." }));
-  if (random.chance(0.02)) member.directives.push(directive("cost", { weight: random.integer(1, 9) }));
-  const isPlain = BUILT_IN_LEAF.test(member.type) && !member.isRequired && owner.name !== "Query";
-  const keyNames = ["id", "serial", "region", "tenant", "headline", "currencyCode"];
-  if (!isPlain || member.directives.length > 0 || keyNames.includes(member.name)) return;
-  // Entities are accessible by their key at least; a value type with one field would lose all of them.
-  if (random.chance(0.02) && hasDirective(owner, "key")) member.directives.push(directive("inaccessible"));
-  else if (random.chance(0.02)) member.directives.push(directive("authenticated"));
-  else if (random.chance(0.01)) member.directives.push(directive("requiresScopes", { scopes: [["read"]] }));
+/** Adds a subscription to an entity. */
+function addSubscription(plan) {
+  const entity = plan.random.pick(plan.entities);
+  const fields = [field(`${entity.name[0].toLowerCase()}${entity.name.slice(1)}Changed`, entity.name)];
+  entity.owners[0].types.push(type("type", "Subscription", { fields }));
 }

@@ -1,9 +1,12 @@
 // Generates federations that compose: entities with keys in several subgraphs, value types, interfaces, unions, enums,
-// inputs, and the directives that join them. `features.mjs` adds the rarer directives, `mutations.mjs` breaks things.
+// inputs, and the directives that join them.
 //
-// First the whole graph is planned (`plan.mjs`), then each subgraph receives definitions (`definitions.mjs`).
+// First the whole graph is planned (`plan.mjs`), then each subgraph receives definitions (`definitions.mjs`), then rarer
+// directives (`features.mjs`, `descriptions.mjs`, `links.mjs`). `mutations.mjs` breaks things afterwards.
 import { addOwnFields, defineEntity, plainFields, someArguments, useType } from "./definitions.mjs";
+import { describe } from "./descriptions.mjs";
 import { addFeatures } from "./features.mjs";
+import { varyLinks } from "./links.mjs";
 import { planGraph, SMALL } from "./plan.mjs";
 import { directive, field, findField, findType, minorVersionNeeded, namedType, type } from "./schema.mjs";
 import { INTERFACES, lowerFirst, numbered, UNIONS, upperFirst } from "./words.mjs";
@@ -26,6 +29,8 @@ export function generateFederation(random, name, size = SMALL) {
   addUnions(plan, random.integer(...size.unions));
   addQueries(plan);
   addFeatures(plan);
+  for (const subgraph of federation.subgraphs) describe(random, subgraph);
+  varyLinks(plan);
   for (const subgraph of federation.subgraphs) {
     if (subgraph.version === null) continue;
     const minor = random.integer(3, NEWEST_MINOR);

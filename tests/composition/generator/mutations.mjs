@@ -9,6 +9,16 @@ import { upperFirst } from "./words.mjs";
 /** The probabilities of 0, 1, 2 and 3 mutations, summed up. */
 const MUTATION_COUNTS = [0.12, 0.75, 0.93, 1];
 
+/** Mutations that almost always fail the same way in every implementation, and are therefore chosen less often. */
+const OBVIOUS = new Set([
+  "useUnknownType", "dropType", "changeKind", "forgetImport", "useOldVersion", "dropQueries", "dropImplementingField",
+  "renameKeyField", "renameType", "changeKeyFields", "provideOnScalar", "authenticateInterface", "sizeOfField",
+  "overrideInterfaceField", "costOfInterfaceField", "shareInterfaceField", "hideAllFields",
+]);
+
+/** The share of drawn obvious mutations that are applied. */
+const OBVIOUS_SHARE = 0.3;
+
 /** Applies some mutations to the federation and returns their names. */
 export function mutate(random, federation) {
   const draw = random.integer(0, 999) / 1000;
@@ -16,8 +26,9 @@ export function mutate(random, federation) {
   const applied = [];
   const names = Object.keys(MUTATIONS);
   // A mutation that finds no place in this federation is drawn again, within a bound.
-  for (let attempt = 0; attempt < 20 * count && applied.length < count; attempt += 1) {
+  for (let attempt = 0; attempt < 40 * count && applied.length < count; attempt += 1) {
     const name = random.pick(names);
+    if (OBVIOUS.has(name) && !random.chance(OBVIOUS_SHARE)) continue;
     if (MUTATIONS[name](random, federation)) applied.push(name);
   }
   return applied;
@@ -206,6 +217,43 @@ export const MUTATIONS = {
     return change(random, places, ({ member }) => void (member.type = random.pick(["ID", "String!", "[ID!]!", "Int!"])));
   },
 
+  /** Removes all keys of an entity from a subgraph, which then can neither be left nor entered there. */
+  detachEntity(random, federation) {
+    const places = typesIn(federation, (owner, { version }) => isEntity(owner) && version !== null);
+    return change(random, places, ({ owner }) => {
+      owner.directives = owner.directives.filter(({ name }) => name !== "key");
+      for (const member of owner.fields) {
+        if (member.directives.length === 0) member.directives.push(directive("shareable"));
+      }
+    });
+  },
+  makeAllKeysUnresolvable(random, federation) {
+    return change(random, typesIn(federation, isEntity), ({ owner }) => {
+      for (const subgraph of federation.subgraphs.filter(({ version }) => version !== null)) {
+        for (const { name, args } of findType(subgraph, owner.name)?.directives ?? []) {
+          if (name === "key") args.resolvable = false;
+        }
+      }
+    });
+  },
+  /** Gives an entity a key of another name in all subgraphs but one. */
+  divideKeys(random, federation) {
+    const entities = typesIn(federation, isEntity).map(({ owner }) => owner.name);
+    return change(random, entities, (name) => {
+      const subgraphs = federation.subgraphs.filter((subgraph) => findType(subgraph, name)?.kind === "type");
+      if (subgraphs.length < 2) return false;
+      for (const subgraph of subgraphs.slice(1)) {
+        const owner = findType(subgraph, name);
+        const id = findField(owner, "id");
+        if (id === undefined) continue;
+        id.name = "number";
+        for (const key of owner.directives.filter((applied) => applied.name === "key")) {
+          key.args = { ...key.args, fields: String(key.args.fields).replace(/^id\b/, "number") };
+        }
+      }
+    });
+  },
+
   // External, requires, provides
   dropExternal: dropping("external"),
   addExternal: addingToField("external", () => ({})),
@@ -228,6 +276,47 @@ export const MUTATIONS = {
       })
     ), ["type"]);
     return change(random, places, ({ owner, member }) => owner.fields.length > 1 && remove(owner.fields, member));
+  },
+
+  /** Adds a field to one copy of a value type: queries that enter elsewhere may not reach it. */
+  addPartialField(random, federation) {
+    const places = typesIn(federation, (owner, { version }) => (
+      isObject(owner) && version !== null && !isRoot(owner) && !hasDirective(owner, "key")
+    ));
+    return change(random, places, ({ owner }) => void owner.fields.push(field("extraField", random.pick(["Int", "Int!"]))));
+  },
+  /** Adds two fields of an entity that require each other. */
+  requireInCircle(random, federation) {
+    const places = typesIn(federation, (owner, { version }) => isEntity(owner) && version !== null);
+    return change(random, places, ({ subgraph, owner }) => {
+      const other = federation.subgraphs.find(({ name, version, types }) => (
+        name !== subgraph.name && version !== null && types.some((same) => same.name === owner.name && isEntity(same))
+      ));
+      if (other === undefined) return false;
+      for (const [one, made, required] of [[owner, "left", "right"], [findType(other, owner.name), "right", "left"]]) {
+        one.fields.push(field(required, "Int", { directives: [directive("external")] }));
+        one.fields.push(field(made, "Int", { directives: [directive("requires", { fields: required })] }));
+      }
+    });
+  },
+  externalType(random, federation) {
+    const places = typesIn(federation, (owner, { version }) => isObject(owner) && version !== null && !isRoot(owner));
+    return change(random, places, ({ owner }) => void owner.directives.push(directive("external")));
+  },
+  requireExternalElsewhere(random, federation) {
+    const places = fieldsIn(federation, (member, owner, { version }) => (
+      version !== null && isEntity(owner) && member.directives.length === 0 && isBuiltIn(member.type) && member.name !== "id"
+    ), ["type"]);
+    return change(random, places, ({ subgraph, owner, member }) => {
+      const other = federation.subgraphs.find((candidate) => (
+        candidate !== subgraph && findType(candidate, owner.name)?.kind === "type"
+      ));
+      if (other === undefined || findField(findType(other, owner.name), member.name)) return false;
+      findType(other, owner.name).fields.push(
+        field(member.name, member.type, { directives: [directive("external")] }),
+        field(`${member.name}Copy`, "Int", { directives: [directive("requires", { fields: member.name })] }),
+      );
+    });
   },
 
   // Override
@@ -420,6 +509,36 @@ export const MUTATIONS = {
   useFederation2(random, federation) {
     const places = federation.subgraphs.filter(({ version }) => version === null);
     return change(random, places, (subgraph) => void (subgraph.version = [2, 9]));
+  },
+  composeUnknownDirective(random, federation) {
+    const places = federation.subgraphs.filter(({ version, alias }) => version !== null && alias === undefined);
+    return change(random, places, (subgraph) => {
+      subgraph.version = [2, Math.max(1, subgraph.version[1])];
+      subgraph.links.push(random.pick([
+        '@composeDirective(name: "@unknown")', '@composeDirective(name: "owner")', '@composeDirective(name: "@tag")',
+      ]));
+    });
+  },
+  linkMore(random, federation) {
+    const places = federation.subgraphs.filter(({ version }) => version !== null);
+    return change(random, places, (subgraph) => void subgraph.links.push(random.pick([
+      '@link(url: "https://shop.example/features/one/v1.0")', '@link(url: "https://shop.example/features/one")',
+      '@link(url: "https://shop.example/features/one/v1.0", import: ["@missing"])',
+      '@link(url: "https://specs.apollo.dev/federation/v2.3")', '@link(url: "https://shop.example/one/v1.0", as: "key")',
+    ])));
+  },
+  changeExecutableDirective(random, federation) {
+    for (const subgraph of federation.subgraphs) {
+      const argument = random.pick(["label: String", "label: Int", "label: String!", "label: String = \"x\""]);
+      subgraph.definitions = [`directive @traced(${argument}) on ${random.pick(["FIELD", "FIELD | QUERY", "QUERY"])}`];
+    }
+    return true;
+  },
+  nameQueryType(random, federation) {
+    return change(random, federation.subgraphs, (subgraph) => {
+      subgraph.queryType = "RootQuery";
+      if (random.chance(0.3)) subgraph.types.push(type("type", "Querying", { fields: [field("id", "ID")] }));
+    });
   },
   dropQueries(random, federation) {
     for (const subgraph of federation.subgraphs) subgraph.types = subgraph.types.filter(({ name }) => name !== "Query");

@@ -1,5 +1,5 @@
 // Plans a whole graph before its subgraphs have definitions: names, keys, owners, and the types that everything shares.
-import { field } from "./schema.mjs";
+import { emptySubgraph, field } from "./schema.mjs";
 import { ENTITIES, ENUM_VALUES, ENUMS, FIELDS, INPUTS, lowerFirst, numbered, SCALARS, SUBGRAPHS, VALUE_TYPES } from "./words.mjs";
 
 /** The numbers of things in a federation: `[least, most]`. */
@@ -14,7 +14,7 @@ export const LARGE = {
   interfaces: [40, 40], unions: [40, 40],
 };
 
-/** The share of subgraphs of Federation 1. */
+/** The share of subgraphs of Federation 1. Some federations have no others. */
 const FEDERATION_1_SHARE = 0.12;
 
 /** Plans the names of the graph. `plan` has everything that generation needs to know, and no cycles. */
@@ -27,9 +27,8 @@ export function planGraph(random, size) {
       ? (offset + index) % words.length
       : index));
   };
-  const subgraphs = names(SUBGRAPHS, size.subgraphs).map((name) => ({
-    name, version: random.chance(FEDERATION_1_SHARE) ? null : [2, 0], alias: undefined, types: [],
-  }));
+  const federation1Share = random.chance(0.05) ? 1 : FEDERATION_1_SHARE;
+  const subgraphs = names(SUBGRAPHS, size.subgraphs).map((name) => emptySubgraph(name, random.chance(federation1Share)));
   const scalars = names(SCALARS, [0, 1]);
   const enums = names(ENUMS, size.enums).map((name) => ({
     name, values: random.sample(ENUM_VALUES, random.integer(2, 5)), usage: random.pick(["output", "input", "both"]),

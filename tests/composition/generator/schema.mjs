@@ -1,7 +1,8 @@
 // Plain data for a federation, and its text as SDL. Mutations change the data; nothing here is random.
 //
-// A federation is `{name, subgraphs}`; a subgraph `{name, version, alias, types}`, where `version` is `null` for
-// Federation 1 and `[2, minor]` otherwise; a type `{kind, name, isExtension, description, interfaces, directives,
+// A federation is `{name, subgraphs}`; a subgraph `{name, version, alias, renamedImports, queryType, links, definitions,
+// types}`, where `version` is `null` for Federation 1 and `[2, minor]` otherwise, and `links` and `definitions` are text
+// for directives of its own; a type `{kind, name, isExtension, description, interfaces, directives,
 // fields, values, members}`; a field or argument `{name, description, type, args, default, directives}` with its type
 // as text; a directive `{name, args}` with values of JavaScript.
 
@@ -20,6 +21,14 @@ const INTERFACE_KEY_MINOR = 3;
 
 /** Directives that Federation 1 has, which are used there without an import. */
 export const FEDERATION_1_DIRECTIVES = ["key", "external", "requires", "provides", "extends", "tag"];
+
+/** Returns a subgraph without types: Federation 1, or 2 in a version that is chosen once its directives are known. */
+export function emptySubgraph(name, isFederation1) {
+  return {
+    name, version: isFederation1 ? null : [2, 0], alias: undefined, renamedImports: {}, missingImport: undefined,
+    queryType: "Query", links: [], definitions: [], types: [],
+  };
+}
 
 export function directive(name, args = {}) {
   return { name, args };
@@ -81,7 +90,7 @@ export function usedDirectives(subgraph) {
 
 /** Returns the lowest minor version of Federation 2 that has everything the subgraph uses. */
 export function minorVersionNeeded(subgraph) {
-  let minor = 0;
+  let minor = subgraph.links.some((link) => link.includes("@composeDirective")) ? FEDERATION_DIRECTIVES.composeDirective : 0;
   for (const element of elements(subgraph)) {
     for (const { name, args } of element.directives) {
       minor = Math.max(minor, FEDERATION_DIRECTIVES[name] ?? 0);
@@ -101,24 +110,40 @@ export function toRigInput(federation) {
 }
 
 export function printSubgraph(subgraph) {
-  const parts = [];
-  if (subgraph.version !== null) parts.push(printLink(subgraph));
+  const parts = [printSchema(subgraph), ...subgraph.definitions];
   parts.push(...subgraph.types.map((printed) => printType(printed, subgraph)));
-  return `${parts.join("\n\n")}\n`;
+  return `${parts.filter((part) => part !== "").join("\n\n")}\n`;
+}
+
+/** Prints the links and, if it is not the usual one, the query type. */
+function printSchema(subgraph) {
+  const links = subgraph.version === null ? subgraph.links : [printLink(subgraph), ...subgraph.links];
+  if (subgraph.queryType !== "Query") {
+    const others = ["Mutation", "Subscription"].filter((name) => findType(subgraph, name) !== undefined);
+    const roots = [`query: ${subgraph.queryType}`, ...others.map((name) => `${name.toLowerCase()}: ${name}`)];
+    return `${["schema", ...links].join(" ")} { ${roots.join(" ")} }`;
+  }
+  return links.length > 0 ? `extend schema ${links.join(" ")}` : "";
 }
 
 function printLink(subgraph) {
   const url = `https://specs.apollo.dev/federation/v${subgraph.version.join(".")}`;
-  if (subgraph.alias !== undefined) return `extend schema @link(url: "${url}", as: "${subgraph.alias}")`;
-  const names = usedDirectives(subgraph).filter((name) => name !== subgraph.missingImport);
-  const imports = names.map((name) => `"@${name}"`).join(", ");
-  return `extend schema @link(url: "${url}", import: [${imports}])`;
+  if (subgraph.alias !== undefined) return `@link(url: "${url}", as: "${subgraph.alias}")`;
+  const names = usedDirectives(subgraph);
+  // Links themselves use this directive, not an element of the schema.
+  if (subgraph.links.some((link) => link.includes("@composeDirective"))) names.push("composeDirective");
+  const imports = names.filter((name) => name !== subgraph.missingImport).map((name) => {
+    const renamed = subgraph.renamedImports[name];
+    return renamed === undefined ? `"@${name}"` : `{ name: "@${name}", as: "@${renamed}" }`;
+  });
+  return `@link(url: "${url}", import: [${imports.join(", ")}])`;
 }
 
 function printType(printed, subgraph) {
   const keyword = printed.isExtension ? `extend ${printed.kind}` : printed.kind;
   const interfaces = printed.interfaces.length > 0 ? ` implements ${printed.interfaces.join(" & ")}` : "";
-  const head = `${printDescription(printed, "")}${keyword} ${printed.name}${interfaces}${directives(printed, subgraph)}`;
+  const name = printed.name === "Query" ? subgraph.queryType : printed.name;
+  const head = `${printDescription(printed, "")}${keyword} ${name}${interfaces}${directives(printed, subgraph)}`;
   if (printed.kind === "scalar") return head;
   if (printed.kind === "union") {
     return printed.members.length > 0 ? `${head} = ${printed.members.join(" | ")}` : head;
@@ -143,9 +168,14 @@ function printDescription(element, indent) {
 
 function directives(element, subgraph) {
   return element.directives.map(({ name, args }) => {
-    const isNamespaced = subgraph.alias !== undefined && name in FEDERATION_DIRECTIVES;
     const values = Object.entries(args).map(([key, value]) => `${key}: ${JSON.stringify(value)}`);
     const list = values.length > 0 ? `(${values.join(", ")})` : "";
-    return ` @${isNamespaced ? `${subgraph.alias}__` : ""}${name}${list}`;
+    return ` @${nameInSubgraph(name, subgraph)}${list}`;
   }).join("");
+}
+
+/** Returns the name by which the subgraph uses a directive. */
+function nameInSubgraph(name, subgraph) {
+  if (!(name in FEDERATION_DIRECTIVES) || subgraph.version === null) return name;
+  return subgraph.alias !== undefined ? `${subgraph.alias}__${name}` : subgraph.renamedImports[name] ?? name;
 }
