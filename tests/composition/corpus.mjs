@@ -14,8 +14,8 @@ import { compose, PACKAGES, REFERENCE } from "./packages.mjs";
 /** The root of the corpus. */
 export const CORPUS = path.join(import.meta.dirname, "../../crates/compose/tests/reference");
 
-/** The kinds of cases: one folder per error code, per hint, and per merging rule. */
-export const KINDS = ["codes", "hints", "merging"];
+/** The kinds of cases: one folder per error code, per hint, per merging rule, and per crash of a package. */
+export const KINDS = ["codes", "hints", "merging", "crashes"];
 
 /** The file with the supergraph of the reference, which is no subgraph. */
 const SUPERGRAPH_FILE = "reference.graphql";
@@ -51,7 +51,7 @@ export function resultFiles({ kind, subgraphs }) {
   const files = {};
   for (const packageName of Object.keys(PACKAGES)) {
     const { success, codes, hints, crash, supergraph } = compose(packageName, subgraphs);
-    results[packageName] = { success, codes, hints, crash };
+    results[packageName] = { success, codes, hints, crash: crash === undefined ? undefined : true };
     if (packageName === REFERENCE && kind === "merging" && supergraph !== undefined) {
       files[SUPERGRAPH_FILE] = `${supergraph.trimEnd()}\n`;
     }

@@ -285,20 +285,6 @@ export const MUTATIONS = {
     ));
     return change(random, places, ({ owner }) => void owner.fields.push(field("extraField", random.pick(["Int", "Int!"]))));
   },
-  /** Adds two fields of an entity that require each other. */
-  requireInCircle(random, federation) {
-    const places = typesIn(federation, (owner, { version }) => isEntity(owner) && version !== null);
-    return change(random, places, ({ subgraph, owner }) => {
-      const other = federation.subgraphs.find(({ name, version, types }) => (
-        name !== subgraph.name && version !== null && types.some((same) => same.name === owner.name && isEntity(same))
-      ));
-      if (other === undefined) return false;
-      for (const [one, made, required] of [[owner, "left", "right"], [findType(other, owner.name), "right", "left"]]) {
-        one.fields.push(field(required, "Int", { directives: [directive("external")] }));
-        one.fields.push(field(made, "Int", { directives: [directive("requires", { fields: required })] }));
-      }
-    });
-  },
   externalType(random, federation) {
     const places = typesIn(federation, (owner, { version }) => isObject(owner) && version !== null && !isRoot(owner));
     return change(random, places, ({ owner }) => void owner.directives.push(directive("external")));
