@@ -11,8 +11,9 @@ import { parseArgs } from "node:util";
 import { REFERENCE, SECOND } from "./packages.mjs";
 
 /**
- * Compares the results of two implementations. Returns the number of compared federations, of crashes, of equal
- * outcomes, of failures in both, of failures with equal sets of codes, and the disagreements by pair of outcomes.
+ * Compares the results of two implementations. Returns numbers of federations: compared, left out because of a crash,
+ * with the same outcome, composed by both (with equal hints, with equal supergraphs), refused by both (with equal sets of
+ * codes); and the names of federations by pair of outcomes, for all pairs that differ.
  */
 export function compareResults(results, first, second) {
   const byName = new Map();
@@ -20,7 +21,10 @@ export function compareResults(results, first, second) {
     if (!byName.has(result.name)) byName.set(result.name, new Map());
     byName.get(result.name).set(result.package, result);
   }
-  const summary = { compared: 0, crashes: 0, sameOutcome: 0, sharedFailures: 0, sameCodes: 0, disagreements: new Map() };
+  const summary = {
+    compared: 0, crashes: 0, sameOutcome: 0, sharedSuccesses: 0, sameHints: 0, sameSupergraph: 0, sharedFailures: 0,
+    sameCodes: 0, disagreements: new Map(),
+  };
   for (const [name, outcomes] of byName) {
     const [one, other] = [outcomes.get(first), outcomes.get(second)];
     if (one === undefined || other === undefined) continue;
@@ -31,6 +35,11 @@ export function compareResults(results, first, second) {
     summary.compared += 1;
     if (one.success === other.success) summary.sameOutcome += 1;
     if (!one.success && !other.success) summary.sharedFailures += 1;
+    if (one.success && other.success) {
+      summary.sharedSuccesses += 1;
+      if (one.hints.join() === other.hints.join()) summary.sameHints += 1;
+      if (one.supergraph !== undefined && one.supergraph?.trim() === other.supergraph?.trim()) summary.sameSupergraph += 1;
+    }
     const [left, right] = [describe(one), describe(other)];
     if (left === right) {
       if (!one.success) summary.sameCodes += 1;
@@ -46,6 +55,22 @@ function describe({ success, codes }) {
   return success ? "composes" : codes.join(", ") || "fails without a code";
 }
 
+/** Returns the comparison as lines of text, the most frequent disagreement first, each with some examples. */
+export function reportLines(summary, first, second, exampleCount) {
+  const share = (part, whole) => `${part} of ${whole}${whole === 0 ? "" : ` (${(100 * part / whole).toFixed(1)} %)`}`;
+  const pairs = [...summary.disagreements].sort(([, left], [, right]) => right.length - left.length);
+  return [
+    `${first} and ${second}: ${summary.compared} federations, ${summary.crashes} left out because of a crash`,
+    `same success or failure: ${share(summary.sameOutcome, summary.compared)}`,
+    `same codes in shared failures: ${share(summary.sameCodes, summary.sharedFailures)}`,
+    `same hints in shared successes: ${share(summary.sameHints, summary.sharedSuccesses)}`,
+    `same text of supergraphs: ${share(summary.sameSupergraph, summary.sharedSuccesses)}`,
+    ...pairs.map(([pair, names]) => (
+      `${String(names.length).padStart(5)}  ${pair}  (${names.slice(0, exampleCount).join(", ")})`
+    )),
+  ];
+}
+
 async function main() {
   const { values: options } = parseArgs({
     options: {
@@ -59,15 +84,7 @@ async function main() {
     if (line.trim() !== "") results.push(JSON.parse(line));
   }
   const summary = compareResults(results, options.first, options.second);
-  const percent = (part, whole) => (whole === 0 ? "–" : `${(100 * part / whole).toFixed(1)} %`);
-  console.log(`${options.first} and ${options.second}: ${summary.compared} federations, ${summary.crashes} left out (crash)`);
-  console.log(`same success or failure: ${summary.sameOutcome} (${percent(summary.sameOutcome, summary.compared)})`);
-  const { sameCodes, sharedFailures } = summary;
-  console.log(`same codes in shared failures: ${sameCodes} of ${sharedFailures} (${percent(sameCodes, sharedFailures)})`);
-  const pairs = [...summary.disagreements].sort(([, left], [, right]) => right.length - left.length);
-  for (const [pair, names] of pairs) {
-    console.log(`${String(names.length).padStart(5)}  ${pair}  (${names.slice(0, Number(options.examples)).join(", ")})`);
-  }
+  for (const line of reportLines(summary, options.first, options.second, Number(options.examples))) console.log(line);
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) await main();
