@@ -8,12 +8,13 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 
+import { normalForm } from "./normal_form.mjs";
 import { REFERENCE, SECOND } from "./packages.mjs";
 
 /**
  * Compares the results of two implementations. Returns numbers of federations: compared, left out because of a crash,
  * with the same outcome, composed by both (with equal hints, with equal supergraphs), refused by both (with equal sets of
- * codes); and the names of federations by pair of outcomes, for all pairs that differ.
+ * codes); the names of federations with different supergraphs; and of those with different outcomes, by pair of outcomes.
  */
 export function compareResults(results, first, second) {
   const byName = new Map();
@@ -23,7 +24,7 @@ export function compareResults(results, first, second) {
   }
   const summary = {
     compared: 0, crashes: 0, sameOutcome: 0, sharedSuccesses: 0, sameHints: 0, sameSupergraph: 0, sharedFailures: 0,
-    sameCodes: 0, disagreements: new Map(),
+    sameCodes: 0, otherSupergraphs: [], disagreements: new Map(),
   };
   for (const [name, outcomes] of byName) {
     const [one, other] = [outcomes.get(first), outcomes.get(second)];
@@ -38,7 +39,8 @@ export function compareResults(results, first, second) {
     if (one.success && other.success) {
       summary.sharedSuccesses += 1;
       if (one.hints.join() === other.hints.join()) summary.sameHints += 1;
-      if (one.supergraph !== undefined && one.supergraph?.trim() === other.supergraph?.trim()) summary.sameSupergraph += 1;
+      if (isSameSupergraph(one.supergraph, other.supergraph)) summary.sameSupergraph += 1;
+      else summary.otherSupergraphs.push(name);
     }
     const [left, right] = [describe(one), describe(other)];
     if (left === right) {
@@ -49,6 +51,11 @@ export function compareResults(results, first, second) {
     summary.disagreements.set(pair, [...summary.disagreements.get(pair) ?? [], name]);
   }
   return summary;
+}
+
+/** True if both have a supergraph with the same meaning. Results without `--supergraph` have none. */
+function isSameSupergraph(one, other) {
+  return one !== undefined && other !== undefined && normalForm(one) === normalForm(other);
 }
 
 function describe({ success, codes }) {
@@ -64,7 +71,7 @@ export function reportLines(summary, first, second, exampleCount) {
     `same success or failure: ${share(summary.sameOutcome, summary.compared)}`,
     `same codes in shared failures: ${share(summary.sameCodes, summary.sharedFailures)}`,
     `same hints in shared successes: ${share(summary.sameHints, summary.sharedSuccesses)}`,
-    `same text of supergraphs: ${share(summary.sameSupergraph, summary.sharedSuccesses)}`,
+    `same supergraph in shared successes: ${share(summary.sameSupergraph, summary.sharedSuccesses)}`,
     ...pairs.map(([pair, names]) => (
       `${String(names.length).padStart(5)}  ${pair}  (${names.slice(0, exampleCount).join(", ")})`
     )),

@@ -3,7 +3,7 @@
 //
 // PROGRAM reads lines `{"name", "subgraphs"}` and writes a line `{"name", "success", "codes", "hints", "supergraph"}` for
 // each, as the rig does. The exit code is 1 if it agrees less often than required. `--disagreements` writes a JSON line
-// for each federation on which they differ, with the subgraphs and both results, to judge them.
+// for each federation on which they differ, with the subgraphs and both results (supergraphs in normal form).
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
@@ -16,6 +16,7 @@ import { parseArgs } from "node:util";
 import { compareResults, reportLines } from "./agreement.mjs";
 import { readCases } from "./corpus.mjs";
 import { generate } from "./generate.mjs";
+import { normalForm } from "./normal_form.mjs";
 import { compose, REFERENCE } from "./packages.mjs";
 
 /** The least share of federations with the same success or failure as the reference. */
@@ -78,11 +79,11 @@ function* runReference() {
 
 async function writeDisagreements(file) {
   const output = createWriteStream(file);
-  const names = new Set([...summary.disagreements.values()].flat());
+  const names = new Set([...[...summary.disagreements.values()].flat(), ...summary.otherSupergraphs]);
   for (const federation of federations.filter(({ name }) => names.has(name))) {
     const both = results.filter(({ name }) => name === federation.name);
-    const outcomes = both.map(({ package: packageName, success, codes, messages }) => (
-      { package: packageName, success, codes, messages }
+    const outcomes = both.map((result) => (
+      { ...result, supergraph: result.success ? normalForm(result.supergraph) : undefined }
     ));
     output.write(`${JSON.stringify({ ...federation, outcomes })}\n`);
   }
