@@ -163,9 +163,11 @@ function addValueInterface(plan) {
 /** Adds a root field that several subgraphs resolve. */
 function addSharedRootField(plan) {
   const owners = plan.subgraphs.filter(({ version }) => version !== null);
+  const value = plan.random.pick(["none", undefined, "10"]);
   for (const subgraph of owners.slice(0, 3)) {
+    const args = value === "none" ? [] : [field("first", "Int", { default: value })];
     const text = plan.random.pick(["String", "String", "String!"]);
-    const shared = field("edition", text, { directives: [directive("shareable")] });
+    const shared = field("edition", text, { args, directives: [directive("shareable")] });
     findType(subgraph, "Query").fields.push(shared);
   }
 }

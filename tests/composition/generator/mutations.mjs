@@ -1,9 +1,14 @@
 // Changes that a person could make by mistake, or on purpose, to a federation that composes. About half of them break
 // it. Each mutation takes the random choices and the federation, changes the data, and returns true if it found a place.
 import {
+  addingToField, addingToInterface, argumentsIn, change, changing, dropping, fieldsIn, isBuiltIn, isEntity, isObject,
+  isRoot, otherShape, otherSubgraph, preferShared, remove, typesIn,
+} from "./places.mjs";
+import {
   directive, elements, FEDERATION_DIRECTIVES, field, findField, findType, hasDirective, namedType, type, usedDirectives,
   withNamedType,
 } from "./schema.mjs";
+import { SUBTLE_MUTATIONS } from "./subtle_mutations.mjs";
 import { upperFirst } from "./words.mjs";
 
 /** The probabilities of 0, 1, 2 and 3 mutations, summed up. */
@@ -34,103 +39,10 @@ export function mutate(random, federation) {
   return applied;
 }
 
-/** Returns the pairs of subgraph and type for which `isWanted` is true. */
-function typesIn(federation, isWanted = () => true) {
-  return federation.subgraphs.flatMap((subgraph) => (
-    subgraph.types.filter((owner) => isWanted(owner, subgraph)).map((owner) => ({ subgraph, owner }))
-  ));
-}
-
-/** Returns the places of fields for which `isWanted` is true, without those of input types. */
-function fieldsIn(federation, isWanted = () => true, kinds = ["type", "interface"]) {
-  return typesIn(federation, ({ kind }) => kinds.includes(kind)).flatMap(({ subgraph, owner }) => (
-    owner.fields.filter((member) => isWanted(member, owner, subgraph)).map((member) => ({ subgraph, owner, member }))
-  ));
-}
-
-function argumentsIn(federation, isWanted = () => true) {
-  return fieldsIn(federation).flatMap(({ subgraph, owner, member }) => (
-    member.args.filter(isWanted).map((argument) => ({ subgraph, owner, member, argument }))
-  ));
-}
-
-/** Picks one of the places and changes it. Returns whether there was one. */
-function change(random, places, apply) {
-  if (places.length === 0) return false;
-  const result = apply(random.pick(places));
-  return result !== false;
-}
-
-function remove(list, element) {
-  list.splice(list.indexOf(element), 1);
-}
-
-function dropDirective(element, name) {
-  element.directives.splice(element.directives.findIndex((applied) => applied.name === name), 1);
-}
-
-/** Removes one application of a directive from a type or field that has it. */
-function dropping(name) {
-  return (random, federation) => {
-    const places = federation.subgraphs.flatMap((subgraph) => (
-      [...elements(subgraph)].filter((element) => hasDirective(element, name))
-    ));
-    return change(random, places, (element) => dropDirective(element, name));
-  };
-}
-
-/** Changes the argument of one application of a directive. */
-function changing(name, argument, newValue) {
-  return (random, federation) => {
-    const places = federation.subgraphs.flatMap((subgraph) => [...elements(subgraph)].flatMap((element) => (
-      element.directives.filter((applied) => applied.name === name).map((applied) => ({ subgraph, applied }))
-    )));
-    return change(random, places, ({ subgraph, applied }) => {
-      applied.args = { ...applied.args, [argument]: newValue(applied.args[argument], random, subgraph, federation) };
-    });
-  };
-}
-
-/** Adds a directive to a field of an object in a subgraph of Federation 2. */
-function addingToField(name, args, isWanted = () => true) {
-  return (random, federation) => {
-    const places = fieldsIn(federation, (member, owner, { version }) => (
-      version !== null && version[1] >= FEDERATION_DIRECTIVES[name] && !hasDirective(member, name) && isWanted(member, owner)
-    ), ["type"]);
-    return change(random, places, ({ member, subgraph }) => {
-      member.directives.push(directive(name, args(random, subgraph, federation)));
-    });
-  };
-}
-
-/** Adds a directive to an interface or one of its fields. */
-function addingToInterface(name, args) {
-  return (random, federation) => {
-    const isNewEnough = (subgraph) => subgraph.version !== null && subgraph.version[1] >= FEDERATION_DIRECTIVES[name];
-    const places = fieldsIn(federation, (member, owner, subgraph) => isNewEnough(subgraph), ["interface"]);
-    return change(random, places, ({ member }) => void member.directives.push(directive(name, args)));
-  };
-}
-
-const isObject = ({ kind }) => kind === "type";
-const isRoot = ({ name }) => ["Query", "Mutation"].includes(name);
-const isEntity = (owner) => isObject(owner) && hasDirective(owner, "key");
-const isBuiltIn = (text) => /^\W*(ID|String|Int|Float|Boolean)\b/.test(text);
-const otherSubgraph = (random, subgraph, federation) => (
-  random.pick(federation.subgraphs.filter((other) => other !== subgraph))?.name ?? "elsewhere"
-);
-
-/** Returns the type with another nullability or list depth, or with another scalar. */
-function otherShape(random, text) {
-  return random.pick([
-    text.endsWith("!") ? text.slice(0, -1) : `${text}!`,
-    text.startsWith("[") ? namedType(text) : `[${text}]`,
-    isBuiltIn(text) ? withNamedType(text, random.pick(["String", "Int", "Boolean"])) : text.replace("!", ""),
-  ]);
-}
-
 /** All mutations by name. */
 export const MUTATIONS = {
+  ...SUBTLE_MUTATIONS,
+
   // Sharing
   dropShareable: dropping("shareable"),
   shareField(random, federation) {
@@ -174,22 +86,22 @@ export const MUTATIONS = {
 
   // Arguments
   changeArgumentType(random, federation) {
-    return change(random, argumentsIn(federation), ({ argument }) => {
+    return change(random, preferShared(random, argumentsIn(federation)), ({ argument }) => {
       argument.type = otherShape(random, argument.type);
       argument.default = undefined;
     });
   },
   dropArgument(random, federation) {
-    return change(random, argumentsIn(federation), ({ member, argument }) => remove(member.args, argument));
+    return change(random, preferShared(random, argumentsIn(federation)), ({ member, argument }) => remove(member.args, argument));
   },
   addArgument(random, federation) {
-    return change(random, fieldsIn(federation), ({ member }) => {
+    return change(random, preferShared(random, fieldsIn(federation)), ({ member }) => {
       if (findField({ fields: member.args }, "extra")) return false;
       member.args.push(field("extra", random.pick(["Int", "Int!", "String"])));
     });
   },
   changeArgumentDefault(random, federation) {
-    const places = argumentsIn(federation, ({ type: text }) => text === "Int");
+    const places = preferShared(random, argumentsIn(federation, ({ type: text }) => text === "Int"));
     return change(random, places, ({ argument }) => void (argument.default = argument.default === "10" ? "20" : "10"));
   },
 
