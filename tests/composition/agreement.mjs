@@ -13,8 +13,9 @@ import { REFERENCE, SECOND } from "./packages.mjs";
 
 /**
  * Compares the results of two implementations. Returns numbers of federations: compared, left out because of a crash,
- * with the same outcome, composed by both (with equal hints, with equal supergraphs), refused by both (with equal sets of
- * codes); the names of federations with different supergraphs; and of those with different outcomes, by pair of outcomes.
+ * with the same outcome, composed by both (with equal hints, with equal supergraphs), refused by both (with equal sets
+ * of codes); the names of federations with different supergraphs; and the names of those with different outcomes, by
+ * pair of outcomes.
  */
 export function compareResults(results, first, second) {
   const byName = new Map();

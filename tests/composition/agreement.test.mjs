@@ -35,7 +35,9 @@ test("outcomes, codes, hints and supergraphs are compared, and crashes are left 
 
 test("supergraphs that differ in order and in specifications have the same normal form", () => {
   const one = `
-    schema @link(url: "https://specs.apollo.dev/join/v0.3") @link(url: "https://specs.apollo.dev/tag/v0.3") { query: Query }
+    schema @link(url: "https://specs.apollo.dev/join/v0.3") @link(url: "https://specs.apollo.dev/tag/v0.3") {
+      query: Query
+    }
     directive @join__type(graph: join__Graph!) on OBJECT
     directive @unused on OBJECT
     enum join__Graph { A B }
@@ -44,7 +46,9 @@ test("supergraphs that differ in order and in specifications have the same norma
   const other = `
     type Query { two(a: Int, b: Int): Int one: Int @tag(name: "y") @tag(name: "x") }
     enum join__Graph { B A }
-    schema @link(url: "https://specs.apollo.dev/tag/v0.3") @link(url: "https://specs.apollo.dev/join/v0.5") { query: Query }
+    schema @link(url: "https://specs.apollo.dev/tag/v0.3") @link(url: "https://specs.apollo.dev/join/v0.5") {
+      query: Query
+    }
     scalar join__FieldSet
   `;
   assert.equal(normalForm(one), normalForm(other));

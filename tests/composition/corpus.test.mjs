@@ -34,8 +34,9 @@ test("each case shows what its folder is named after", () => {
     const results = JSON.parse(resultFiles(corpusCase)["reference.json"]);
     const { success, codes, hints } = results[REFERENCE];
     if (kind === "codes") assert.deepEqual(codes, [name]);
-    else if (kind === "crashes") assert.ok(Object.values(results).some(({ crash }) => crash), `${name} crashes nothing`);
-    else assert.ok(success, `${kind}/${name} fails with ${codes}`);
+    else if (kind === "crashes") {
+      assert.ok(Object.values(results).some(({ crash }) => crash), `${name} crashes nothing`);
+    } else assert.ok(success, `${kind}/${name} fails with ${codes}`);
     if (kind === "hints") assert.ok(hints.includes(name), `${name} is not among ${hints}`);
   }
 });

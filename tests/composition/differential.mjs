@@ -1,16 +1,12 @@
 // Compares a program that composes with the reference, over generated federations or the corpus:
 // `node differential.mjs PROGRAM [--count 1000] [--seed 1] [--corpus] [--examples 3] [--disagreements FILE]`.
 //
-// PROGRAM reads lines `{"name", "subgraphs"}` and writes a line `{"name", "success", "codes", "hints", "supergraph"}` for
-// each, as the rig does. The exit code is 1 if it agrees less often than required. `--disagreements` writes a JSON line
-// for each federation on which they differ, with the subgraphs and both results (supergraphs in normal form).
-import { spawn } from "node:child_process";
+// PROGRAM reads lines `{"name", "subgraphs"}` and writes a line `{"name", "success", "codes", "hints", "supergraph"}`
+// for each, as the rig does. The exit code is 1 if it agrees less often than required. `--disagreements` writes a JSON
+// line for each federation on which they differ, with the subgraphs and both results (supergraphs in normal form).
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
-import path from "node:path";
 import process from "node:process";
-import { createInterface } from "node:readline";
-import { Readable } from "node:stream";
 import { parseArgs } from "node:util";
 
 import { compareResults, reportLines } from "./agreement.mjs";
@@ -18,6 +14,7 @@ import { readCases } from "./corpus.mjs";
 import { generate } from "./generate.mjs";
 import { normalForm } from "./normal_form.mjs";
 import { compose, REFERENCE } from "./packages.mjs";
+import { openProgram } from "./program.mjs";
 
 /** The least share of federations with the same success or failure as the reference. */
 const SAME_OUTCOME_MIN = 0.97;
@@ -40,36 +37,21 @@ if (program === undefined) {
   console.error("usage: node differential.mjs PROGRAM [--count N] [--seed N] [--corpus] [--disagreements FILE]");
   process.exit(2);
 }
-const programName = path.basename(program);
 
 const federations = options.corpus
   ? (await readCases()).map(({ kind, name, subgraphs }) => ({ name: `${kind}/${name}`, subgraphs }))
   : [...generate({ seed: Number(options.seed), count: Number(options.count) })];
 
-const results = [...await runProgram(), ...runReference()];
-const summary = compareResults(results, REFERENCE, programName);
-for (const line of reportLines(summary, REFERENCE, programName, Number(options.examples))) console.log(line);
+const implementation = openProgram(program);
+const results = await Promise.all(federations.map(implementation.compose));
+await implementation.close();
+results.push(...runReference());
+const summary = compareResults(results, REFERENCE, implementation.name);
+for (const line of reportLines(summary, REFERENCE, implementation.name, Number(options.examples))) console.log(line);
 if (options.disagreements !== undefined) await writeDisagreements(options.disagreements);
 const isGood = summary.compared > 0 && summary.sameOutcome >= SAME_OUTCOME_MIN * summary.compared
   && summary.sameCodes >= SAME_CODES_MIN * summary.sharedFailures;
 process.exitCode = isGood ? 0 : 1;
-
-async function runProgram() {
-  const child = spawn(program, { stdio: ["pipe", "pipe", "inherit"] });
-  const exit = once(child, "exit");
-  Readable.from(federations.map((federation) => `${JSON.stringify(federation)}\n`)).pipe(child.stdin);
-  // If the program ends early, the missing results are reported below instead.
-  child.stdin.on("error", () => {});
-  const found = [];
-  for await (const line of createInterface({ input: child.stdout })) {
-    found.push({ ...JSON.parse(line), package: programName });
-  }
-  const [code, signal] = await exit;
-  if (code !== 0 || found.length !== federations.length) {
-    throw new Error(`${program} ended with ${signal ?? code} after ${found.length} of ${federations.length} federations`);
-  }
-  return found;
-}
 
 function* runReference() {
   for (const { name, subgraphs } of federations) {

@@ -1,6 +1,6 @@
-// The normal form of a supergraph, in which two supergraphs with the same meaning are the same text: definitions, fields,
-// values and directives are sorted. Definitions that only describe specifications are left out, as is the version of the
-// join specification: those of `join` and `link`, and those of directives for schemas that no element has.
+// The normal form of a supergraph, in which two supergraphs with the same meaning are the same text: definitions,
+// fields, values and directives are sorted. Definitions that only describe specifications are left out (those of `join`
+// and `link`, and directives for schemas that no element has), as is the version of the join specification.
 import { Kind, parse, print, visit } from "graphql";
 
 /** Definitions that a supergraph has because of its specifications, not because of its subgraphs. */

@@ -1,5 +1,5 @@
-// The packages that compose for comparison, behind one function each: `(subgraphs) → {success, codes, hints, supergraph}`.
-// A subgraph is `{name, url, sdl}`. This module only runs the packages. It does not judge their results.
+// The packages that compose for comparison, behind one function each: subgraphs `{name, url, sdl}` give a result
+// `{success, codes, hints, messages, supergraph}`. This module only runs the packages. It does not judge their results.
 import { createRequire } from "node:module";
 
 import { parse } from "graphql";

@@ -60,7 +60,8 @@ function addNestedRequires(plan, entity) {
   const required = plainFields(findType(from, entity.name)).find(({ name, args, type: text }) => (
     args.length === 0 && valueTypes.has(namedType(text)) && findField(target, name) === undefined
   ));
-  const leaf = valueTypes.get(namedType(required?.type ?? ""))?.fields.find(({ type: text }) => BUILT_IN_LEAF.test(text));
+  const valueType = valueTypes.get(namedType(required?.type ?? ""));
+  const leaf = valueType?.fields.find(({ type: text }) => BUILT_IN_LEAF.test(text));
   if (required === undefined || leaf === undefined) return;
   useType(plan, to, namedType(required.type));
   target.fields.push(field(required.name, required.type, { directives: [directive("external")] }));

@@ -1,8 +1,8 @@
 // Generates federations that compose: entities with keys in several subgraphs, value types, interfaces, unions, enums,
 // inputs, and the directives that join them.
 //
-// First the whole graph is planned (`plan.mjs`), then each subgraph receives definitions (`definitions.mjs`), then rarer
-// directives (`features.mjs`, `descriptions.mjs`, `links.mjs`). `mutations.mjs` breaks things afterwards.
+// First the whole graph is planned (`plan.mjs`), then each subgraph receives definitions (`definitions.mjs`), then
+// rarer directives (`features.mjs`, `descriptions.mjs`, `links.mjs`). `mutations.mjs` breaks things afterwards.
 import { addOwnFields, defineEntity, plainFields, someArguments, useType } from "./definitions.mjs";
 import { describe } from "./descriptions.mjs";
 import { addFeatures } from "./features.mjs";
@@ -46,7 +46,8 @@ function addSharedFields(plan) {
     const owners = entity.owners.filter(({ version }) => version !== null);
     if (owners.length < 2 || !random.chance(0.35)) continue;
     const [from, to] = owners;
-    const shared = plainFields(findType(from, entity.name)).find(({ type: text }) => /^\W*(String|Int|Float)/.test(text));
+    const isPlain = ({ type: text }) => /^\W*(String|Int|Float)/.test(text);
+    const shared = plainFields(findType(from, entity.name)).find(isPlain);
     if (shared === undefined) continue;
     shared.directives.push(directive("shareable"));
     const copy = field(shared.name, shared.type, { directives: [directive("shareable")] });
@@ -63,7 +64,8 @@ function addInterfaces(plan, count) {
   for (let index = 0; index < count; index += 1) {
     const name = numbered(INTERFACES, index);
     for (const subgraph of random.sample(plan.subgraphs, random.integer(1, 2))) {
-      const entities = subgraph.types.filter(({ name: owner }) => plan.entities.some((entity) => entity.name === owner));
+      const isEntity = (owner) => plan.entities.some((entity) => entity.name === owner.name);
+      const entities = subgraph.types.filter(isEntity);
       const members = random.sample(entities.filter((owner) => findField(owner, "id")), random.integer(1, 3));
       if (members.length === 0) continue;
       const text = random.chance(0.8) ? "ID!" : "ID";

@@ -1,5 +1,5 @@
-// Varies how subgraphs link federation and name things: aliases, imports under other names, directives of their own, and
-// the name of the query type.
+// Varies how subgraphs link federation and name things: aliases, imports under other names, directives of their own,
+// and the name of the query type.
 import { directive, findType, usedDirectives } from "./schema.mjs";
 import { upperFirst } from "./words.mjs";
 

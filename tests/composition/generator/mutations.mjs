@@ -1,5 +1,6 @@
 // Changes that a person could make by mistake, or on purpose, to a federation that composes. About half of them break
-// it. Each mutation takes the random choices and the federation, changes the data, and returns true if it found a place.
+// it. Each mutation takes the random choices and the federation, changes the data, and returns true if it found a
+// place.
 import {
   addingToField, addingToInterface, argumentsIn, change, changing, dropping, fieldsIn, isBuiltIn, isEntity, isObject,
   isRoot, otherShape, otherSubgraph, preferShared, remove, typesIn,
@@ -81,7 +82,9 @@ export const MUTATIONS = {
     return change(random, places, ({ member }) => void (member.type = otherShape(random, member.type)));
   },
   useUnknownType(random, federation) {
-    return change(random, fieldsIn(federation), ({ member }) => void (member.type = withNamedType(member.type, "Gizmo")));
+    return change(random, fieldsIn(federation), ({ member }) => {
+      member.type = withNamedType(member.type, "Gizmo");
+    });
   },
 
   // Arguments
@@ -92,7 +95,8 @@ export const MUTATIONS = {
     });
   },
   dropArgument(random, federation) {
-    return change(random, preferShared(random, argumentsIn(federation)), ({ member, argument }) => remove(member.args, argument));
+    const places = preferShared(random, argumentsIn(federation));
+    return change(random, places, ({ member, argument }) => remove(member.args, argument));
   },
   addArgument(random, federation) {
     return change(random, preferShared(random, fieldsIn(federation)), ({ member }) => {
@@ -109,7 +113,9 @@ export const MUTATIONS = {
   dropKey: dropping("key"),
   makeKeyUnresolvable: changing("key", "resolvable", () => false),
   changeKeyFields: changing("key", "fields", (fields, random) => (
-    random.pick(["uuid", `${fields} name`, "id {", "", `${fields}(first: 1)`, `${fields} @skip(if: false)`, "id { id }"])
+    random.pick([
+      "uuid", `${fields} name`, "id {", "", `${fields}(first: 1)`, `${fields} @skip(if: false)`, "id { id }",
+    ])
   )),
   renameKeyField(random, federation) {
     const places = fieldsIn(federation, (member, owner) => member.name === "id" && isEntity(owner), ["type"]);
@@ -126,7 +132,9 @@ export const MUTATIONS = {
   },
   changeKeyFieldType(random, federation) {
     const places = fieldsIn(federation, (member, owner) => member.name === "id" && isEntity(owner), ["type"]);
-    return change(random, places, ({ member }) => void (member.type = random.pick(["ID", "String!", "[ID!]!", "Int!"])));
+    return change(random, places, ({ member }) => {
+      member.type = random.pick(["ID", "String!", "[ID!]!", "Int!"]);
+    });
   },
 
   /** Removes all keys of an entity from a subgraph, which then can neither be left nor entered there. */
@@ -195,7 +203,9 @@ export const MUTATIONS = {
     const places = typesIn(federation, (owner, { version }) => (
       isObject(owner) && version !== null && !isRoot(owner) && !hasDirective(owner, "key")
     ));
-    return change(random, places, ({ owner }) => void owner.fields.push(field("extraField", random.pick(["Int", "Int!"]))));
+    return change(random, places, ({ owner }) => {
+      owner.fields.push(field("extraField", random.pick(["Int", "Int!"])));
+    });
   },
   externalType(random, federation) {
     const places = typesIn(federation, (owner, { version }) => isObject(owner) && version !== null && !isRoot(owner));
@@ -203,7 +213,8 @@ export const MUTATIONS = {
   },
   requireExternalElsewhere(random, federation) {
     const places = fieldsIn(federation, (member, owner, { version }) => (
-      version !== null && isEntity(owner) && member.directives.length === 0 && isBuiltIn(member.type) && member.name !== "id"
+      version !== null && isEntity(owner) && member.directives.length === 0 && isBuiltIn(member.type)
+        && member.name !== "id"
     ), ["type"]);
     return change(random, places, ({ subgraph, owner, member }) => {
       const other = federation.subgraphs.find((candidate) => (
@@ -224,7 +235,9 @@ export const MUTATIONS = {
   overrideOther: changing("override", "from", (from, random, subgraph, federation) => (
     otherSubgraph(random, subgraph, federation)
   )),
-  changeOverrideLabel: changing("override", "label", (label, random) => random.pick(["percent(200)", "1st", "percent(5)", ""])),
+  changeOverrideLabel: changing("override", "label", (label, random) => (
+    random.pick(["percent(200)", "1st", "percent(5)", ""])
+  )),
   addOverride: addingToField("override", (random, subgraph, federation) => (
     { from: otherSubgraph(random, subgraph, federation) }
   ), (member, owner) => !isRoot(owner)),
@@ -292,7 +305,8 @@ export const MUTATIONS = {
       ["interface", "union"].includes(kind) && version !== null
     ));
     return change(random, places, ({ owner }) => {
-      const both = federation.subgraphs.filter((subgraph) => subgraph.version !== null && findType(subgraph, owner.name));
+      const hasType = (subgraph) => subgraph.version !== null && findType(subgraph, owner.name);
+      const both = federation.subgraphs.filter(hasType);
       if (both.length < 2) return false;
       for (const subgraph of both) {
         const shared = field(`any${upperFirst(owner.name)}`, owner.name, { directives: [directive("shareable")] });
@@ -308,7 +322,9 @@ export const MUTATIONS = {
     });
   },
   addEnumValue(random, federation) {
-    const places = typesIn(federation, ({ kind, values }) => kind === "enum" && !values.some(({ name }) => name === "NEW"));
+    const places = typesIn(federation, ({ kind, values }) => (
+      kind === "enum" && !values.some(({ name }) => name === "NEW")
+    ));
     return change(random, places, ({ owner }) => void owner.values.push({ name: "NEW", directives: [] }));
   },
   returnInputEnum(random, federation) {
@@ -398,7 +414,9 @@ export const MUTATIONS = {
   },
   useOldVersion(random, federation) {
     const places = federation.subgraphs.filter(({ version }) => version !== null && version[1] > 0);
-    return change(random, places, (subgraph) => void (subgraph.version = [2, random.integer(0, subgraph.version[1] - 1)]));
+    return change(random, places, (subgraph) => {
+      subgraph.version = [2, random.integer(0, subgraph.version[1] - 1)];
+    });
   },
   useFederation1(random, federation) {
     const places = federation.subgraphs.filter(({ version, alias }) => version !== null && alias === undefined);
@@ -422,7 +440,8 @@ export const MUTATIONS = {
     return change(random, places, (subgraph) => void subgraph.links.push(random.pick([
       '@link(url: "https://shop.example/features/one/v1.0")', '@link(url: "https://shop.example/features/one")',
       '@link(url: "https://shop.example/features/one/v1.0", import: ["@missing"])',
-      '@link(url: "https://specs.apollo.dev/federation/v2.3")', '@link(url: "https://shop.example/one/v1.0", as: "key")',
+      '@link(url: "https://specs.apollo.dev/federation/v2.3")',
+      '@link(url: "https://shop.example/one/v1.0", as: "key")',
     ])));
   },
   changeExecutableDirective(random, federation) {

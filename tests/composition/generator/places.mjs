@@ -68,7 +68,8 @@ export function changing(name, argument, newValue) {
 export function addingToField(name, args, isWanted = () => true) {
   return (random, federation) => {
     const places = fieldsIn(federation, (member, owner, { version }) => (
-      version !== null && version[1] >= FEDERATION_DIRECTIVES[name] && !hasDirective(member, name) && isWanted(member, owner)
+      version !== null && version[1] >= FEDERATION_DIRECTIVES[name] && !hasDirective(member, name)
+        && isWanted(member, owner)
     ), ["type"]);
     return change(random, places, ({ member, subgraph }) => {
       member.directives.push(directive(name, args(random, subgraph, federation)));

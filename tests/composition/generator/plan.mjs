@@ -1,6 +1,8 @@
 // Plans a whole graph before its subgraphs have definitions: names, keys, owners, and the types that everything shares.
 import { emptySubgraph, field } from "./schema.mjs";
-import { ENTITIES, ENUM_VALUES, ENUMS, FIELDS, INPUTS, lowerFirst, numbered, SCALARS, SUBGRAPHS, VALUE_TYPES } from "./words.mjs";
+import {
+  ENTITIES, ENUM_VALUES, ENUMS, FIELDS, INPUTS, lowerFirst, numbered, SCALARS, SUBGRAPHS, VALUE_TYPES,
+} from "./words.mjs";
 
 /** The numbers of things in a federation: `[least, most]`. */
 export const SMALL = {
@@ -28,7 +30,9 @@ export function planGraph(random, size) {
       : index));
   };
   const federation1Share = random.chance(0.05) ? 1 : FEDERATION_1_SHARE;
-  const subgraphs = names(SUBGRAPHS, size.subgraphs).map((name) => emptySubgraph(name, random.chance(federation1Share)));
+  const subgraphs = names(SUBGRAPHS, size.subgraphs).map((name) => (
+    emptySubgraph(name, random.chance(federation1Share))
+  ));
   const scalars = names(SCALARS, [0, 1]);
   const enums = names(ENUMS, size.enums).map((name) => ({
     name, values: random.sample(ENUM_VALUES, random.integer(2, 5)), usage: random.pick(["output", "input", "both"]),

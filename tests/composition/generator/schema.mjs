@@ -1,10 +1,10 @@
 // Plain data for a federation, and its text as SDL. Mutations change the data; nothing here is random.
 //
-// A federation is `{name, subgraphs}`; a subgraph `{name, version, alias, renamedImports, queryType, links, definitions,
-// types}`, where `version` is `null` for Federation 1 and `[2, minor]` otherwise, and `links` and `definitions` are text
-// for directives of its own; a type `{kind, name, isExtension, description, interfaces, directives,
-// fields, values, members}`; a field or argument `{name, description, type, args, default, directives}` with its type
-// as text; a directive `{name, args}` with values of JavaScript.
+// A federation is `{name, subgraphs}`; a subgraph `{name, version, alias, renamedImports, missingImport, queryType,
+// links, definitions, types}`, where `version` is `null` for Federation 1 and `[2, minor]` otherwise, and `links` and
+// `definitions` are text for directives of its own; a type `{kind, name, isExtension, description, interfaces,
+// directives, fields, values, members}`; a field or argument `{name, description, type, args, default, directives}`
+// with its type as text; a directive `{name, args}` with values of JavaScript.
 
 /** The directives of federation, each with the first minor version of Federation 2 that has it. */
 export const FEDERATION_DIRECTIVES = {
@@ -90,7 +90,8 @@ export function usedDirectives(subgraph) {
 
 /** Returns the lowest minor version of Federation 2 that has everything the subgraph uses. */
 export function minorVersionNeeded(subgraph) {
-  let minor = subgraph.links.some((link) => link.includes("@composeDirective")) ? FEDERATION_DIRECTIVES.composeDirective : 0;
+  const isComposing = subgraph.links.some((link) => link.includes("@composeDirective"));
+  let minor = isComposing ? FEDERATION_DIRECTIVES.composeDirective : 0;
   for (const element of elements(subgraph)) {
     for (const { name, args } of element.directives) {
       minor = Math.max(minor, FEDERATION_DIRECTIVES[name] ?? 0);

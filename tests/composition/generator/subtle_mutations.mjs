@@ -60,7 +60,8 @@ export const SUBTLE_MUTATIONS = {
       const name = random.pick(implementationsOf(library, owner.name))?.name;
       if (name === undefined || findType(subgraph, name)) return false;
       const key = directive("key", { fields: "id" });
-      subgraph.types.push(type("type", name, { directives: [key], fields: [field("id", "ID!"), field("extra", "Int")] }));
+      const fields = [field("id", "ID!"), field("extra", "Int")];
+      subgraph.types.push(type("type", name, { directives: [key], fields }));
     });
   },
   repeatFieldInInterfaceObject(random, federation) {
@@ -83,7 +84,9 @@ export const SUBTLE_MUTATIONS = {
     });
   },
   dropKeyOfImplementation(random, federation) {
-    const places = interfaceObjectsIn(federation).flatMap(({ library, owner }) => implementationsOf(library, owner.name));
+    const places = interfaceObjectsIn(federation).flatMap(({ library, owner }) => (
+      implementationsOf(library, owner.name)
+    ));
     return change(random, places, (member) => {
       member.directives = member.directives.filter(({ name }) => name !== "key");
     });
@@ -132,7 +135,9 @@ export const SUBTLE_MUTATIONS = {
     });
   },
   requireSharedField(random, federation) {
-    const places = fieldsIn(federation, (member, owner) => isEntity(owner) && hasDirective(member, "shareable"), ["type"]);
+    const places = fieldsIn(federation, (member, owner) => (
+      isEntity(owner) && hasDirective(member, "shareable")
+    ), ["type"]);
     return change(random, places, ({ owner, member }) => {
       owner.fields.push(field(`${member.name}Made`, "Int", {
         directives: [directive("requires", { fields: member.name })],
@@ -173,7 +178,9 @@ export const SUBTLE_MUTATIONS = {
 
   // Contexts
   changeContext(random, federation) {
-    const places = fieldsIn(federation, (member) => member.args.some((argument) => hasDirective(argument, "fromContext")));
+    const places = fieldsIn(federation, ({ args }) => (
+      args.some((argument) => hasDirective(argument, "fromContext"))
+    ));
     return change(random, places, ({ subgraph, owner, member }) => {
       const argument = member.args.find((candidate) => hasDirective(candidate, "fromContext"));
       const apply = random.pick([
@@ -228,7 +235,8 @@ export const SUBTLE_MUTATIONS = {
   // Links
   renameTag(random, federation) {
     const places = federation.subgraphs.filter(({ version, alias, types }) => (
-      version !== null && alias === undefined && types.some((owner) => owner.fields.some((member) => hasDirective(member, "tag")))
+      version !== null && alias === undefined
+        && types.some((owner) => owner.fields.some((member) => hasDirective(member, "tag")))
     ));
     return change(random, places, (subgraph) => void (subgraph.renamedImports = { tag: "label" }));
   },
