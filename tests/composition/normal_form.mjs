@@ -31,6 +31,8 @@ export function normalForm(sdl) {
   const sorted = visit({ ...document, definitions }, {
     leave(node) {
       const changed = { ...node };
+      // White space has no meaning in field sets, and hardly any in the other texts of a supergraph.
+      if (node.kind === Kind.STRING) changed.value = node.value.replace(/\s+/g, " ").trim();
       for (const list of ["fields", "values", "types", "interfaces", "arguments", "locations", "operationTypes"]) {
         if (Array.isArray(node[list])) changed[list] = sortedByText(node[list]);
       }
