@@ -14,8 +14,8 @@ import { compose, PACKAGES, REFERENCE } from "./packages.mjs";
 /** The root of the corpus. */
 export const CORPUS = path.join(import.meta.dirname, "../../crates/compose/tests/reference");
 
-/** The kinds of cases: one folder per error code, per hint, per merging rule, and per crash of a package. */
-export const KINDS = ["codes", "hints", "merging", "crashes"];
+/** The kinds of cases: error codes, hints, merging rules, disagreements and crashes of packages. */
+export const KINDS = ["codes", "hints", "merging", "corners", "crashes"];
 
 /** The file with the supergraph of the reference, which is no subgraph. */
 const SUPERGRAPH_FILE = "reference.graphql";
