@@ -22,7 +22,7 @@ const SAME_OUTCOME_MIN = 0.97;
 /** The least share of shared failures with the same set of codes. */
 const SAME_CODES_MIN = 0.85;
 
-/** Composes federations with the program and the reference. Returns the results, their summary and the program's name. */
+/** Composes federations with the program and the reference. Returns the results, a summary and the program's name. */
 export async function compareWithReference(program, federations) {
   const implementation = openProgram(program);
   const results = await Promise.all(federations.map(implementation.compose));

@@ -1,8 +1,8 @@
 // Reduces federations on which two implementations disagree, so that a person can judge them:
 // `node reduce.mjs [PROGRAM] < federations`.
 //
-// Each line of standard input is `{"name", "subgraphs"}`, such as those of `differential.mjs --disagreements`. Parts are
-// removed as long as the reference and PROGRAM (without it: the second package) keep their outcomes. The result is
+// Each line of standard input is `{"name", "subgraphs"}`, such as those of `differential.mjs --disagreements`. Parts
+// are removed as long as the reference and PROGRAM (without it: the second package) keep their outcomes. The result is
 // printed as readable text: both outcomes, then the SDL of the remaining subgraphs.
 import process from "node:process";
 import { createInterface } from "node:readline";
@@ -20,8 +20,8 @@ const LISTS = ["definitions", "fields", "values", "types", "arguments", "interfa
 const KEPT_KINDS = new Set([Kind.DIRECTIVE, Kind.LIST, Kind.OBJECT, Kind.DIRECTIVE_DEFINITION]);
 
 /**
- * Returns the subgraphs with as much removed as possible while `isSame` (which may be asynchronous) stays true for them.
- * Subgraphs whose SDL does not parse stay as they are.
+ * Returns the subgraphs with as much removed as possible while `isSame` (which may be asynchronous) stays true for
+ * them. Subgraphs whose SDL does not parse stay as they are.
  */
 export async function reduceFederation(subgraphs, isSame) {
   let current = subgraphs;
@@ -51,7 +51,9 @@ async function reduceSubgraph(subgraphs, index, isSame) {
   } catch {
     return subgraphs;
   }
-  const withSdl = (sdl) => subgraphs.map((subgraph, position) => (position === index ? { ...subgraph, sdl } : subgraph));
+  const withSdl = (sdl) => subgraphs.map((subgraph, position) => (
+    position === index ? { ...subgraph, sdl } : subgraph
+  ));
   let best = withSdl(print(document));
   if (!await isSame(best)) return subgraphs;
   const attempt = async (remove, restore) => {

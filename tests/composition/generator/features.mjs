@@ -18,6 +18,9 @@ export function addFeatures(plan) {
   if (random.chance(0.2)) addInterfaceObject(plan);
   if (random.chance(0.15)) addValueInterface(plan);
   if (random.chance(0.15)) addSharedRootField(plan);
+  if (random.chance(0.15)) addNamespace(plan);
+  if (random.chance(0.15)) addSharedAbstractField(plan);
+  if (random.chance(0.1)) addKeyByEntity(plan);
   if (random.chance(0.1)) addSubscription(plan);
   if (random.chance(0.08)) addContext(plan);
 }
@@ -178,4 +181,63 @@ function addSubscription(plan) {
   const entity = plan.random.pick(plan.entities);
   const fields = [field(`${entity.name[0].toLowerCase()}${entity.name.slice(1)}Changed`, entity.name)];
   entity.owners[0].types.push(type("type", "Subscription", { fields }));
+}
+
+/**
+ * Adds objects without keys that several subgraphs return from the same root field, each with fields of its own: all of
+ * them are reached through the root, as in graphs that group their queries.
+ */
+function addNamespace(plan) {
+  const { random } = plan;
+  const candidates = plan.subgraphs.filter(({ version }) => version !== null);
+  const owners = random.shuffled(candidates).slice(0, random.integer(2, 3));
+  if (owners.length < 2) return;
+  const isNested = random.chance(0.5);
+  const shareable = () => ({ directives: [directive("shareable")] });
+  for (const subgraph of owners) {
+    findType(subgraph, "Query").fields.push(field("viewer", "Viewer", shareable()));
+    const fields = [field("locale", "String", shareable()), field(`${subgraph.name}Count`, "Int")];
+    if (isNested) {
+      fields.push(field("settings", "Settings", shareable()));
+      subgraph.types.push(type("type", "Settings", { fields: [field(`${subgraph.name}Theme`, "String")] }));
+    }
+    const entity = random.pick(plan.entities);
+    if (findType(subgraph, entity.name)) fields.push(field(`${subgraph.name}Favourite`, entity.name));
+    subgraph.types.push(type("type", "Viewer", { fields }));
+  }
+}
+
+/** Adds a field with the same possible objects in two subgraphs, as an interface or a union. */
+function addSharedAbstractField(plan) {
+  const { random } = plan;
+  const owners = plan.subgraphs.filter(({ version }) => version !== null).slice(0, 2);
+  if (owners.length < 2) return;
+  const isUnion = random.chance(0.5);
+  for (const subgraph of owners) {
+    const directives = () => [directive("shareable")];
+    for (const name of ["Email", "Letter"]) {
+      subgraph.types.push(type("type", name, {
+        directives: directives(), interfaces: isUnion ? [] : ["Message"], fields: [field("subject", "String")],
+      }));
+    }
+    subgraph.types.push(isUnion
+      ? type("union", "Message", { members: ["Email", "Letter"] })
+      : type("interface", "Message", { fields: [field("subject", "String")] }));
+    findType(subgraph, "Query").fields.push(field("newestMessage", "Message", { directives: directives() }));
+  }
+}
+
+/** Adds an entity whose key contains another entity. */
+function addKeyByEntity(plan) {
+  const owners = plan.random.shuffled(plan.subgraphs.filter(({ version }) => version !== null));
+  if (owners.length < 2) return;
+  const key = (fields) => ({ directives: [directive("key", { fields })] });
+  owners.slice(0, 3).forEach((subgraph, index) => {
+    subgraph.types.push(type("type", "Person", { ...key("id"), fields: [field("id", "ID!")] }));
+    subgraph.types.push(type("type", "Badge", {
+      ...key("person { id } kind"),
+      fields: [field("person", "Person!"), field("kind", "String!"), field(`${subgraph.name}Level`, "Int")],
+    }));
+    if (index === 0) findType(subgraph, "Query").fields.push(field("badges", "[Badge!]!"));
+  });
 }
