@@ -1,5 +1,5 @@
 //! Jumps: the keys that lead from the holders of an object to another subgraph, and the subgraphs that are reachable in
-//! the end. Planning uses them now, satisfiability checks of composition will use them later.
+//! the end. Planning uses them, and the satisfiability check of composition.
 //!
 //! A *holder* is a subgraph that has an object in hand. Reachability is the least fixpoint of "holders of (type, start)
 //! include U": monotone over finite sets, so polynomial by construction.

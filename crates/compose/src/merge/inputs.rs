@@ -26,18 +26,32 @@ struct InputKind {
     noun: &'static str,
     type_mismatch: Code,
     default_mismatch: Code,
+    required_missing: Code,
+    optional_missing: Code,
+    /// What to do if it is required in some subgraphs and missing in others.
+    required_advice: &'static str,
+    /// What to do if it is optional everywhere and missing in some subgraphs.
+    optional_advice: &'static str,
 }
 
 const ARGUMENT: InputKind = InputKind {
     noun: "argument",
     type_mismatch: Code::FIELD_ARGUMENT_TYPE_MISMATCH,
     default_mismatch: Code::FIELD_ARGUMENT_DEFAULT_MISMATCH,
+    required_missing: Code::REQUIRED_ARGUMENT_MISSING_IN_SOME_SUBGRAPH,
+    optional_missing: Code::INCONSISTENT_ARGUMENT_PRESENCE,
+    optional_advice: "add the argument everywhere if clients need it",
+    required_advice: "add the argument everywhere, or make it optional: clients see only arguments that all subgraphs have",
 };
 
 const INPUT_FIELD: InputKind = InputKind {
     noun: "input field",
     type_mismatch: Code::FIELD_TYPE_MISMATCH,
     default_mismatch: Code::INPUT_FIELD_DEFAULT_MISMATCH,
+    required_missing: Code::REQUIRED_INPUT_FIELD_MISSING_IN_SOME_SUBGRAPH,
+    optional_missing: Code::INCONSISTENT_INPUT_OBJECT_FIELD,
+    optional_advice: "add the field everywhere if clients need it",
+    required_advice: "add the field everywhere, or make it optional: clients see only input fields that all subgraphs have",
 };
 
 /// Merges the arguments of a field, of which `resolving` are the declarations that are not external.
@@ -63,7 +77,9 @@ pub(super) fn merge_arguments(
             continue;
         }
         if sources.len() < resolving.len() {
-            report_missing_argument(&coordinate, resolving, name, &sources, findings);
+            let lacking = resolving.iter().filter(|it| !it.field.arguments.contains_key(name));
+            let lacking: Vec<_> = lacking.map(|it| (it.subgraph, &it.field.name)).collect();
+            report_missing(&ARGUMENT, &coordinate, &lacking, &sources, findings);
             continue;
         }
         if let Some(input) = merge_input(context, &ARGUMENT, name, &coordinate, &sources, findings)
@@ -95,33 +111,33 @@ fn check_contextual(coordinate: &str, visible: &[InputSource<'_>], findings: &mu
     }
 }
 
-fn report_missing_argument(
+/// Reports an argument or input field that does not exist in some subgraphs. `lacking` has the field or type there.
+fn report_missing(
+    kind: &InputKind,
     coordinate: &str,
-    resolving: &[FieldSource<'_>],
-    name: &Name,
+    lacking: &[(&SubgraphModel, &Name)],
     sources: &[InputSource<'_>],
     findings: &mut Findings<'_>,
 ) {
-    let lacking: Vec<_> =
-        resolving.iter().filter(|it| !it.field.arguments.contains_key(name)).collect();
-    let names: Vec<_> = lacking.iter().map(|it| format!("`{}`", it.subgraph.name)).collect();
+    let names: Vec<_> =
+        lacking.iter().map(|(subgraph, _)| format!("`{}`", subgraph.name)).collect();
     let names = names.join(", ");
     let having = sources.iter().map(|(subgraph, it)| subgraph.spot(&it.name));
-    let spots = having.chain(lacking.iter().map(|it| it.subgraph.spot(&it.field.name)));
+    let spots = having.chain(lacking.iter().map(|(subgraph, name)| subgraph.spot(name)));
     if sources.iter().any(|(_, it)| is_required(it)) {
         findings.error(
-            Code::REQUIRED_ARGUMENT_MISSING_IN_SOME_SUBGRAPH,
+            kind.required_missing,
             spots,
             format!("`{coordinate}` is required in some subgraphs but does not exist in {names}"),
-            "add the argument everywhere, or make it optional: clients see only arguments that all subgraphs have",
+            kind.required_advice,
         );
     } else {
         findings.hint(
-            Code::INCONSISTENT_ARGUMENT_PRESENCE,
+            kind.optional_missing,
             Severity::Warning,
             spots,
             format!("`{coordinate}` does not exist in {names}, so clients do not see it"),
-            "add the argument everywhere if clients need it",
+            kind.optional_advice,
         );
     }
 }
@@ -148,7 +164,9 @@ pub(super) fn merge_input_type(
     for (name, sources) in names {
         let coordinate = format!("{ty}.{name}");
         if sources.len() < types.len() {
-            report_missing_input(&coordinate, types, name, &sources, findings);
+            let lacking = types.iter().filter(|it| !it.ty.inputs.contains_key(name));
+            let lacking: Vec<_> = lacking.map(|it| (it.subgraph, &it.ty.name)).collect();
+            report_missing(&INPUT_FIELD, &coordinate, &lacking, &sources, findings);
             // The field is left out, but its declarations must agree nevertheless.
             let _ = merge_input(context, &INPUT_FIELD, name, &coordinate, &sources, findings);
             continue;
@@ -178,36 +196,6 @@ pub(super) fn merge_input_type(
         );
     }
     merged
-}
-
-fn report_missing_input(
-    coordinate: &str,
-    types: &[TypeSource<'_>],
-    name: &Name,
-    sources: &[InputSource<'_>],
-    findings: &mut Findings<'_>,
-) {
-    let lacking: Vec<_> = types.iter().filter(|it| !it.ty.inputs.contains_key(name)).collect();
-    let names: Vec<_> = lacking.iter().map(|it| format!("`{}`", it.subgraph.name)).collect();
-    let names = names.join(", ");
-    let having = sources.iter().map(|(subgraph, it)| subgraph.spot(&it.name));
-    let spots = having.chain(lacking.iter().map(|it| it.subgraph.spot(&it.ty.name)));
-    if sources.iter().any(|(_, it)| is_required(it)) {
-        findings.error(
-            Code::REQUIRED_INPUT_FIELD_MISSING_IN_SOME_SUBGRAPH,
-            spots,
-            format!("`{coordinate}` is required in some subgraphs but does not exist in {names}"),
-            "add the field everywhere, or make it optional: clients see only input fields that all subgraphs have",
-        );
-    } else {
-        findings.hint(
-            Code::INCONSISTENT_INPUT_OBJECT_FIELD,
-            Severity::Warning,
-            spots,
-            format!("`{coordinate}` does not exist in {names}, so clients do not see it"),
-            "add the field everywhere if clients need it",
-        );
-    }
 }
 
 fn merge_input(
