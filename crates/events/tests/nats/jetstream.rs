@@ -521,6 +521,33 @@ async fn events_that_the_broker_dropped_while_no_client_was_connected_are_one_ga
 }
 
 #[tokio::test]
+async fn events_that_the_broker_dropped_before_a_slow_subscriber_read_them_are_a_gap() {
+    for durable in [false, true] {
+        let Some(broker) = Broker::without_stream().await else { return };
+        broker.create(stream::Config { max_messages: 100, ..stream_config() }).await;
+        let provider =
+            Nats::start(NatsSettings { queue_events: 10, ..settings(&broker.server.url()) })
+                .expect("settings");
+        let wanted =
+            if durable { with_consumer("feed") } else { wanted(&["orders.>"], Start::All) };
+        let mut stream = open(&provider, wanted).await;
+        broker.publish(1..=1000).await;
+        let mut expected = 1;
+        while expected <= 1000 {
+            match next(&mut stream).await.as_str() {
+                "gap" => expected = 901,
+                passed if passed.starts_with("passed ") => {}
+                event => {
+                    assert_eq!(event, format!("orders.1 {expected}"));
+                    expected += 1;
+                }
+            }
+        }
+        assert_eq!(provider.stats().gaps.load(Relaxed), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_position_advances_over_filtered_events() {
     let Some(broker) = Broker::start().await else { return };
     let idle = Duration::from_millis(600);
@@ -601,6 +628,68 @@ async fn the_last_event_reaches_every_router_under_one_name_although_nothing_fol
         broker.publish(number..=number).await;
         for stream in &mut streams {
             expect_all(stream, number..=number).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_durable_consumer_that_another_router_replaces_by_a_later_one_loses_nothing() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = Nats::start(NatsSettings { queue_events: 1, ..settings(&broker.server.url()) })
+        .expect("settings");
+    let mut stream = open(&provider, with_consumer("feed")).await;
+    assert_eq!(position(&mut stream).await, 0);
+    broker.publish(1..=10).await;
+    // Two events are in the queue and the reader holds a third, so no request waits at the broker.
+    let info = loop {
+        let consumers = broker.consumers().await;
+        let [info] = consumers.as_slice() else { panic!("one: {consumers:?}") };
+        if info.delivered.consumer_sequence == 3 && info.num_waiting == 0 {
+            break info.clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let orders = broker.admin.get_stream("ORDERS").await.expect("the stream");
+    orders.delete_consumer(&info.name).await.expect("deleted");
+    let start = consumer::DeliverPolicy::ByStartSequence { start_sequence: 11 };
+    let config = consumer::Config { deliver_policy: start, ..info.config };
+    let pull = consumer::pull::Config {
+        durable_name: config.durable_name,
+        deliver_policy: config.deliver_policy,
+        ack_policy: config.ack_policy,
+        filter_subject: config.filter_subject,
+        ..consumer::pull::Config::default()
+    };
+    let other = orders.create_consumer(pull).await.expect("created");
+    broker.publish(11..=20).await;
+    // The other router has as many deliveries, so the next one has the number that this router expects.
+    let fetched = other.fetch().max_messages(3).messages().await.expect("a batch");
+    assert_eq!(fetched.count().await, 3);
+    expect_all(&mut stream, 1..=20).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn routers_that_create_one_durable_consumer_at_the_same_time_lose_nothing() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = || {
+        let instance = Some("c".into());
+        Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
+    };
+    for round in 0..6 {
+        let first = round * 100 + 1;
+        let routers = [router(), router()];
+        let new = StreamRequest { start: Start::New, ..with_consumer("feed") };
+        let (a, b) = tokio::join!(open(&routers[0], new.clone()), open(&routers[1], new));
+        broker.publish(first..=first + 39).await;
+        let orders = broker.admin.get_stream("ORDERS").await.expect("the stream");
+        for consumer in broker.consumers().await {
+            // One of the routers may have replaced the consumer meanwhile.
+            let _ = orders.delete_consumer(&consumer.name).await;
+        }
+        broker.publish(first + 40..=first + 99).await;
+        for mut stream in [a, b] {
+            expect_all(&mut stream, first..=first + 99).await;
         }
     }
 }

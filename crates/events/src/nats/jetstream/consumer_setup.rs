@@ -76,7 +76,7 @@ impl JetStreamReader {
                     api.delete_consumer(&stream.name, &durable_name).await?;
                     return self.create_durable(client, &stream, &info.state, durable_name).await;
                 }
-                if self.durable_is_stuck || has_forgotten(&known, self.durable_delivered) {
+                if self.durable_is_stuck || has_forgotten(&known, self.delivered_by(&known)) {
                     tracing::warn!(
                         provider = %self.provider,
                         consumer = durable_name,
@@ -116,9 +116,20 @@ impl JetStreamReader {
         config.ack_policy = AckPolicy::All;
         config.inactive_threshold = self.durable.inactive_threshold.unwrap_or_default();
         let info = api.create_consumer(&stream.name, &config).await?;
-        (self.durable_delivered, self.durable_is_stuck) = (0, false);
+        self.durable_is_stuck = false;
         self.adopt_position(&info, state);
+        let delivered = info.delivered.stream_sequence;
+        if info.delivered.consumer_sequence > 0 && self.position < Some(delivered) {
+            // Another router has created the same consumer a moment before, and was first to pull from it.
+            return self.create_ephemeral(client, stream, state, Some(delivered)).await;
+        }
         self.start_pull(client, stream, info, true, None).await
+    }
+
+    /// Returns the number of the latest delivery that arrived here from this durable consumer. It is 0 for a consumer
+    /// that another router has created in the place of the one that this reader knew.
+    fn delivered_by(&self, consumer: &Info) -> u64 {
+        if self.durable_created == Some(consumer.created) { self.durable_delivered } else { 0 }
     }
 
     /// Returns the name of the durable consumer if one is requested and free. The reader claims it from then on.
@@ -225,7 +236,7 @@ impl JetStreamReader {
     }
 
     async fn start_pull(
-        &self,
+        &mut self,
         client: &SharedClient,
         stream: &StreamId,
         info: Info,
@@ -236,6 +247,10 @@ impl JetStreamReader {
             PullSubscription::new(client, &stream.name, &info.name, self.queue_events, self.idle)
                 .await;
         let pull = pull.map_err(|reason| ConsumerError::Unanswered(reason.into()))?;
+        if is_durable {
+            self.durable_delivered = self.delivered_by(&info);
+            self.durable_created = Some(info.created);
+        }
         let consumer = ActiveConsumer {
             client: client.clone(),
             pull,
@@ -247,6 +262,9 @@ impl JetStreamReader {
                 && info.config.filter_subjects.is_empty(),
             has_delivered: false,
             has_more: info.num_pending > 0,
+            consumer_checked_at: 0,
+            stream_checked_at: 0,
+            created: info.created,
             unacknowledged: None,
             name: info.name,
         };

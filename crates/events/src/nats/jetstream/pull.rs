@@ -2,7 +2,7 @@
 //! the broker. It does not poll: a request waits at the broker for messages, and the broker confirms that with
 //! heartbeats.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode, Subscriber};
 use futures_util::{FutureExt, StreamExt};
@@ -33,6 +33,10 @@ const HEARTBEATS: u32 = 6;
 /// The maximum delay of a heartbeat.
 const HEARTBEAT_DELAY_MAX: Duration = Duration::from_secs(1);
 
+/// The time without a wait for messages after which the requests at the broker may be used up: the reader was suspended
+/// or did not get the processor, or messages arrive faster than they are read.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
 /// The result of pulling.
 pub(super) enum PullResult {
     /// A message of the stream.
@@ -61,6 +65,13 @@ pub(super) struct PullSubscription {
     lifetime: Duration,
     /// True if a message arrived since the latest request.
     progress: bool,
+    /// The number of requests so far.
+    requests: u64,
+    /// The end of the latest wait for a message.
+    waited_until: Instant,
+    /// True if, before the latest request, this subscription was not read for a while, so that perhaps no request
+    /// waited at the broker.
+    followed_a_pause: bool,
 }
 
 impl PullSubscription {
@@ -86,7 +97,21 @@ impl PullSubscription {
             bytes_max: BATCH_BYTES.max(largest + SUBJECT_BYTES),
             lifetime,
             progress: false,
+            requests: 0,
+            waited_until: Instant::now(),
+            followed_a_pause: false,
         })
+    }
+
+    /// Returns the number of requests so far. As long as it is the same, the messages that arrive belong to requests
+    /// that the broker had when the number was read before.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// True if perhaps no request waited at the broker for a while before the latest one.
+    pub(super) fn followed_a_pause(&self) -> bool {
+        self.followed_a_pause
     }
 
     /// Returns the next result that has already arrived.
@@ -114,7 +139,15 @@ impl PullSubscription {
                 return PullResult::Broken(reason);
             }
             let silence_max = self.lifetime / HEARTBEATS * 2 + HEARTBEAT_DELAY_MAX;
-            match timeout(silence_max, self.messages.next()).await {
+            let arrived = match self.messages.next().now_or_never() {
+                Some(arrived) => Ok(arrived),
+                None => {
+                    let arrived = timeout(silence_max, self.messages.next()).await;
+                    self.waited_until = Instant::now();
+                    arrived
+                }
+            };
+            match arrived {
                 Ok(Some(message)) => {
                     if let Some(result) = self.interpret(message) {
                         return result;
@@ -136,6 +169,8 @@ impl PullSubscription {
         });
         // The messages are counted first, because this future may be dropped after it has sent the request. This
         // prevents requesting too many.
+        self.followed_a_pause = self.waited_until.elapsed() > PAUSE_MIN;
+        self.requests += 1;
         self.outstanding = self.batch;
         self.progress = false;
         self.client

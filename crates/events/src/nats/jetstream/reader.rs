@@ -2,11 +2,13 @@
 //! [`consumer_setup`](super::consumer_setup) decides what to pull from.
 //!
 //! The broker numbers the deliveries of a consumer. A missing number means that a message was delivered elsewhere or
-//! lost on the way. The reader then makes another consumer after the position.
+//! lost on the way. The reader then makes another consumer after the position. Where the sequence of the stream jumps,
+//! it checks that the messages between were filtered out, not deleted, and that its durable consumer is still the same.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::datetime::DateTime;
 use async_nats::{Message, Subject};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -19,7 +21,7 @@ use super::delivery::Delivery;
 use super::durable_names::{DurableNames, NameClaim};
 use super::pull::{PullResult, PullSubscription};
 use super::stream_id::StreamId;
-use super::subject_filter::SubjectFilter;
+use super::subject_filter::{BUCKETS, SubjectFilter};
 use crate::backoff::Backoff;
 use crate::connection_state::ConnectionState;
 use crate::event_queue::EventSender;
@@ -68,6 +70,8 @@ pub(super) struct JetStreamReader {
     pub(super) strays: u32,
     /// The number of the latest delivery of the durable consumer. A broker that counts fewer has lost state.
     pub(super) durable_delivered: u64,
+    /// The time at which that durable consumer was created. One that was created at another time has other numbers.
+    pub(super) durable_created: Option<DateTime>,
     /// True if the durable consumer must be created again.
     pub(super) durable_is_stuck: bool,
     pub(super) stream: Option<StreamId>,
@@ -85,6 +89,9 @@ pub(super) struct ActiveConsumer {
     pub(super) client: SharedClient,
     pub(super) pull: PullSubscription,
     pub(super) name: String,
+    /// The time at which the consumer was created. Another router may replace a durable consumer by one of the same
+    /// name.
+    pub(super) created: DateTime,
     /// True if the consumer is durable and expects acknowledgements.
     pub(super) is_durable: bool,
     /// The sequence from which another consumer takes over.
@@ -99,6 +106,10 @@ pub(super) struct ActiveConsumer {
     pub(super) has_delivered: bool,
     /// True if the consumer has more to deliver, as far as the broker has reported.
     pub(super) has_more: bool,
+    /// The number of pull requests when the consumer was last known to be the same.
+    pub(super) consumer_checked_at: u64,
+    /// The number of pull requests when the stream was last searched for deleted messages.
+    pub(super) stream_checked_at: u64,
     /// The subject that acknowledges everything up to the latest delivered message.
     pub(super) unacknowledged: Option<Subject>,
 }
@@ -137,6 +148,7 @@ impl JetStreamReader {
             claim: None,
             strays: 0,
             durable_delivered: 0,
+            durable_created: None,
             durable_is_stuck: false,
             stream: None,
             position: None,
@@ -275,6 +287,10 @@ impl JetStreamReader {
             }
             return Some(ReadEnd::Replace("deliveries are missing".into()));
         }
+        let has_jumped = self.position.is_some_and(|it| delivery.stream_sequence > it + 1);
+        if has_jumped && let Some(ended) = self.check_jump(consumer, delivery).await {
+            return Some(ended);
+        }
         consumer.delivered = delivery.consumer_sequence;
         consumer.has_delivered = true;
         consumer.has_more = delivery.pending > 0;
@@ -312,6 +328,55 @@ impl JetStreamReader {
             Some(until) if sequence >= until => Some(ReadEnd::CaughtUp),
             _ => None,
         }
+    }
+
+    /// Checks, where the sequence of the stream jumps, that nothing is lost: the messages between may be filtered out,
+    /// but they may also have been deleted before they were delivered, and a durable consumer may have been replaced by
+    /// one that begins later. Announces a gap for deleted messages.
+    ///
+    /// The broker delivers the messages that it has when it receives a request, so one check after each request is
+    /// enough.
+    async fn check_jump(
+        &mut self,
+        consumer: &mut ActiveConsumer,
+        delivery: Delivery,
+    ) -> Option<ReadEnd> {
+        let requests = consumer.pull.requests();
+        let (stream, position) = (self.stream.clone()?, self.position?);
+        let api = JetStreamApi(&consumer.client.nats);
+        if consumer.is_durable && consumer.consumer_checked_at != requests {
+            match api.consumer_info(&stream.name, &consumer.name).await {
+                Ok(info) if info.created == consumer.created => {}
+                Ok(_) | Err(ApiError::NoConsumer) => {
+                    return Some(ReadEnd::Replace("the consumer was replaced".into()));
+                }
+                Err(error) => {
+                    let reason = format!("the consumer cannot be checked: {error:?}");
+                    return Some(ReadEnd::Replace(reason));
+                }
+            }
+            consumer.consumer_checked_at = requests;
+        }
+        // A message that arrives while a request waits is delivered before it can be deleted. A bucket stores the latest
+        // values only, and promises no others.
+        let may_have_waited = consumer.has_more || consumer.pull.followed_a_pause();
+        if may_have_waited && consumer.stream_checked_at != requests && !self.filter.is_bucket() {
+            match api.stream_info(&stream.name).await {
+                Ok(info) if StreamId::of(&stream.name, &info) == stream => {
+                    let lost = info.state.first_sequence.min(delivery.stream_sequence) - 1;
+                    if lost > position {
+                        self.skip_lost(lost);
+                    }
+                }
+                Ok(_) | Err(ApiError::NoStream) => return Some(ReadEnd::End(stream.deleted())),
+                Err(error) => {
+                    let reason = format!("the stream cannot be checked: {error:?}");
+                    return Some(ReadEnd::Replace(reason));
+                }
+            }
+            consumer.stream_checked_at = requests;
+        }
+        None
     }
 
     /// Delivers an event. While the queue is full nothing is read, so the stream's last sequence is polled instead, for
@@ -372,6 +437,9 @@ impl JetStreamReader {
         };
         if last > position {
             match api.consumer_info(&stream.name, &consumer.name).await {
+                Ok(info) if info.created != consumer.created => {
+                    return Some(ReadEnd::Replace("the consumer was replaced".into()));
+                }
                 // The consumer was queried after the stream, so it has nothing left to deliver up to `last`, and
                 // nothing is on its way to this reader.
                 Ok(info)
@@ -410,6 +478,9 @@ impl JetStreamReader {
             // Another heartbeat repeats this check soon, unless the connection is lost, which is noticed elsewhere.
             Err(_) => return None,
         };
+        if info.created != consumer.created {
+            return Some(ReadEnd::Replace("the consumer was replaced".into()));
+        }
         // Otherwise a message is on its way to this reader or to another one.
         let is_stuck = info.delivered.consumer_sequence == consumer.delivered
             && info.num_pending > 0
@@ -547,9 +618,6 @@ impl ActiveConsumer {
         }
     }
 }
-
-/// The prefix of subjects that hold the keys of buckets.
-const BUCKETS: &str = "$KV.";
 
 /// True if the message marks a key of a bucket as deleted. Such a message has no value to deliver.
 fn is_key_deletion(message: &Message) -> bool {

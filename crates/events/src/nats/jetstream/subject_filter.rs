@@ -1,5 +1,8 @@
 //! The filter for messages of a stream. The broker applies it if it can, otherwise the reader does.
 
+/// The prefix of subjects that hold the keys of buckets.
+pub(super) const BUCKETS: &str = "$KV.";
+
 /// The requested subjects, without those that others of them cover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SubjectFilter {
@@ -33,6 +36,11 @@ impl SubjectFilter {
     /// ones.
     pub(super) fn is_supported(&self, takes_several: bool) -> bool {
         self.subjects.len() == 1 || (takes_several && !self.overlap)
+    }
+
+    /// True if all subjects hold the keys of buckets.
+    pub(super) fn is_bucket(&self) -> bool {
+        self.subjects.iter().all(|subject| subject.starts_with(BUCKETS))
     }
 
     /// True if the filter accepts messages of that subject.
