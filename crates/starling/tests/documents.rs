@@ -288,6 +288,20 @@ fn unknown_part(path: &str) -> Option<String> {
         if place.is_dir() {
             files.extend(sources(&place));
         }
+        let deeper = |file: &&PathBuf| {
+            file.file_stem().is_some_and(|it| it == part)
+                || file.parent().is_some_and(|it| it.ends_with(part))
+        };
+        let heads = [place.join("lib.rs"), place.join("mod.rs"), place.with_extension("rs")];
+        let heads: Vec<_> = heads.into_iter().filter(|it| it.exists()).collect();
+        let is_exported = heads.iter().any(|it| {
+            let text = fs::read_to_string(it).unwrap();
+            text.lines().any(|line| line.starts_with("pub use") && line.contains(part))
+        });
+        if let Some(module) = files.iter().find(deeper).filter(|_| !is_exported) {
+            let module = module.strip_prefix(root()).unwrap().display().to_string();
+            return Some(format!("the module {part} is in another folder: {module}"));
+        }
         if !defines(&files, part) {
             return Some(format!(
                 "nothing is called {part} in {}",
@@ -315,7 +329,8 @@ fn every_item_that_the_architecture_names_exists() {
 #[test]
 fn a_path_is_checked_part_by_part() {
     assert_eq!(item_paths("`graph::Field` and `a b`, `cargo`, `x::y(z) → w`").len(), 2);
-    assert_eq!(unknown_part("hub::shard::ring"), None);
+    assert_eq!(unknown_part("hub::shard::catch_up::ring"), None);
+    assert!(unknown_part("hub::shard::ring").is_some_and(|it| it.contains("another folder")));
     assert_eq!(unknown_part("hub::Hub::advance"), None);
     assert!(unknown_part("hub::shard::no_such_module").is_some());
     assert!(unknown_part("hub::NoSuchType").is_some());
