@@ -10,8 +10,9 @@
 //!
 //! `shard` is the core: a state machine per shard, without a clock, locks or I/O, and `shard::task`, which drives it.
 //! `cursor` signs positions, `resolve` executes plans for events, and `operation` and `outlet` are the interfaces to
-//! the layers above. Neither transports nor directives need a change here: a transport is an [`Outlet`], and a
-//! directive becomes a source, a filter or a resolver before it reaches the hub.
+//! the layers above. Transports need no change here, and directives only if they concern the time or the order of
+//! delivery: a transport is an [`Outlet`], and a directive becomes a source, a filter or a resolver before it reaches the
+//! hub.
 
 mod cursor;
 mod hub;
