@@ -71,7 +71,6 @@ fn the_demo_serves_and_exits_cleanly_on_ctrl_c() {
     let address = router.address();
     assert!(router.output().contains(&format!("http://{address}/")), "{}", router.output());
     assert_eq!(router.interrupt(), Some(0));
-    assert!(std::net::TcpStream::connect(address).is_err(), "nothing listens any more");
 }
 
 #[test]
