@@ -172,6 +172,11 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     Some(printing::print(&merged, Purposes::Written))
 }
 
+/// True if a schema is that of an event subgraph, which has no server; `None` if the text is not GraphQL.
+pub fn is_event_subgraph(sdl: &str) -> Option<bool> {
+    parsing::parse_text(sdl, "").ok().map(|document| event_spec::is_event_document(&document))
+}
+
 fn read_subgraph(
     id: usize,
     input: &SubgraphInput,
