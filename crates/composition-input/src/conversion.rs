@@ -24,6 +24,7 @@ pub(crate) fn convert(
     let file = document.value.take();
     let mut converter = Converter {
         document: &document,
+        has_findings: !diagnostics.is_empty(),
         folder: path.parent().unwrap_or(Path::new("")),
         found: Vec::new(),
     };
@@ -45,6 +46,8 @@ pub(crate) fn convert(
 
 struct Converter<'a> {
     document: &'a Document<CompositionFile>,
+    /// True if keys that were reported as invalid may be missing here.
+    has_findings: bool,
     folder: &'a Path,
     found: Vec<Diagnostic>,
 }
@@ -78,7 +81,7 @@ impl Converter<'_> {
                 .map(|(index, it)| (format!("subgraphs[{index}]"), it.name, it.entry))
                 .collect(),
         };
-        if entries.is_empty() && self.document.diagnostics.is_empty() {
+        if entries.is_empty() && !self.has_findings {
             let diagnostic = Diagnostic::error("no-subgraphs", "there are no subgraphs to compose");
             let help =
                 "name at least one: `subgraphs: {products: {schema: {file: products.graphql}}}`";
@@ -145,7 +148,7 @@ impl Converter<'_> {
     ) -> Option<(String, SchemaSource)> {
         if let Some(schema) = &entry.schema {
             if let Some(file) = &schema.file {
-                let source = SchemaSource::File(self.folder.join(file));
+                let source = SchemaSource::File(self.folder.join(file).components().collect());
                 return Some((format!("{path}.schema.file"), source));
             }
             if let Some(sdl) = &schema.sdl {
@@ -164,8 +167,7 @@ impl Converter<'_> {
             // As in the tools whose form is a list, a subgraph without a schema is asked at its own URL.
             (None, Some(url)) => ("routing_url", url),
             (None, None) => {
-                // A key that was reported as invalid is missing here, too.
-                if self.document.diagnostics.is_empty() {
+                if !self.has_findings {
                     let message = format!("subgraph `{name}` has no schema");
                     let help = "add `schema: {file: FILE}`, or `introspection: {url: URL}` to ask its server";
                     let diagnostic = Diagnostic::error("missing-key", message).help(help);

@@ -22,6 +22,7 @@ pub(crate) struct CompositionFile {
 /// The subgraphs in either form.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(extend("x-needs-keys" = true))]
 pub(crate) enum SubgraphEntries {
     Named(BTreeMap<String, SubgraphEntry>),
     Listed(Vec<ListedSubgraph>),

@@ -336,6 +336,45 @@ mod tests {
             ]
         }}"#;
         let data: SchemaData = serde_json::from_str(response).unwrap();
-        expect![[r#""#]].assert_eq(&data.to_sdl());
+        expect![[r#"
+            schema {
+              query: Root
+            }
+
+            directive @upper on FIELD | QUERY
+
+            "The \"root\"."
+            type Root {
+              birds(
+                first: Int = 10
+                "Which birds."
+                filter: Filter
+              ): [Bird]!
+              old: Size @deprecated(reason: "gone")
+            }
+
+            interface Bird {
+              id: ID
+            }
+
+            type Owl implements Bird {
+              id: ID
+            }
+
+            union Any = Owl | Root
+
+            enum Size {
+              S
+              L @deprecated
+            }
+
+            input Filter {
+              size: Size = S
+            }
+
+            scalar Time
+
+        "#]]
+        .assert_eq(&data.to_sdl());
     }
 }

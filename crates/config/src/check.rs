@@ -135,7 +135,7 @@ impl Checker<'_> {
                 // A section in which all keys are commented out counts as absent, but not one that has no
                 // meaning without keys.
                 let form = self.find_form(&entry.value, property);
-                let needs_keys = form["x-needs-keys"] == true;
+                let needs_keys = property["x-needs-keys"] == true;
                 if value_kind(form) == ValueKind::Scalar || is_one_of || needs_keys {
                     self.report_no_value(entry, property, &inner);
                 }

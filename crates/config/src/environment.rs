@@ -135,7 +135,7 @@ fn report(problem: &ExpansionError, range: &Range<usize>, text: &str, findings: 
             format!("the environment variable `{name}` is not set"),
             "needed here",
             format!(
-                "set `{name}` where the router is started, or give a default: `${{{name}:-…}}`"
+                "set `{name}` where this program is started, or give a default: `${{{name}:-…}}`"
             ),
         ),
         ExpansionErrorKind::NotUnicode(name) => (
