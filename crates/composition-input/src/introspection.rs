@@ -69,8 +69,8 @@ pub(crate) fn displayed_url(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// The GraphQL endpoint of a subgraph.
-struct Endpoint {
+/// The GraphQL endpoint of a subgraph. Created apart from [`introspect`], so that tests can set the timeout.
+pub(crate) struct Endpoint {
     resource: Resource,
     headers: HeaderMap,
 }
@@ -101,7 +101,7 @@ struct Service {
 }
 
 impl Endpoint {
-    fn new(
+    pub(crate) fn new(
         url: &str,
         headers: &[(String, Secret)],
         timeout: Duration,
@@ -137,7 +137,7 @@ impl Endpoint {
         Ok(Self { resource, headers: map })
     }
 
-    async fn introspect(&self, is_plain: bool) -> Result<Introspected, LoadErrorKind> {
+    pub(crate) async fn introspect(&self, is_plain: bool) -> Result<Introspected, LoadErrorKind> {
         let sdl = if is_plain { None } else { self.request_service().await? };
         let is_plain = sdl.is_none();
         let sdl = match sdl {

@@ -1,4 +1,4 @@
-//! Tests of files, by folder, and of servers.
+//! Tests of files, by folder.
 //!
 //! Every folder in `tests/cases/` contains a file `supergraph.yaml`, with schemas beside it, and the exact result of
 //! reading and loading it (`expected.txt`). To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p
