@@ -191,8 +191,9 @@ fn count(number: usize, noun: &str) -> String {
 
 fn as_json(report: &ComposeReport, with_supergraph: bool) -> Value {
     let mut result = match &report.composition {
-        Some(composition) => compose::json(composition),
-        None => json!({"outcome": "failure", "errors": [], "hints": []}),
+        Some(Composition::Success { hints, .. }) => compose::json(&[], hints),
+        Some(Composition::Failure { errors, hints }) => compose::json(errors, hints),
+        None => compose::json(&[], &[]),
     };
     for diagnostic in &report.diagnostics {
         let list = if diagnostic.severity == Severity::Error { "errors" } else { "hints" };
