@@ -102,7 +102,8 @@ mod tests {
                   "places": []
                 }
               ]
-            }"#]].assert_eq(&format!("{result:#}"));
+            }"#]]
+        .assert_eq(&format!("{result:#}"));
         assert_eq!(json(&[], &[])["outcome"], "success");
     }
 }

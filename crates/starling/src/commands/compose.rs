@@ -65,7 +65,7 @@ struct ComposeReport {
 
 pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
     let is_text = arguments.format == ComposeFormat::Text;
-    let mut report = compose_files(&arguments.config, is_text);
+    let mut report = compose_files(arguments, is_text);
     if let (Some(path), Some(sdl)) = (&arguments.output, report.supergraph())
         && let Err(error) = write_supergraph(path, sdl, &report.inputs)
     {
@@ -94,14 +94,14 @@ fn write_supergraph(path: &Path, sdl: &str, inputs: &[PathBuf]) -> io::Result<()
 }
 
 /// Reads the configuration, loads the schemas and composes them.
-fn compose_files(path: &Path, shows_progress: bool) -> ComposeReport {
+fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeReport {
     let mut report = ComposeReport::default();
-    let config = match CompositionConfig::read(path) {
+    let config = match CompositionConfig::read(&arguments.config) {
         Ok(config) => config,
         Err(diagnostics) => return ComposeReport { diagnostics, ..report },
     };
     report.subgraphs = config.subgraphs.len();
-    report.inputs = config.schema_files().chain([path]).map(Path::to_owned).collect();
+    report.inputs = config.schema_files().chain([&*arguments.config]).map(Path::to_owned).collect();
     report.diagnostics.clone_from(&config.warnings);
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
