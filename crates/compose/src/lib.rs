@@ -64,6 +64,7 @@ mod post_merge;
 mod printing;
 mod render;
 mod satisfiability;
+mod similar_names;
 mod source_text;
 mod subgraph;
 mod subgraph_names;
@@ -71,7 +72,7 @@ mod supergraph;
 mod type_bases;
 mod validate;
 
-pub use code::Code;
+pub use code::{Code, CodeGroup};
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
 pub use json::{finding_json, json};

@@ -178,6 +178,20 @@ fn register(
     let spot = [(subgraph.id, applied.node.location())];
     let version = spec.version.unwrap_or_default();
     let local = format!("@{name}");
+    let has_name = |it: &ComposedSpec| it.imports.iter().any(|(_, name)| *name == local);
+    let mut others = composed.specs.iter().filter(|(identity, _)| **identity != spec.identity);
+    if let Some((other, _)) = others.find(|(_, it)| has_name(it)) {
+        findings.error(
+            Code::DIRECTIVE_COMPOSITION_ERROR,
+            spot,
+            format!(
+                "`{local}` belongs to `{}` in subgraph `{}`, and to `{other}` in another subgraph",
+                spec.identity, subgraph.name
+            ),
+            "link the same specification in both subgraphs, or import one of the directives under another name",
+        );
+        return;
+    }
     let known = composed.specs.entry(spec.identity.clone()).or_insert_with(|| ComposedSpec {
         url: spec.url.clone(),
         version,
