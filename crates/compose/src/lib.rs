@@ -44,12 +44,18 @@
 //! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. This crate reads no
 //! files and opens no connections.
 //!
+//! # Schema changes
+//!
+//! `diff` compares the API schemas of two graphs and finds the operations that the changes break. It starts from
+//! [`graph::ApiSchema`] and shares nothing with the phases above.
+//!
 //! # Limits
 //!
 //! The size of a schema, the nesting of values and field sets, the number of findings and of the places of each are
 //! bounded, so that hostile input costs time in proportion to its size.
 
 mod code;
+mod diff;
 mod event_spec;
 mod events;
 mod federation_one;
@@ -70,6 +76,11 @@ mod type_bases;
 mod validate;
 
 pub use code::Code;
+pub use diff::{
+    ChangeCode, ClientOperation, Criticality, DeprecatedUse, OperationFile, OperationPlace,
+    OperationProblem, OperationsReport, SchemaChange, UncheckedOperation, check_operations, diff,
+    find_deprecated_uses, read_operations,
+};
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
 pub use parsing::SDL_BYTES_MAX;
