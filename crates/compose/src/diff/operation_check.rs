@@ -40,6 +40,7 @@ pub fn check_operations(
     operations: &[ClientOperation],
 ) -> OperationsReport {
     let mut list = ChangeList(changes);
+    let implementers = old.0.implementers_map();
     let mut unchecked = Vec::new();
     let mut broken = ChangeList::default();
     for operation in operations {
@@ -52,7 +53,7 @@ pub fn check_operations(
         };
         let mut is_broken = false;
         for own in document.operations.iter() {
-            let usage = OperationUsage::collect(&old.0, &document, own);
+            let usage = OperationUsage::collect(&old.0, &implementers, &document, own);
             for change in list.0.iter_mut().filter(|it| usage.has(&it.exposure)) {
                 change.operations.push(operation.label.clone());
                 is_broken |= change.criticality == Criticality::Breaking;

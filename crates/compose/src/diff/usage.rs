@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use apollo_compiler::{
     ExecutableDocument, Name, Node, Schema,
     ast::{self, DirectiveLocation, OperationType, Type, Value},
+    collections::HashMap,
     executable::{Directive, Field, Operation, Selection, SelectionSet},
     parser::SourceSpan,
-    schema::{ExtendedType, InputValueDefinition},
+    schema::{ExtendedType, Implementers, InputValueDefinition},
     validation::Valid,
 };
 use graph::ApiSchema;
@@ -35,8 +36,10 @@ pub fn find_deprecated_uses(api: &ApiSchema, operation: &ClientOperation) -> Vec
         ExecutableDocument::parse_and_validate(&api.0, operation.text.as_str(), "operation");
     let Ok(document) = parsed else { return Vec::new() };
     let mut uses = Vec::new();
+    let implementers = api.0.implementers_map();
     for own in document.operations.iter() {
-        for (path, reason, span) in OperationUsage::collect(&api.0, &document, own).deprecated {
+        let usage = OperationUsage::collect(&api.0, &implementers, &document, own);
+        for (path, reason, span) in usage.deprecated {
             let at = span.and_then(|it| it.line_column(&document.sources));
             let place = match at {
                 Some(at) => operation.locate(at.line, at.column),
@@ -57,8 +60,9 @@ pub(super) struct OperationUsage {
     types: HashSet<Name>,
     /// The types of selection sets.
     selections: HashSet<Name>,
-    /// The types of fragments.
-    conditions: HashSet<Name>,
+    /// Pairs of types that a fragment relates: the type of a selection or a fragment, and a type that both have as a
+    /// member.
+    related: HashSet<(Name, Name)>,
     /// The leaf types of selected fields.
     returned: HashSet<Name>,
     fields: HashSet<(Name, Name)>,
@@ -75,9 +79,10 @@ pub(super) struct OperationUsage {
 }
 
 impl OperationUsage {
-    /// Collects the uses of a valid operation.
+    /// Collects the uses of a valid operation. `implementers` are those of the schema.
     pub(super) fn collect(
         schema: &Schema,
+        implementers: &HashMap<Name, Implementers>,
         document: &Valid<ExecutableDocument>,
         operation: &Operation,
     ) -> Self {
@@ -85,7 +90,7 @@ impl OperationUsage {
             kind: operation.operation_type,
             types: HashSet::new(),
             selections: HashSet::new(),
-            conditions: HashSet::new(),
+            related: HashSet::new(),
             returned: HashSet::new(),
             fields: HashSet::new(),
             arguments: HashSet::new(),
@@ -99,8 +104,14 @@ impl OperationUsage {
             directive_places: HashSet::new(),
             deprecated: Vec::new(),
         };
-        let mut collector =
-            UsageCollector { schema, document, operation, usage, fragments: HashSet::new() };
+        let mut collector = UsageCollector {
+            schema,
+            implementers,
+            document,
+            operation,
+            usage,
+            fragments: HashSet::new(),
+        };
         collector.visit_operation();
         collector.usage
     }
@@ -113,8 +124,7 @@ impl OperationUsage {
             Exposure::Type(ty) => self.types.contains(ty),
             Exposure::Selection(ty) => self.selections.contains(ty),
             Exposure::Member { general, member } => {
-                self.selections.contains(general)
-                    && (self.types.contains(member) || self.conditions.contains(general))
+                self.related.contains(&(general.clone(), member.clone()))
             }
             Exposure::Field(ty, field) => self.fields.contains(&(ty.clone(), field.clone())),
             Exposure::Returned(ty) => self.returned.contains(ty),
@@ -147,6 +157,7 @@ impl OperationUsage {
 
 struct UsageCollector<'a> {
     schema: &'a Schema,
+    implementers: &'a HashMap<Name, Implementers>,
     document: &'a Valid<ExecutableDocument>,
     operation: &'a Operation,
     usage: OperationUsage,
@@ -182,7 +193,7 @@ impl UsageCollector<'_> {
                 Selection::InlineFragment(fragment) => {
                     self.visit_directives(&fragment.directives, DirectiveLocation::InlineFragment);
                     if let Some(condition) = &fragment.type_condition {
-                        self.usage.conditions.insert(condition.clone());
+                        self.relate(&set.ty, condition);
                     }
                     self.visit_selections(&fragment.selection_set);
                 }
@@ -190,15 +201,29 @@ impl UsageCollector<'_> {
                     self.visit_directives(&spread.directives, DirectiveLocation::FragmentSpread);
                     let name = &spread.fragment_name;
                     let Some(fragment) = self.document.fragments.get(name) else { continue };
+                    self.relate(&set.ty, fragment.type_condition());
                     if self.fragments.insert(name.clone()) {
                         self.visit_directives(
                             &fragment.directives,
                             DirectiveLocation::FragmentDefinition,
                         );
-                        self.usage.conditions.insert(fragment.type_condition().clone());
                         self.visit_selections(&fragment.selection_set);
                     }
                 }
+            }
+        }
+    }
+
+    /// Records that a fragment on `condition` is in a selection on `ty`: that is valid as long as a type is both.
+    fn relate(&mut self, ty: &Name, condition: &Name) {
+        if ty == condition {
+            return;
+        }
+        let all = members(self.schema, self.implementers, ty);
+        let own = members(self.schema, self.implementers, condition);
+        for member in all.intersection(&own) {
+            for general in [ty, condition] {
+                self.usage.related.insert((general.clone(), Name::clone(member)));
             }
         }
     }
@@ -347,4 +372,23 @@ impl UsageCollector<'_> {
             self.usage.deprecated.push((path, reason.to_owned(), span));
         }
     }
+}
+
+/// Returns the types that a value of type `ty` may have, itself included.
+fn members<'s>(
+    schema: &'s Schema,
+    implementers: &'s HashMap<Name, Implementers>,
+    ty: &'s Name,
+) -> HashSet<&'s Name> {
+    let mut members = HashSet::from([ty]);
+    match schema.types.get(ty) {
+        Some(ExtendedType::Union(union)) => {
+            members.extend(union.members.iter().map(|it| &it.name));
+        }
+        Some(ExtendedType::Interface(_)) => {
+            members.extend(implementers.get(ty).into_iter().flat_map(Implementers::iter));
+        }
+        _ => {}
+    }
+    members
 }
