@@ -22,7 +22,7 @@ pub struct OperationFile {
 }
 
 /// A position in a file with operations.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OperationPlace {
     /// The index of the file.
     pub file: usize,
