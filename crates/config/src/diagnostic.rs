@@ -149,6 +149,8 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that explain the finding, each with its label.
     pub related: Vec<(Span, String)>,
+    /// Places in other texts that explain the finding, each with its label.
+    pub elsewhere: Vec<(Arc<SourceText>, Span, String)>,
     /// The correction.
     pub help: Option<String>,
 }
@@ -164,6 +166,7 @@ impl Diagnostic {
             span: None,
             label: String::new(),
             related: Vec::new(),
+            elsewhere: Vec::new(),
             help: None,
         }
     }
@@ -192,6 +195,18 @@ impl Diagnostic {
     #[must_use]
     pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related.push((span, label.into()));
+        self
+    }
+
+    /// Adds a place in another text that explains the finding.
+    #[must_use]
+    pub fn elsewhere(
+        mut self,
+        source: &Arc<SourceText>,
+        span: Span,
+        label: impl Into<String>,
+    ) -> Self {
+        self.elsewhere.push((Arc::clone(source), span, label.into()));
         self
     }
 
@@ -243,6 +258,13 @@ impl Diagnostic {
                 group = group.element(origin);
             }
             (None, None) => {}
+        }
+        for (source, span, label) in &self.elsewhere {
+            let shown = shown_text(&source.text);
+            let range = shown.range_of(&source.text, span);
+            let annotation = AnnotationKind::Context.span(range).label(some(label));
+            let snippet = Snippet::source(shown.text.into_owned()).path(&source.name);
+            group = group.element(snippet.annotation(annotation));
         }
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help));
@@ -390,6 +412,26 @@ mod tests {
         assert_eq!(
             diagnostic.to_string(),
             "supergraph.graphql:2:13: `Revieww` is not defined (no such type); did you mean `Review`?"
+        );
+    }
+
+    #[test]
+    fn a_message_shows_places_in_several_texts() {
+        let place = |text, name: &str| {
+            let source = Arc::new(SourceText { name: name.into(), text: String::from(text) });
+            (source, Span::of_line_column(text, 1, 10))
+        };
+        let (a, at) = place("type A { x: Int }\n", "a.graphql");
+        let (b, also) = place("type A { x: String }\n", "b.graphql");
+        let diagnostic = Diagnostic::error("TYPES", "`A.x` has two types")
+            .in_source(&a)
+            .at(at, "in `a`")
+            .elsewhere(&b, also, "in `b`")
+            .help("decide on one");
+        expect![[r#""#]].assert_eq(&diagnostic.render(Style::Plain));
+        assert_eq!(
+            diagnostic.to_string(),
+            "a.graphql:1:10: `A.x` has two types (in `a`); decide on one"
         );
     }
 
