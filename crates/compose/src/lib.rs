@@ -41,8 +41,8 @@
 //! 9. `satisfiability` loads that SDL as the router does, with [`graph::Supergraph`], and checks that every query can
 //!    be planned.
 //!
-//! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. This crate reads no
-//! files and opens no connections.
+//! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. [`render()`] shows
+//! them to people, [`json()`] to programs. This crate reads no files and opens no connections.
 //!
 //! # Limits
 //!
@@ -56,11 +56,13 @@ mod federation_one;
 mod federation_spec;
 mod finding;
 mod input;
+mod json;
 mod links;
 mod merge;
 mod parsing;
 mod post_merge;
 mod printing;
+mod render;
 mod satisfiability;
 mod source_text;
 mod subgraph;
@@ -72,7 +74,9 @@ mod validate;
 pub use code::Code;
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
+pub use json::{finding_json, json};
 pub use parsing::SDL_BYTES_MAX;
+pub use render::{Coloring, render};
 pub use source_text::Place;
 
 use apollo_compiler::ast::Document;
@@ -170,6 +174,11 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     let planned = printing::print(&merged, Purposes::Omitted);
     satisfiability::check(&planned, &models, findings);
     Some(printing::print(&merged, Purposes::Written))
+}
+
+/// True if a schema is that of an event subgraph, which has no server; `None` if the text is not GraphQL.
+pub fn is_event_subgraph(sdl: &str) -> Option<bool> {
+    parsing::parse_text(sdl, "").ok().map(|document| event_spec::is_event_document(&document))
 }
 
 fn read_subgraph(

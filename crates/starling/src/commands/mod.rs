@@ -2,10 +2,13 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod compose;
 pub(crate) mod demo;
 pub(crate) mod mock;
+mod output_file;
 pub(crate) mod plan;
 pub(crate) mod serve;
+pub(crate) mod subgraph;
 
 use std::io::Write as _;
 use std::path::Path;
