@@ -149,10 +149,19 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that explain the finding, each with its label.
     pub related: Vec<(Span, String)>,
-    /// Places in other texts that explain the finding, each with its label.
-    pub elsewhere: Vec<(Arc<SourceText>, Span, String)>,
     /// The correction.
     pub help: Option<String>,
+    /// The message as its creator has drawn it; `None`: [`Diagnostic::render`] draws it.
+    pub drawing: Option<Drawing>,
+}
+
+/// A complete message that was drawn elsewhere, because its places are in several files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawing {
+    /// The message in characters only.
+    pub plain: String,
+    /// The same with ANSI colours.
+    pub colored: String,
 }
 
 impl Diagnostic {
@@ -166,8 +175,8 @@ impl Diagnostic {
             span: None,
             label: String::new(),
             related: Vec::new(),
-            elsewhere: Vec::new(),
             help: None,
+            drawing: None,
         }
     }
 
@@ -198,15 +207,10 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a place in another text that explains the finding.
+    /// Sets the message as it is shown to people.
     #[must_use]
-    pub fn elsewhere(
-        mut self,
-        source: &Arc<SourceText>,
-        span: Span,
-        label: impl Into<String>,
-    ) -> Self {
-        self.elsewhere.push((Arc::clone(source), span, label.into()));
+    pub fn drawn(mut self, drawing: Drawing) -> Self {
+        self.drawing = Some(drawing);
         self
     }
 
@@ -231,6 +235,12 @@ impl Diagnostic {
 
     /// Draws the message, with an excerpt if a text and a place are known. It does not end with a line break.
     pub fn render(&self, style: Style) -> String {
+        if let Some(drawing) = &self.drawing {
+            return match style {
+                Style::Plain => drawing.plain.clone(),
+                Style::Colored => drawing.colored.clone(),
+            };
+        }
         let level = match self.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
@@ -258,13 +268,6 @@ impl Diagnostic {
                 group = group.element(origin);
             }
             (None, None) => {}
-        }
-        for (source, span, label) in &self.elsewhere {
-            let shown = shown_text(&source.text);
-            let range = shown.range_of(&source.text, span);
-            let annotation = AnnotationKind::Context.span(range).label(some(label));
-            let snippet = Snippet::source(shown.text.into_owned()).path(&source.name);
-            group = group.element(snippet.annotation(annotation));
         }
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help));
@@ -416,22 +419,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_shows_places_in_several_texts() {
-        let place = |text, name: &str| {
-            let source = Arc::new(SourceText { name: name.into(), text: String::from(text) });
-            (source, Span::of_line_column(text, 1, 10))
-        };
-        let (a, at) = place("type A { x: Int }\n", "a.graphql");
-        let (b, also) = place("type A { x: String }\n", "b.graphql");
+    fn a_message_that_is_drawn_elsewhere_is_shown_as_it_is() {
+        let drawing = Drawing { plain: "a and b".into(), colored: "in colours".into() };
         let diagnostic = Diagnostic::error("TYPES", "`A.x` has two types")
-            .in_source(&a)
-            .at(at, "in `a`")
-            .elsewhere(&b, also, "in `b`")
-            .help("decide on one");
-        expect![[r#""#]].assert_eq(&diagnostic.render(Style::Plain));
+            .in_source(&source("x"))
+            .help("decide on one")
+            .drawn(drawing);
+        assert_eq!(diagnostic.render(Style::Plain), "a and b");
+        assert_eq!(diagnostic.render(Style::Colored), "in colours");
         assert_eq!(
             diagnostic.to_string(),
-            "a.graphql:1:10: `A.x` has two types (in `a`); decide on one"
+            "supergraph.graphql: `A.x` has two types; decide on one"
         );
     }
 
