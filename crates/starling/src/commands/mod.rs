@@ -4,11 +4,15 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod compose;
 pub(crate) mod demo;
+pub(crate) mod diff;
+mod graph_file;
 pub(crate) mod mock;
+mod operation_files;
 mod output_file;
 pub(crate) mod plan;
 pub(crate) mod serve;
 pub(crate) mod subgraph;
+pub(crate) mod validate;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -28,6 +32,12 @@ pub(crate) fn print_error(text: &str) {
     telemetry::logging::flush();
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Formats a number with its noun.
+fn count_of(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 /// Prints findings to standard error.
