@@ -1,5 +1,5 @@
-//! The command line of Starling: `demo dev serve compose subgraph plan check bench mock config-schema`. Each command is a module of
-//! [`commands`] and calls the crates that do its work.
+//! The command line of Starling: `demo dev serve compose subgraph plan check bench mock config-schema`. Each command is
+//! a module of [`commands`] and calls the crates that do its work.
 
 mod commands;
 mod features;

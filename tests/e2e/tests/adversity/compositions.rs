@@ -47,7 +47,7 @@ fn with_field(field: &str) -> String {
 struct Subgraphs {
     folder: TempDir,
     runtime: Runtime,
-    _products: Server,
+    products_server: Server,
     stock: Option<Server>,
     stock_address: SocketAddr,
 }
@@ -74,10 +74,10 @@ impl Subgraphs {
             runtime,
             stock: None,
             stock_address: ([127, 0, 0, 1], 0).into(),
-            _products: products,
+            products_server: products,
         };
         subgraphs.start_stock(STOCK);
-        let (products, stock) = (subgraphs._products.url(""), subgraphs.stock_address);
+        let (products, stock) = (subgraphs.products_server.url(""), subgraphs.stock_address);
         subgraphs.write("products.graphql", PRODUCTS);
         subgraphs.write("events.graphql", EVENTS);
         subgraphs.write(
@@ -275,6 +275,21 @@ fn a_composition_that_fails_at_the_start_is_reported_as_by_the_command_compose()
     subgraphs.start_stock(STOCK);
     let router = subgraphs.serve();
     assert_eq!(ask(&router, "{ warehouse }"), json!({ "data": { "warehouse": "Bergen" } }));
+}
+
+#[test]
+fn the_url_in_the_configuration_of_the_router_replaces_that_of_the_composition() {
+    let subgraphs = Subgraphs::start();
+    let url = subgraphs.products_server.url("");
+    let list = fs::read_to_string(subgraphs.path("supergraph.yaml")).unwrap();
+    subgraphs.write("supergraph.yaml", &list.replace(&url, "http://127.0.0.1:1/"));
+    let settings = format!(
+        "supergraph: {{compose: supergraph.yaml}}\nsubgraphs: {{products: {{url: \"{url}\"}}}}\n"
+    );
+    subgraphs.write("starling.yaml", &settings);
+    let router = subgraphs.serve();
+    let name = json!({ "data": { "product": { "name": "Kettle" } } });
+    assert_eq!(ask(&router, "{ product { name } }"), name);
 }
 
 #[test]
