@@ -12,7 +12,8 @@ const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md"];
 
 /// Pages that show files of the repository, with the folder of these files.
-const PAGES_WITH_FILES: [(&str, &str); 2] = [
+const PAGES_WITH_FILES: [(&str, &str); 3] = [
+    ("docs/composition.md", "examples/composition"),
     ("docs/quick-start.md", "examples/quick-start"),
     ("docs/installation.md", "examples/deployment"),
 ];
