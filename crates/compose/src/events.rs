@@ -128,8 +128,13 @@ fn check_root_field(
         findings.error(
             Code::EVENT_DIRECTIVE_MISPLACED,
             [(model.id, directive.node.location())],
-            format!("`@{}` is on `{coordinate}`", directive.node.name),
-            format!("it belongs on fields of {}", wanted.join(" or ")),
+            format!(
+                "`@{}` is on `{coordinate}`, but it works on fields of {} only",
+                directive.node.name,
+                wanted.join(" and ")
+            ),
+            "move the field, or use the directive for this root type: `@events__subscribe` for Subscription, \
+             `@events__publish` for Mutation, `@events__request` for Query and Mutation",
         );
         return;
     }

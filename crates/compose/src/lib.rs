@@ -62,6 +62,7 @@ mod parsing;
 mod post_merge;
 mod printing;
 mod satisfiability;
+mod similar_names;
 mod source_text;
 mod subgraph;
 mod subgraph_names;
@@ -69,7 +70,7 @@ mod supergraph;
 mod type_bases;
 mod validate;
 
-pub use code::Code;
+pub use code::{Code, CodeGroup};
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
 pub use parsing::SDL_BYTES_MAX;

@@ -12,6 +12,7 @@ use crate::{
     code::Code,
     federation_spec::{DIRECTIVES, FederationDirective, FederationVersion, LATEST_MINOR, TYPES},
     finding::{Findings, Severity},
+    similar_names::find_similar,
 };
 
 /// One `@link(url:, as:, import:, for:)`.
@@ -235,9 +236,11 @@ impl Links {
                 ),
                 None => {
                     let directive = FederationDirective::named(own).map(|_| own);
-                    let advice = match directive {
-                        Some(name) => format!("names of directives begin with `@`: import `@{name}`"),
-                        None => "check the spelling against the federation specification".to_owned(),
+                    let known = DIRECTIVES.iter().map(|it| it.name);
+                    let advice = match (directive, find_similar(own.trim_start_matches('@'), known)) {
+                        (Some(name), _) => format!("names of directives begin with `@`: import `@{name}`"),
+                        (None, Some(similar)) => format!("did you mean `@{similar}`?"),
+                        (None, None) => "check the spelling against the federation specification".to_owned(),
                     };
                     findings.error(
                         Code::INVALID_LINK_DIRECTIVE_USAGE,

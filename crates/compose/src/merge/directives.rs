@@ -135,7 +135,7 @@ fn hint_merged_arguments(
                 element(),
                 directive.spec().name
             ),
-            "",
+            "use the same arguments everywhere, unless the difference is intended",
         );
     }
 }

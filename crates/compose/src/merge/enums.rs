@@ -178,7 +178,7 @@ fn report_missing(
                 Severity::Info,
                 spots,
                 format!("`{ty}.{name}` does not exist in {names}"),
-                "",
+                "add the value there, unless those subgraphs never return it",
             );
             false
         }

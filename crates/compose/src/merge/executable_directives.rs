@@ -85,7 +85,7 @@ fn merge_one(
             Severity::Warning,
             spots(),
             format!("subgraphs give the executable directive `@{name}` different locations; common ones remain"),
-            "",
+            "use the same locations everywhere",
         );
     }
     let repeatable = sources.iter().all(|(_, it)| it.repeatable);
@@ -95,7 +95,7 @@ fn merge_one(
             Severity::Warning,
             spots(),
             format!("the executable directive `@{name}` is repeatable in some subgraphs only, so it is not in the supergraph"),
-            "",
+            "make it repeatable in all subgraphs or in none",
         );
     }
     Some(Node::new(ast::DirectiveDefinition {
@@ -132,7 +132,7 @@ fn merge_arguments(
                     Severity::Info,
                     spots(),
                     format!("`{coordinate}` has different types; clients see `{ty}`"),
-                    "",
+                    "use the same type everywhere, unless the difference is intended",
                 );
                 ty
             }

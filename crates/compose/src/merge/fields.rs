@@ -174,7 +174,7 @@ fn merge_output_type(
                 Severity::Info,
                 spots(),
                 format!("`{coordinate}` has different types: {}; clients see `{ty}`", described()),
-                "",
+                "use the same type everywhere, unless the difference is intended",
             );
             Some(ty)
         }

@@ -226,7 +226,7 @@ fn merge_input(
                 Severity::Info,
                 spots(),
                 format!("{} has different types: {}; clients see `{ty}`", element(), described()),
-                "",
+                "use the same type everywhere, unless the difference is intended",
             );
             ty
         }

@@ -187,7 +187,7 @@ fn hint_inconsistent_members(
             Severity::Info,
             sources.iter().map(|it| it.subgraph.spot(&it.ty.name)),
             format!("some subgraphs lack members of the union `{name}`: {}", missing.join(", ")),
-            "",
+            "add them there, unless those subgraphs never return them",
         );
     }
 }

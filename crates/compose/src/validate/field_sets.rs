@@ -6,6 +6,7 @@ use crate::{
     code::Code,
     federation_spec::{FederationDirective as D, FederationVersion},
     finding::Findings,
+    similar_names::find_similar,
     subgraph::{
         field_sets,
         model::{
@@ -241,7 +242,7 @@ impl FieldSetChecker<'_, '_, '_> {
                             self.report(
                                 self.kind.invalid,
                                 &format!("this subgraph has no type `{name}` to select on"),
-                                "",
+                                "name an object, interface or union that this subgraph defines",
                             );
                         }
                     }
@@ -275,7 +276,11 @@ impl FieldSetChecker<'_, '_, '_> {
                 }
                 None => "name fields that this subgraph declares",
             };
-            self.report(self.kind.invalid, &reason, advice);
+            let known = on.fields.keys().map(|it| it.as_str());
+            let similar = find_similar(&selected.name, known);
+            let similar =
+                similar.map_or_else(String::new, |it| format!("did you mean `{it}`? If not, "));
+            self.report(self.kind.invalid, &reason, &format!("{similar}{advice}"));
             return;
         };
         let coordinate = format!("{}.{}", on.name, field.name);
@@ -293,14 +298,14 @@ impl FieldSetChecker<'_, '_, '_> {
                 self.report(
                     self.kind.invalid,
                     &format!("`{coordinate}` needs a selection of its fields"),
-                    "",
+                    "add the fields in braces, such as `{ id }`",
                 );
             }
             (None, false) => {
                 self.report(
                     self.kind.invalid,
                     &format!("`{coordinate}` has no fields to select"),
-                    "",
+                    "remove the braces and what is in them",
                 );
             }
             (Some(below), false) => self.check(below, &selected.selection_set, is_external),

@@ -16,6 +16,7 @@ use crate::{
     federation_spec::{FederationDirective, FederationVersion, TYPES},
     finding::Findings,
     links::Links,
+    similar_names::find_similar,
 };
 
 /// Checks `document` by the rules of GraphQL.
@@ -59,16 +60,31 @@ pub(super) fn check(
                 findings.subgraph_name(subgraph),
                 diagnostic.error
             ),
-            find_advice(&diagnostic.error.to_string(), links),
+            find_advice(&diagnostic.error.to_string(), document, links),
         );
     }
 }
 
 /// Returns advice on an error of the validator.
-fn find_advice(message: &str, links: &Links) -> String {
-    let name = message.strip_prefix("cannot find directive `@").and_then(|it| it.split('`').next());
-    let Some(directive) = name.and_then(FederationDirective::named) else {
-        return String::new();
+fn find_advice(message: &str, document: &ast::Document, links: &Links) -> String {
+    let name_after = |start: &str| message.strip_prefix(start).and_then(|it| it.split('`').next());
+    if let Some(name) = name_after("cannot find type `") {
+        let known = document.definitions.iter().filter_map(Definition::name);
+        let known = known.map(|it| it.as_str()).filter(|known| *known != name);
+        return match find_similar(name, known) {
+            Some(similar) => format!("did you mean `{similar}`?"),
+            None => "each subgraph defines all types that it uses, also those that other subgraphs have: define the type \
+                 here"
+                .to_owned(),
+        };
+    }
+    let Some(name) = name_after("cannot find directive `@") else { return String::new() };
+    let Some(directive) = FederationDirective::named(name) else {
+        let known = links.directives().map(|(known, _)| known);
+        return match find_similar(name, known) {
+            Some(similar) => format!("did you mean `@{similar}`?"),
+            None => format!("define it with `directive @{name} on …`, or import it in `@link`"),
+        };
     };
     let spec = directive.spec();
     let name = spec.name;
