@@ -161,14 +161,14 @@ function usePorts(page) {
 }
 
 /**
- * Waits until `shell` has printed text that matches `until`; "ready" stands for the readiness endpoint of the router's
- * admin listener.
+ * Waits until `shell` has printed text that matches `until`; "ready" stands for the readiness endpoint of the page's own
+ * router.
  */
 async function untilPrinted(page, shell, until, what) {
   const wanted = new RegExp(until, "m");
   await eventually(async () => {
     if (until === "ready") {
-      if ((await fetch(`${page.adminUrl}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
+      if ((await fetch(`http://127.0.0.1:${page.ports.admin}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
     } else if (wanted.test(shell.output())) {
       return true;
     }
