@@ -1,4 +1,4 @@
-//! The packages and the runtime of the end-to-end tests in JavaScript.
+//! The packages and the runtime of the tests in JavaScript.
 
 use std::fs;
 use std::path::Path;
@@ -7,6 +7,9 @@ use test_kit::commands::{self, Failure};
 
 /// The folder of the end-to-end tests in JavaScript.
 pub(crate) const JS_FOLDER: &str = "tests/e2e/js";
+
+/// The program in that folder that runs suites, also those of other folders.
+pub(crate) const RUNNER: &str = "run.mjs";
 
 /// The oldest supported Node.js: the first with all options of the test runner that are used.
 const NODE_VERSION_MIN: (u32, u32) = (20, 11);

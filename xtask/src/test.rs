@@ -1,9 +1,10 @@
-//! Runs every test: cargo's, then the end-to-end suites in JavaScript.
+//! Runs every test: cargo's, then the suites in JavaScript: those of the router, and those that compare composition
+//! with other implementations.
 //!
 //! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run
 //! reports that it was skipped; with `CI=true` a skipped test is a failure. The last line contains the totals.
 
-use crate::javascript::{JS_FOLDER, check_node_version, install_packages};
+use crate::javascript::{JS_FOLDER, RUNNER, check_node_version, install_packages};
 use crate::tally::Tally;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,12 @@ use test_kit::programs::KAFKA_VARIABLE;
 /// a suite has a shorter deadline (`waiting.mjs`).
 const JS_SUITE_MILLISECONDS_MAX: u32 = 300_000;
 
+/// The folders with suites in JavaScript. Each is an npm package; the second part is the folder of its suites.
+const JS_SUITES: [(&str, &str); 2] = [(JS_FOLDER, "suites"), ("tests/composition", ".")];
+
+/// The example of the crate `compose` that composes JSON lines, and the variable with its path.
+const COMPOSE_LINES: (&str, &str) = ("compose_lines", "STARLING_TEST_COMPOSE_LINES");
+
 /// Runs all tests, or those with `filter` in their names.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let is_strict = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -28,7 +35,8 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         .map(|package| format!("{package} is not installed: tests that need it are skipped"))
         .collect();
 
-    let [binary] = build_programs(root, Build::Tests, ["starling"])?;
+    let (composition, composition_variable) = COMPOSE_LINES;
+    let [binary, composition] = build_programs(root, Build::Tests, ["starling", composition])?;
     match fetch_jars(&binary) {
         Ok(jars) => found.variables.push((KAFKA_VARIABLE, jars)),
         Err(reason) => {
@@ -38,6 +46,7 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let skips = scratch_file(&binary, "skipped-tests.txt");
     let environment = |command: &mut Command| {
         command.env("STARLING_BIN", &binary).env("STARLING_TEST_SKIPS", &skips);
+        command.env(composition_variable, &composition);
         command.envs(found.variables.iter().map(|(name, path)| (*name, path.as_os_str())));
     };
     // Tests append to this file; entries of an earlier run would be counted again.
@@ -68,23 +77,27 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     match check_node_version() {
         Err(reason) => {
             tally.skipped += 1;
-            notes.push(format!("the suites in {JS_FOLDER} are skipped: {reason}"));
+            notes.push(format!("the suites in JavaScript are skipped: {reason}"));
         }
         Ok(()) => {
-            let js = root.join(JS_FOLDER);
-            install_packages(&js)?;
             let report = scratch_file(&binary, "javascript-tests.json");
-            let mut node = Command::new("node");
-            node.current_dir(&js).arg("run.mjs").arg(&report);
-            node.arg(JS_SUITE_MILLISECONDS_MAX.to_string()).args(filter);
-            environment(&mut node);
-            let _ = fs::remove_file(&report);
-            if commands::run(&mut node).is_err() {
-                failures.push("the suites in JavaScript".to_owned());
-            }
-            match fs::read_to_string(&report) {
-                Ok(report) => notes.extend(tally.add_javascript_report(&report)?),
-                Err(_) => failures.push("the runner of the suites (no report)".to_owned()),
+            for (package, suites) in JS_SUITES {
+                let package_folder = root.join(package);
+                install_packages(&package_folder)?;
+                let mut node = Command::new("node");
+                node.current_dir(&package_folder).arg(root.join(JS_FOLDER).join(RUNNER));
+                node.arg(&report).arg(JS_SUITE_MILLISECONDS_MAX.to_string()).arg(suites);
+                environment(node.args(filter));
+                let _ = fs::remove_file(&report);
+                if commands::run(&mut node).is_err() {
+                    failures.push(format!("the suites in {package}"));
+                }
+                match fs::read_to_string(&report) {
+                    Ok(report) => notes.extend(tally.add_javascript_report(&report)?),
+                    Err(_) => {
+                        failures.push(format!("the runner of the suites in {package} (no report)"));
+                    }
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 // Runs the suites with the test runner of Node.js, one file after the other (a browser and a router at a time are
-// enough for two cores): `node run.mjs REPORT TIMEOUT_MS [FILTER]`, where the timeout applies to one file. Prints the
-// report of Node.js and writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
+// enough for two cores): `node run.mjs REPORT TIMEOUT_MS FOLDER [FILTER]`, where the timeout applies to one file. Prints
+// the report of Node.js and writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
 // A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
 // contains it.
 import { readdir, writeFile } from "node:fs/promises";
@@ -13,8 +13,8 @@ import { spec } from "node:test/reporters";
 /** Node.js 20 reports a filtered test as skipped with this reason; newer versions do not. */
 const LEFT_OUT = "test name does not match pattern";
 
-const [reportFile, timeout, filter] = process.argv.slice(2);
-const folder = path.join(import.meta.dirname, "suites");
+const [reportFile, timeout, suites, filter] = process.argv.slice(2);
+const folder = path.resolve(suites);
 const all = (await readdir(folder)).filter((name) => name.endsWith(".test.mjs")).sort();
 const named = filter ? all.filter((name) => name.includes(filter)) : all;
 const files = (named.length > 0 ? named : all).map((name) => path.join(folder, name));

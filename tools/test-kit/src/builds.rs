@@ -40,7 +40,8 @@ impl Build {
 }
 
 /// Builds the programs of these packages, which have the names of their packages, and returns their paths. One command
-/// builds all of them, so that the features of dependencies agree and nothing is built twice.
+/// builds all of them, so that the features of dependencies agree and nothing is built twice. `Build::Tests` builds
+/// examples too, so a name may be that of an example there.
 ///
 /// # Errors
 /// A build fails, or a package has no program of its name.

@@ -276,7 +276,7 @@ impl FieldSetChecker<'_, '_, '_> {
                 }
                 None => "name fields that this subgraph declares",
             };
-            let known = on.fields.keys().map(|it| it.as_str());
+            let known = on.fields.keys().map(apollo_compiler::Name::as_str);
             let similar = find_similar(&selected.name, known);
             let similar =
                 similar.map_or_else(String::new, |it| format!("did you mean `{it}`? If not, "));

@@ -70,7 +70,7 @@ fn find_advice(message: &str, document: &ast::Document, links: &Links) -> String
     let name_after = |start: &str| message.strip_prefix(start).and_then(|it| it.split('`').next());
     if let Some(name) = name_after("cannot find type `") {
         let known = document.definitions.iter().filter_map(Definition::name);
-        let known = known.map(|it| it.as_str()).filter(|known| *known != name);
+        let known = known.map(apollo_compiler::Name::as_str).filter(|known| *known != name);
         return match find_similar(name, known) {
             Some(similar) => format!("did you mean `{similar}`?"),
             None => "each subgraph defines all types that it uses, also those that other subgraphs have: define the type \
