@@ -149,6 +149,13 @@ impl<'a> Findings<'a> {
         self.errors.iter().skip(count)
     }
 
+    /// Puts `context` before the messages of the errors after the first `count` ones.
+    pub(crate) fn add_context(&mut self, count: usize, context: &str) {
+        for error in self.errors.iter_mut().skip(count) {
+            error.message.insert_str(0, context);
+        }
+    }
+
     /// Returns the errors and the hints.
     pub(crate) fn into_parts(mut self) -> (Vec<Finding>, Vec<Finding>) {
         if self.omitted > 0

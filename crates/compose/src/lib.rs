@@ -44,12 +44,23 @@
 //! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. This crate reads no
 //! files and opens no connections.
 //!
+//! # Contracts
+//!
+//! `contract` runs after these phases: it hides the elements that clients of a part of the graph do not see.
+//!
+//! # Schema changes
+//!
+//! `diff` compares the API schemas of two graphs and finds the operations that the changes break. It starts from
+//! [`graph::ApiSchema`] and shares nothing with the phases above.
+//!
 //! # Limits
 //!
 //! The size of a schema, the nesting of values and field sets, the number of findings and of the places of each are
 //! bounded, so that hostile input costs time in proportion to its size.
 
 mod code;
+mod contract;
+mod diff;
 mod event_spec;
 mod events;
 mod federation_one;
@@ -71,6 +82,12 @@ mod type_bases;
 mod validate;
 
 pub use code::{Code, CodeGroup};
+pub use contract::ContractFilter;
+pub use diff::{
+    ChangeCode, ClientOperation, Criticality, DeprecatedUse, OperationFile, OperationPlace,
+    OperationProblem, OperationsReport, SchemaChange, UncheckedOperation, check_operations, diff,
+    find_deprecated_uses, read_operations,
+};
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
 pub use parsing::SDL_BYTES_MAX;
@@ -81,6 +98,7 @@ use finding::Findings;
 use printing::Purposes;
 use source_text::SourceText;
 use subgraph::model::SubgraphModel;
+use supergraph::SupergraphModel;
 
 /// The result of composition.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,20 +122,46 @@ pub enum Composition {
 /// Composes `subgraphs` into a supergraph. The order of the subgraphs does not matter: the supergraph lists them by
 /// name.
 pub fn compose(subgraphs: &[SubgraphInput]) -> Composition {
+    compose_with(subgraphs, None).0
+}
+
+/// Composes `subgraphs` into a supergraph in which everything outside the contract is `@inaccessible`. Also returns the
+/// tags of the filter that no element has, which are usually misspelled.
+pub fn compose_contract(
+    subgraphs: &[SubgraphInput],
+    filter: &ContractFilter,
+) -> (Composition, Vec<String>) {
+    compose_with(subgraphs, Some(filter))
+}
+
+fn compose_with(
+    subgraphs: &[SubgraphInput],
+    contract: Option<&ContractFilter>,
+) -> (Composition, Vec<String>) {
     let mut inputs: Vec<&SubgraphInput> = subgraphs.iter().collect();
     inputs.sort_by(|a, b| a.name.cmp(&b.name));
     let sources: Vec<SourceText> = inputs.iter().map(|input| SourceText::new(input)).collect();
     let mut findings = Findings::new(&sources);
-    let sdl = run_phases(&inputs, &mut findings);
+    let mut missing_tags = Vec::new();
+    let sdl = run_phases(&inputs, &mut findings).map(|(mut merged, models)| {
+        if let Some(filter) = contract.filter(|_| !findings.has_errors()) {
+            missing_tags = contract::apply(&models, &mut merged, filter, &mut findings);
+        }
+        printing::print(&merged, Purposes::Written)
+    });
     let (errors, hints) = findings.into_parts();
-    match sdl {
+    let composition = match sdl {
         Some(supergraph_sdl) if errors.is_empty() => Composition::Success { supergraph_sdl, hints },
         _ => Composition::Failure { errors, hints },
-    }
+    };
+    (composition, missing_tags)
 }
 
 /// Runs the phases until one has errors.
-fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<String> {
+fn run_phases(
+    inputs: &[&SubgraphInput],
+    findings: &mut Findings<'_>,
+) -> Option<(SupergraphModel, Vec<SubgraphModel>)> {
     let graph_values = subgraph_names::check(inputs, findings);
     let parse = |(id, input): (usize, &&SubgraphInput)| parsing::parse(id, input, findings);
     let documents: Vec<_> = inputs.iter().enumerate().filter_map(parse).collect();
@@ -170,7 +214,7 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     // The router refuses purposes that it does not enforce, which is no matter of composition.
     let planned = printing::print(&merged, Purposes::Omitted);
     satisfiability::check(&planned, &models, findings);
-    Some(printing::print(&merged, Purposes::Written))
+    Some((merged, models))
 }
 
 fn read_subgraph(

@@ -1,4 +1,4 @@
-//! The command line of Starling: `demo serve plan check bench mock config-schema`. Each command is a module of
+//! The command line of Starling: `demo serve plan check diff validate bench mock config-schema`. Each command is a module of
 //! [`commands`] and calls the crates that do its work.
 
 mod commands;
@@ -37,6 +37,10 @@ enum Command {
     Plan(commands::plan::PlanArguments),
     /// Checks a configuration and its supergraph without serving. Exits with status 1 on errors.
     Check(commands::check::CheckArguments),
+    /// Compares the schemas that clients see in two graphs. Exits with status 1 on breaking changes.
+    Diff(commands::diff::DiffArguments),
+    /// Checks the operations of clients against a graph. Exits with status 1 on errors.
+    Validate(commands::validate::ValidateArguments),
     /// Measures a GraphQL server: load, latency, CPU and memory.
     Bench(commands::bench::BenchArguments),
     /// Serves made-up data for every subgraph of a supergraph.
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Diff(arguments) => commands::diff::run(&arguments),
+        Command::Validate(arguments) => commands::validate::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Mock(arguments) => commands::mock::run(&arguments),
         Command::ConfigSchema => commands::config_schema(),

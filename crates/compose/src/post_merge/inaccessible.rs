@@ -14,7 +14,7 @@ use crate::{
 const HIDDEN: &str = "inaccessible";
 
 /// Checks the visible part of the merged graph.
-pub(super) fn check(
+pub(crate) fn check(
     subgraphs: &[SubgraphModel],
     merged: &SupergraphModel,
     findings: &mut Findings<'_>,

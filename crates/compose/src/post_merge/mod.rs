@@ -6,6 +6,7 @@ mod interfaces;
 mod roots;
 mod runtime_types;
 
+pub(crate) use inaccessible::check as check_visibility;
 pub(crate) use runtime_types::check as check_runtime_types;
 
 use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel};

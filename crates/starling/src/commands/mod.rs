@@ -3,9 +3,13 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod demo;
+pub(crate) mod diff;
+mod graph_file;
 pub(crate) mod mock;
+mod operation_files;
 pub(crate) mod plan;
 pub(crate) mod serve;
+pub(crate) mod validate;
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,0 +1,66 @@
+//! Every folder of `tests/contracts` is one federation with the tags of a contract in `contract.txt`. The expected
+//! result is the schema that clients see, `expected.graphql`, or the errors and unknown tags, `expected.txt`.
+//! `UPDATE_EXPECT=1` rewrites them.
+
+use std::{fs, path::Path};
+
+use compose::{Composition, ContractFilter, SubgraphInput};
+use graph::Supergraph;
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("a text file")
+}
+
+fn read_subgraphs(folder: &Path) -> Vec<SubgraphInput> {
+    let mut inputs = Vec::new();
+    for entry in fs::read_dir(folder).expect("the folder of a case exists") {
+        let path = entry.expect("an entry").path();
+        let file = path.file_name().expect("a file name").to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(".graphql").filter(|it| *it != "expected") else {
+            continue;
+        };
+        let url = format!("http://{name}/");
+        inputs.push(SubgraphInput { name: name.to_owned(), url, sdl: read(&path), file });
+    }
+    inputs
+}
+
+fn read_filter(folder: &Path) -> ContractFilter {
+    let text = read(&folder.join("contract.txt"));
+    let tags = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
+    };
+    let (include, exclude): (Vec<_>, Vec<_>) = (tags("include:"), tags("exclude:"));
+    ContractFilter::new(include, exclude).expect("a filter")
+}
+
+#[test]
+fn each_contract_shows_its_expected_part_of_the_graph() {
+    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contracts");
+    let entries = fs::read_dir(parent).expect("the folder of cases exists");
+    let mut folders: Vec<_> = entries.map(|it| it.expect("an entry").path()).collect();
+    folders.sort();
+    for folder in folders {
+        let subgraphs = read_subgraphs(&folder);
+        let (composition, missing) = compose::compose_contract(&subgraphs, &read_filter(&folder));
+        let mut messages: String = missing.iter().map(|it| format!("unknown tag {it}\n")).collect();
+        let mut visible = String::new();
+        match composition {
+            Composition::Success { supergraph_sdl, .. } => {
+                let graph = Supergraph::from_sdl(&supergraph_sdl, "supergraph.graphql")
+                    .unwrap_or_else(|errors| panic!("{}: {errors}", folder.display()));
+                visible = graph.api_sdl();
+            }
+            Composition::Failure { errors, .. } => {
+                messages.extend(errors.iter().map(|it| format!("{it}\n\n")));
+            }
+        }
+        for (name, actual) in [("expected.graphql", visible), ("expected.txt", messages)] {
+            let path = folder.join(name);
+            if !actual.is_empty() || path.exists() {
+                expect_test::expect_file![path].assert_eq(&actual);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Graphs that a command reads from a file: a supergraph, or the configuration of a composition.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use compose::{Composition, SubgraphInput};
+use composition_input::CompositionConfig;
+use config::Config;
+use config::diagnostic::{self, Diagnostic, SourceText, Style};
+use graph::Supergraph;
+
+/// The mark by which a supergraph says that a router must enforce a feature.
+const SECURITY_PURPOSE: &str = ", for: SECURITY";
+
+/// Returns the messages as text for standard error.
+pub(super) fn render(diagnostics: &[Diagnostic]) -> String {
+    diagnostic::render(diagnostics, Style::for_stream(&std::io::stderr()))
+}
+
+/// Reads a graph to compare it: from the configuration of a composition if the name ends as YAML does, otherwise from a
+/// supergraph.
+///
+/// # Errors
+/// The messages for standard error.
+pub(super) fn read_for_comparison(path: &Path) -> Result<Supergraph, String> {
+    let mut source = match is_yaml(path) {
+        true => compose_file(path)?,
+        false => read_supergraph(path)?,
+    };
+    // What clients see does not depend on what a router enforces. Blanks keep the places in messages.
+    source.text = source.text.replace(SECURITY_PURPOSE, &" ".repeat(SECURITY_PURPOSE.len()));
+    parse(&Config::default(), source)
+}
+
+/// Reads a supergraph for serving.
+///
+/// # Errors
+/// The messages for standard error.
+pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergraph, String> {
+    parse(config, read_supergraph(path)?)
+}
+
+/// Composes the graph of a configuration for serving.
+///
+/// # Errors
+/// The messages for standard error.
+pub(super) fn compose_for_serving(path: &Path) -> Result<Supergraph, String> {
+    parse(&Config::default(), compose_file(path)?)
+}
+
+fn is_yaml(path: &Path) -> bool {
+    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+fn parse(config: &Config, source: SourceText) -> Result<Supergraph, String> {
+    server::read_graph(config, &Arc::new(source)).map_err(|diagnostics| render(&diagnostics))
+}
+
+fn read_supergraph(path: &Path) -> Result<SourceText, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(SourceText { name: path.display().to_string(), text }),
+        Err(error) => {
+            let message = format!("cannot read the supergraph {}: {error}", path.display());
+            Err(render(&[Diagnostic::error("supergraph", message)]))
+        }
+    }
+}
+
+/// Composes the subgraphs of a configuration.
+fn compose_file(path: &Path) -> Result<SourceText, String> {
+    let subgraphs = load_subgraphs(path)?;
+    match compose::compose(&subgraphs) {
+        Composition::Success { supergraph_sdl, .. } => {
+            Ok(SourceText { name: path.display().to_string(), text: supergraph_sdl })
+        }
+        Composition::Failure { errors, .. } => {
+            let mut text = String::new();
+            for error in &errors {
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "{error}\n");
+            }
+            let _ = writeln!(text, "{} does not compose", path.display());
+            Err(text)
+        }
+    }
+}
+
+/// Loads the schemas of the subgraphs.
+fn load_subgraphs(path: &Path) -> Result<Vec<SubgraphInput>, String> {
+    let config = CompositionConfig::read(path).map_err(|diagnostics| render(&diagnostics))?;
+    let runtime =
+        super::control_runtime().map_err(|error| format!("cannot start threads: {error}\n"))?;
+    let local = tokio::task::LocalSet::new();
+    let loaded = local.block_on(&runtime, composition_input::load(&config));
+    runtime.shutdown_background();
+    loaded.map_err(|errors| {
+        let diagnostics: Vec<_> = errors.into_iter().map(|it| *it.diagnostic).collect();
+        render(&diagnostics)
+    })
+}
