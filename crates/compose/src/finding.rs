@@ -1,5 +1,5 @@
-//! Findings: errors and hints with their places in the schemas of the subgraphs. Rendering them for a terminal or as
-//! JSON is left to the caller.
+//! Findings: errors and hints with their places in the schemas of the subgraphs. `render` shows them to people, `json`
+//! to programs.
 
 use apollo_compiler::parser::SourceSpan;
 
@@ -36,6 +36,8 @@ pub struct Finding {
     pub message: String,
     /// The positions in the subgraphs, at most ten.
     pub places: Vec<Place>,
+    /// The number of positions beyond them.
+    pub further_places: usize,
     /// Advice on how to correct it; may be empty.
     pub advice: String,
 }
@@ -52,7 +54,7 @@ impl std::fmt::Display for Finding {
             if place.line == 0 {
                 write!(f, "\n  at {} ({})", place.file, place.subgraph)?;
             } else {
-                let Place { file, line, column, subgraph, excerpt } = place;
+                let Place { file, line, column, subgraph, excerpt, .. } = place;
                 write!(f, "\n  at {file}:{line}:{column} ({subgraph}): {}", excerpt.trim_start())?;
             }
         }
@@ -125,8 +127,10 @@ impl<'a> Findings<'a> {
             let source = self.sources.get(subgraph)?;
             Some(span.map_or_else(|| source.whole(), |span| source.place_at(span.offset())))
         };
-        let places = spots.into_iter().filter_map(place).take(PLACES_MAX).collect();
-        Finding { code, severity, message, places, advice }
+        let mut spots = spots.into_iter();
+        let places = spots.by_ref().filter_map(place).take(PLACES_MAX).collect();
+        let further_places = spots.count();
+        Finding { code, severity, message, places, further_places, advice }
     }
 
     /// Returns the name of the subgraph with that index.

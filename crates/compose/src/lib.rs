@@ -41,8 +41,8 @@
 //! 9. `satisfiability` loads that SDL as the router does, with [`graph::Supergraph`], and checks that every query can
 //!    be planned.
 //!
-//! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. This crate reads no
-//! files and opens no connections.
+//! Errors and hints are [`Finding`]s with an established [`Code`] and the places in the subgraphs. [`render()`] shows
+//! them to people, [`json()`] to programs. This crate reads no files and opens no connections.
 //!
 //! # Contracts
 //!
@@ -67,11 +67,13 @@ mod federation_one;
 mod federation_spec;
 mod finding;
 mod input;
+mod json;
 mod links;
 mod merge;
 mod parsing;
 mod post_merge;
 mod printing;
+mod render;
 mod satisfiability;
 mod similar_names;
 mod source_text;
@@ -90,7 +92,9 @@ pub use diff::{
 };
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
+pub use json::{finding_json, json};
 pub use parsing::SDL_BYTES_MAX;
+pub use render::{Coloring, render};
 pub use source_text::Place;
 
 use apollo_compiler::ast::Document;
@@ -215,6 +219,11 @@ fn run_phases(
     let planned = printing::print(&merged, Purposes::Omitted);
     satisfiability::check(&planned, &models, findings);
     Some((merged, models))
+}
+
+/// True if a schema is that of an event subgraph, which has no server; `None` if the text is not GraphQL.
+pub fn is_event_subgraph(sdl: &str) -> Option<bool> {
+    parsing::parse_text(sdl, "").ok().map(|document| event_spec::is_event_document(&document))
 }
 
 fn read_subgraph(

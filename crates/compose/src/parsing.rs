@@ -1,7 +1,7 @@
 //! The first phase: SDL text to the syntax tree of `apollo-compiler`, which keeps positions. Syntax errors become
 //! findings; the schema itself is not checked here.
 
-use apollo_compiler::{ast, diagnostic::ToCliReport as _, parser::Parser};
+use apollo_compiler::{ast, diagnostic::ToCliReport as _, parser::Parser, validation::WithErrors};
 
 use crate::{code::Code, finding::Findings, input::SubgraphInput};
 
@@ -22,9 +22,7 @@ pub(crate) fn parse(
         findings.error(Code::INVALID_GRAPHQL, [(subgraph, None)], message, "");
         return None;
     }
-    let parsed =
-        Parser::new().recursion_limit(DEPTH_MAX).parse_ast(input.sdl.as_str(), input.file.as_str());
-    let document = match parsed {
+    let document = match parse_text(&input.sdl, &input.file) {
         Ok(document) => document,
         Err(failed) => {
             for diagnostic in failed.errors.iter() {
@@ -52,6 +50,14 @@ pub(crate) fn parse(
         );
     }
     is_schema.then_some(document)
+}
+
+/// Parses SDL. `file` is its name in the errors.
+pub(crate) fn parse_text(
+    sdl: &str,
+    file: &str,
+) -> Result<ast::Document, WithErrors<ast::Document>> {
+    Parser::new().recursion_limit(DEPTH_MAX).parse_ast(sdl, file)
 }
 
 /// Replaces the parser's names of tokens with the tokens.

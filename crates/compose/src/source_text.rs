@@ -5,6 +5,9 @@ use crate::input::SubgraphInput;
 /// The maximum length of an excerpt in characters. Longer lines, such as minified schemas, are cut.
 const EXCERPT_CHARACTERS_MAX: usize = 160;
 
+/// The number of characters before the place that an excerpt keeps if it does not begin with the line.
+const EXCERPT_CHARACTERS_BEFORE: usize = 60;
+
 /// A position in the schema of a subgraph.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
@@ -16,8 +19,10 @@ pub struct Place {
     pub line: usize,
     /// The column in characters, counted from 1; 0 if the finding concerns the whole schema.
     pub column: usize,
-    /// The text of the line.
+    /// The text of the line, or of the part around the place if the line is long.
     pub excerpt: Box<str>,
+    /// The column at which the excerpt begins.
+    pub excerpt_column: usize,
 }
 
 /// One schema text with the offsets at which its lines start.
@@ -50,14 +55,25 @@ impl SourceText {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.line_starts.partition_point(|&start| start <= offset).max(1);
         let start = self.line_starts[line - 1];
-        let column = self.text[start..offset].chars().count() + 1;
-        let rest = self.text[start..].lines().next().unwrap_or_default();
+        let before = &self.text[start..offset];
+        let column = before.chars().count() + 1;
+        // A place near the beginning is shown with the beginning.
+        let (excerpt_column, from) = match column > EXCERPT_CHARACTERS_MAX {
+            true => {
+                let kept = before.char_indices().rev().nth(EXCERPT_CHARACTERS_BEFORE - 1);
+                (column - EXCERPT_CHARACTERS_BEFORE, kept.map_or(start, |(at, _)| start + at))
+            }
+            false => (1, start),
+        };
+        let rest = self.text[from..].lines().next().unwrap_or_default();
+        let excerpt: String = rest.chars().take(EXCERPT_CHARACTERS_MAX).collect();
         Place {
             subgraph: self.subgraph.clone(),
             file: self.file.clone(),
             line,
             column,
-            excerpt: rest.trim_end().chars().take(EXCERPT_CHARACTERS_MAX).collect(),
+            excerpt: excerpt.trim_end().into(),
+            excerpt_column,
         }
     }
 
@@ -69,6 +85,7 @@ impl SourceText {
             line: 0,
             column: 0,
             excerpt: Box::default(),
+            excerpt_column: 1,
         }
     }
 }

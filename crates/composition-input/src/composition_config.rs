@@ -1,16 +1,23 @@
 //! The file that names the subgraphs of a composition, in the form that the rest of the router uses. Both forms in which
 //! it may be written are in `file_format`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::Secret;
 use config::diagnostic::{Diagnostic, SourceText, Span};
+use config::{Secret, parse_document};
+
+use crate::{conversion, text_file};
+
+/// The maximum size of the file, as of the configuration of the router. Schemas inside the file are the largest part.
+const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// The subgraphs to compose, as `supergraph.yaml` names them.
 #[derive(Clone, Debug)]
 pub struct CompositionConfig {
-    /// The subgraphs, in the order of the file. Their names are unique and there is at least one.
+    /// The subgraphs: those of a list in the order of the file, those of a mapping by name. There is at least one, and
+    /// names are unique.
     pub subgraphs: Vec<SubgraphConfig>,
     /// The path of the file itself, as it was given. The paths of schema files are already relative to the same working
     /// directory.
@@ -72,8 +79,12 @@ impl CompositionConfig {
     /// # Errors
     /// All mistakes in the file, or the reason why it cannot be read.
     pub fn read(path: &Path) -> Result<Self, Vec<Diagnostic>> {
-        let _ = path;
-        Err(Vec::new())
+        let text = text_file::read(path, FILE_BYTES_MAX).map_err(|error| {
+            let name = path.display();
+            let message = format!("cannot read the composition configuration {name}: {error}");
+            vec![Diagnostic::error("unreadable-file", message).help(error.advice("--config"))]
+        })?;
+        Self::parse(&text, path)
     }
 
     /// Parses the text of the file at `path`, which is used for relative paths and for messages. `${NAME}` and
@@ -82,8 +93,16 @@ impl CompositionConfig {
     /// # Errors
     /// All mistakes in the text, each with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Vec<Diagnostic>> {
-        let _ = (text, path);
-        Err(Vec::new())
+        Self::parse_with(text, path, &|name| std::env::var_os(name))
+    }
+
+    /// Parses as [`Self::parse`] does, with environment variables from `env`.
+    pub(crate) fn parse_with(
+        text: &str,
+        path: &Path,
+        env: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        conversion::convert(parse_document(text, &path.display().to_string(), env), path)
     }
 
     /// Iterates over the schema files, for watching them.

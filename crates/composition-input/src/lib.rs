@@ -9,10 +9,19 @@
 //! Composition itself is the crate `compose`. Watching files, asking servers again and serving are left to the callers.
 
 mod composition_config;
+mod conversion;
+mod file_format;
+mod introspected_schema;
+mod introspection;
 mod load_error;
 mod loading;
+mod text_file;
+
+#[cfg(test)]
+mod tests;
 
 pub use composition_config::{CompositionConfig, SchemaSource, SubgraphConfig, SubscriptionConfig};
 pub use config::Secret;
-pub use load_error::{LoadError, LoadErrorKind};
-pub use loading::{Introspected, introspect, load};
+pub use introspection::{Introspected, introspect};
+pub use load_error::{FileError, LoadError, LoadErrorKind};
+pub use loading::load;

@@ -1,39 +1,93 @@
 //! Loading of the schemas of all subgraphs, concurrently and within bounds.
 
-use compose::SubgraphInput;
-use config::Secret;
+use std::path::Path;
 
-use crate::composition_config::CompositionConfig;
+use compose::{SDL_BYTES_MAX, SubgraphInput};
+use config::diagnostic::Diagnostic;
+use futures_util::{StreamExt as _, stream};
+
+use crate::composition_config::{CompositionConfig, SchemaSource, SubgraphConfig};
+use crate::introspection::{displayed_url, introspect};
 use crate::load_error::{LoadError, LoadErrorKind};
+use crate::text_file;
 
-/// The schema that a server returned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Introspected {
-    /// The schema.
-    pub sdl: String,
-    /// True if the server does not know `_service`, so that the schema was made from GraphQL's own introspection.
-    /// Federation directives are not part of it.
-    pub is_plain: bool,
-}
+/// The number of schemas that are loaded at the same time: many small files, and few enough connections for a laptop.
+const CONCURRENT_LOADS_MAX: usize = 16;
 
-/// Reads all schema files and asks all servers.
+/// Reads all schema files and asks all servers. The result has the order of `config`.
 ///
 /// # Errors
-/// All failures, in the order of the file.
+/// All failures, in the order of the subgraphs.
 pub async fn load(config: &CompositionConfig) -> Result<Vec<SubgraphInput>, Vec<LoadError>> {
-    let _ = config;
-    Ok(Vec::new())
+    let loads = config.subgraphs.iter().map(|subgraph| load_subgraph(config, subgraph));
+    let mut loads = stream::iter(loads).buffered(CONCURRENT_LOADS_MAX);
+    let mut inputs = Vec::with_capacity(config.subgraphs.len());
+    let mut errors = Vec::new();
+    while let Some(loaded) = loads.next().await {
+        match loaded {
+            Ok(input) => inputs.push(input),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(inputs) } else { Err(errors) }
 }
 
-/// Asks one server for its schema. With `is_plain`, `_service { sdl }` is not tried.
-///
-/// # Errors
-/// The reason why there is no schema.
-pub async fn introspect(
-    url: &str,
-    headers: &[(String, Secret)],
-    is_plain: bool,
-) -> Result<Introspected, LoadErrorKind> {
-    let _ = (url, headers, is_plain);
-    Ok(Introspected { sdl: String::new(), is_plain })
+async fn load_subgraph(
+    config: &CompositionConfig,
+    subgraph: &SubgraphConfig,
+) -> Result<SubgraphInput, LoadError> {
+    let loaded = match &subgraph.schema {
+        SchemaSource::File(path) => {
+            let sdl = read_schema(path).await;
+            sdl.map(|sdl| (sdl, path.display().to_string()))
+        }
+        SchemaSource::Inline(sdl) => {
+            let file = format!("{} ({})", config.path.display(), subgraph.name);
+            Ok((sdl.clone(), file))
+        }
+        SchemaSource::Introspection { url, headers, is_plain } => {
+            let introspected = introspect(url, headers, *is_plain).await;
+            introspected.map(|it| (it.sdl, displayed_url(url)))
+        }
+    };
+    let input = loaded.and_then(|(sdl, file)| {
+        let url = routing_url(subgraph, &sdl)?;
+        Ok(SubgraphInput { name: subgraph.name.clone(), url, file, sdl })
+    });
+    input.map_err(|kind| load_error(config, subgraph, kind))
+}
+
+async fn read_schema(path: &Path) -> Result<String, LoadErrorKind> {
+    let shown = path.display().to_string();
+    let path = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || text_file::read(&path, SDL_BYTES_MAX));
+    let read =
+        reading.await.unwrap_or_else(|error| Err(text_file::FileError::Failed(error.to_string())));
+    read.map_err(|error| LoadErrorKind::File { path: shown, error })
+}
+
+/// Returns the URL for requests of the router, empty for an event subgraph.
+fn routing_url(subgraph: &SubgraphConfig, sdl: &str) -> Result<String, LoadErrorKind> {
+    match (&subgraph.routing_url, &subgraph.schema) {
+        (Some(url), _) | (None, SchemaSource::Introspection { url, .. }) => Ok(url.clone()),
+        // Composition reports a schema that is not GraphQL.
+        (None, _) if compose::is_event_subgraph(sdl).unwrap_or(true) => Ok(String::new()),
+        (None, _) => Err(LoadErrorKind::NoRoutingUrl),
+    }
+}
+
+fn load_error(
+    config: &CompositionConfig,
+    subgraph: &SubgraphConfig,
+    kind: LoadErrorKind,
+) -> LoadError {
+    let name = &subgraph.name;
+    let diagnostic = Diagnostic::error(kind.code(), format!("subgraph `{name}`: {kind}"))
+        .in_source(&config.source)
+        .help(kind.advice());
+    let diagnostic = match &subgraph.place {
+        Some(place) => diagnostic.at(place.clone(), ""),
+        None => diagnostic,
+    };
+    LoadError { subgraph: name.clone(), kind, diagnostic: Box::new(diagnostic) }
 }

@@ -132,10 +132,11 @@ impl Checker<'_> {
             };
             known.push(entry);
             if entry.value.is_null() {
-                // A section in which all keys are commented out counts as absent.
-                if value_kind(self.find_form(&entry.value, property)) == ValueKind::Scalar
-                    || is_one_of
-                {
+                // A section in which all keys are commented out counts as absent, but not one that has no
+                // meaning without keys.
+                let form = self.find_form(&entry.value, property);
+                let needs_keys = property["x-needs-keys"] == true;
+                if value_kind(form) == ValueKind::Scalar || is_one_of || needs_keys {
                     self.report_no_value(entry, property, &inner);
                 }
                 continue;
@@ -519,7 +520,10 @@ impl Checker<'_> {
             Content::Broken => return,
         };
         let help = match path {
-            "" => "write keys and values such as `listen: 127.0.0.1:4000`, one a line".to_owned(),
+            "" => {
+                let example = schema["examples"][0].as_str().unwrap_or("listen: 127.0.0.1:4000");
+                format!("write keys and values such as `{example}`, one a line")
+            }
             _ => how_to_write(schema),
         };
         self.findings

@@ -1,4 +1,5 @@
-//! Expansion of `${NAME}` and `${NAME:-default}` in values.
+//! Expansion of `${NAME}` and `${NAME:-default}` in values. `${env.NAME}` is the same as `${NAME}`: other tools of the
+//! field write it so.
 //!
 //! Variables are expanded after the text is parsed, so that a value cannot change the structure of the file. Keys are
 //! not expanded. No message contains the value of a variable. This step follows `yaml` and precedes `check`.
@@ -92,6 +93,7 @@ fn expand_scalar(scalar: &Scalar, env: Environment<'_>) -> Result<Scalar, Expans
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
+        let name = name.strip_prefix("env.").unwrap_or(name);
         if default.is_some_and(|default| default.contains("${")) {
             return Err(problem(ExpansionErrorKind::Nested));
         }
@@ -133,7 +135,7 @@ fn report(problem: &ExpansionError, range: &Range<usize>, text: &str, findings: 
             format!("the environment variable `{name}` is not set"),
             "needed here",
             format!(
-                "set `{name}` where the router is started, or give a default: `${{{name}:-…}}`"
+                "set `{name}` where this program is started, or give a default: `${{{name}:-…}}`"
             ),
         ),
         ExpansionErrorKind::NotUnicode(name) => (
@@ -208,6 +210,7 @@ mod tests {
             ("${NONE:-a:-b}", "a:-b", false),
             ("$${HOST}", "${HOST}", false),
             ("$HOST costs 5$", "$HOST costs 5$", false),
+            ("${env.HOST}${env.NONE:-/}", "example.com/", true),
             ("${LOOP}", "${HOST}", true),
         ] {
             assert_eq!(expand_text(text), Ok((expanded.into(), has_variable)), "{text}");
@@ -222,6 +225,8 @@ mod tests {
             ("${}", ExpansionErrorKind::BadName),
             ("${1A}", ExpansionErrorKind::BadName),
             ("${HOST-x}", ExpansionErrorKind::BadName),
+            ("${file.HOST}", ExpansionErrorKind::BadName),
+            ("${env.env.HOST}", ExpansionErrorKind::BadName),
             ("${ HOST }", ExpansionErrorKind::BadName),
             ("${A:-${B}}", ExpansionErrorKind::Nested),
             ("${LONG}", ExpansionErrorKind::TooLong("LONG".into())),

@@ -228,7 +228,7 @@ fn one_line(mut text: String) -> String {
 }
 
 /// Returns the part of a range that is on its first line, because an excerpt marks one line.
-fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
+pub(super) fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = text.get(range.clone()).unwrap_or_default();
     let line = inside.lines().next().unwrap_or_default().trim_end();
     range.start..range.start + line.len()

@@ -6,7 +6,8 @@
 //! A file becomes a [`Config`] in these steps, one module for each: `yaml` (text to a tree with places) → `environment`
 //! (`${VAR}`) → `check` (tree against the schema, every finding collected) → serde (tree to types) → `consistency`
 //! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts. [`diagnostic`]
-//! draws the messages, also those about supergraphs and command lines.
+//! draws the messages, also those about supergraphs and command lines. [`parse_document`] reads other YAML files by the
+//! same steps.
 //!
 //! To add a key, add a documented field with a default and an example to its section, and use it. The schema, the
 //! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module such as
@@ -25,6 +26,7 @@ mod consistency;
 mod cursor;
 pub mod diagnostic;
 mod disclosure;
+mod document;
 mod environment;
 mod events;
 mod findings;
@@ -74,6 +76,7 @@ pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, Jwt
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
+pub use document::{Document, parse_document};
 pub use events::{Events, MemoryProvider, Providers};
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,

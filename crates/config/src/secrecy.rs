@@ -86,6 +86,7 @@ fn references(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, opening) in text.match_indices("${") {
         let name = at + opening.len();
+        let name = name + if text[name..].starts_with("env.") { "env.".len() } else { 0 };
         let length = text[name..].bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_');
         let end = name + length.count();
         if text[end..].starts_with('}') {

@@ -1,13 +1,14 @@
-//! Sends single GET requests for resources that a router reads occasionally, each on a connection
-//! of its own.
+//! Sends single requests that a router needs occasionally, each on a connection of its own: GET for resources, POST for
+//! questions to a server.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use execute::FetchError;
-use http::header::{ACCEPT, HOST, HeaderValue, USER_AGENT};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use net::TlsClient;
@@ -18,6 +19,9 @@ use crate::target::Target;
 
 /// The value of `user-agent`.
 const AGENT: &str = concat!("starling/", env!("CARGO_PKG_VERSION"));
+
+/// Bytes of a content type that an error may repeat.
+const CONTENT_TYPE_BYTES_MAX: usize = 64;
 
 /// A resource that is read by HTTP/1.1.
 #[derive(Clone, Debug)]
@@ -48,15 +52,32 @@ impl Resource {
     /// # Errors
     /// See [`FetchError`].
     pub async fn get(&self) -> Result<Bytes, FetchError> {
-        let getting = tokio::time::timeout(self.timeout, self.exchange());
-        getting.await.unwrap_or(Err(FetchError::Timeout(self.timeout)))
+        self.exchange_in_time(Request::new(Full::default())).await
     }
 
-    async fn exchange(&self) -> Result<Bytes, FetchError> {
+    /// Sends a JSON body by POST with further headers, and reads the response. Any status but those of success is an
+    /// error, which contains the body if that is JSON; redirections are not followed.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn post_json(&self, body: Bytes, headers: HeaderMap) -> Result<Bytes, FetchError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = headers;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.exchange_in_time(request).await
+    }
+
+    async fn exchange_in_time(&self, request: Request<Full<Bytes>>) -> Result<Bytes, FetchError> {
+        let exchange = tokio::time::timeout(self.timeout, self.exchange(request));
+        exchange.await.unwrap_or(Err(FetchError::Timeout(self.timeout)))
+    }
+
+    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Bytes, FetchError> {
         let stream = connect(&self.target.origin, self.timeout).await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| convert_error(&error))?;
-        let mut request = Request::new(Empty::<Bytes>::new());
+        let is_post = request.method() == Method::POST;
         *request.uri_mut() = self.target.path.clone().into();
         let headers = request.headers_mut();
         headers.insert(HOST, self.target.host.clone());
@@ -65,24 +86,18 @@ impl Resource {
         let response = async {
             let response =
                 sender.send_request(request).await.map_err(|error| convert_error(&error))?;
-            if response.status() != StatusCode::OK {
-                return Err(FetchError::Status {
-                    status: response.status(),
-                    content_type: None,
-                    body: None,
-                });
+            let status = response.status();
+            if status == StatusCode::OK || (is_post && status.is_success()) {
+                return self.read_body(response.into_body()).await;
             }
-            let body = Limited::new(response.into_body(), self.body_bytes_max).collect().await;
-            match body {
-                Ok(body) => Ok(body.to_bytes()),
-                Err(error) if error.is::<LengthLimitError>() => {
-                    Err(FetchError::TooLarge { limit: self.body_bytes_max as u64 })
-                }
-                Err(error) => Err(match error.downcast::<hyper::Error>() {
-                    Ok(error) => convert_error(&error),
-                    Err(_) => FetchError::Closed("unexpected end".into()),
-                }),
-            }
+            let content_type = is_post.then(|| content_type(response.headers())).flatten();
+            let is_json = content_type.as_deref().is_some_and(|it| it.ends_with("json"));
+            // The status says enough if the body cannot be read.
+            let body = match is_json {
+                true => self.read_body(response.into_body()).await.ok(),
+                false => None,
+            };
+            Err(FetchError::Status { status, content_type, body })
         };
         tokio::pin!(response);
         // The task that waits for the response drives the connection, which ends with it.
@@ -97,4 +112,23 @@ impl Resource {
             },
         }
     }
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, FetchError> {
+        match Limited::new(body, self.body_bytes_max).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(FetchError::TooLarge { limit: self.body_bytes_max as u64 })
+            }
+            Err(error) => Err(match error.downcast::<hyper::Error>() {
+                Ok(error) => convert_error(&error),
+                Err(_) => FetchError::Closed("unexpected end".into()),
+            }),
+        }
+    }
+}
+
+/// Returns the media type of a body, without its parameters.
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let essence = value.split(';').next()?.trim().to_ascii_lowercase();
+    Some(essence.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect())
 }

@@ -1,0 +1,4 @@
+//! Tests of files (`files`) and of servers (`servers`).
+
+mod files;
+mod servers;
