@@ -11,7 +11,7 @@
 //!    one of its fields is.
 //! 5. A type that no visible root field leads to is hidden, unless it has an included tag itself.
 //!
-//! What remains must be a valid schema: a visible field cannot return a hidden type, hidden arguments cannot be
+//! The visible part must be a valid schema: a visible field cannot return a hidden type, hidden arguments cannot be
 //! required, visible fields of interfaces need visible implementations, and the query root needs a field. The errors
 //! have the codes of `@inaccessible`.
 

@@ -125,7 +125,7 @@ fn diff_counts_only_what_breaks_the_given_operations() {
     let (code, text, complaint) = diff("phone");
     assert_eq!(code, Some(1), "{complaint}");
     assert!(text.contains("affects: query Large (phone/m.json#Large)"), "{text}");
-    assert!(text.contains("1 breaking, 0 dangerous, 1 safe.\n1 operations checked."), "{text}");
+    assert!(text.contains("1 breaking, 0 dangerous, 1 safe.\n1 operation checked."), "{text}");
     let (code, _, complaint) = diff("empty");
     assert_eq!(code, Some(2));
     assert!(complaint.contains("empty contains no operations"), "{complaint}");
@@ -171,13 +171,13 @@ fn validate_reports_each_mistake_with_its_place() {
     );
 
     let (code, text, complaint) = validate("old");
-    assert_eq!((code, text.as_str()), (Some(0), "1 operations: 0 errors, 1 warnings.\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "1 operation: 0 errors, 1 warning.\n"));
     for part in ["warning[deprecated]: `Bird.nick` is deprecated: use name", "old/a.graphql:3:5"] {
         assert!(complaint.contains(part), "{complaint}");
     }
 
     let (code, text, complaint) = validate("bad");
-    assert_eq!((code, text.as_str()), (Some(1), "2 operations: 1 errors, 0 warnings.\n"));
+    assert_eq!((code, text.as_str()), (Some(1), "2 operations: 1 error, 0 warnings.\n"));
     for part in ["bad/b.graphql:3:3", "wings"] {
         assert!(complaint.contains(part), "{complaint}");
     }

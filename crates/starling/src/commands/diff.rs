@@ -126,7 +126,7 @@ fn as_text(report: &DiffReport) -> String {
         }
     };
     if let Some(operations) = &report.operations {
-        let _ = writeln!(text, "{} operations checked.", operations.checked);
+        let _ = writeln!(text, "{} checked.", super::count_of(operations.checked, "operation"));
     }
     text
 }

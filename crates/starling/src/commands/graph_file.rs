@@ -28,7 +28,7 @@ pub(super) fn read_for_comparison(path: &Path) -> Result<Supergraph, String> {
         true => compose_file(path)?,
         false => read_supergraph(path)?,
     };
-    // What clients see does not depend on what a router enforces. Blanks keep the places in messages.
+    // The schema of clients does not depend on the features that a router enforces. Blanks keep the places in messages.
     source.text = source.text.replace(SECURITY_PURPOSE, &" ".repeat(SECURITY_PURPOSE.len()));
     parse(&Config::default(), source)
 }

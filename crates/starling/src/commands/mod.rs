@@ -31,6 +31,12 @@ pub(crate) fn print_error(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Formats a number with its noun.
+fn count_of(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Prints findings to standard error.
 pub(crate) fn report(diagnostics: &[Diagnostic]) {
     if !diagnostics.is_empty() {

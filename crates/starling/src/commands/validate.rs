@@ -66,7 +66,12 @@ pub(crate) fn run(arguments: &ValidateArguments) -> ExitCode {
         super::report(&diagnostics);
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error).count();
         let warnings = diagnostics.len() - errors;
-        super::print(&format!("{count} operations: {errors} errors, {warnings} warnings.\n"));
+        super::print(&format!(
+            "{}: {}, {}.\n",
+            super::count_of(count, "operation"),
+            super::count_of(errors, "error"),
+            super::count_of(warnings, "warning")
+        ));
     }
     if is_invalid { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -161,16 +166,14 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
 /// The reader of either configuration reports everything else.
 fn is_composition(path: &Path) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let has_key = |keys: &[&str]| {
-        text.lines().any(|line| {
-            let line = line.trim_start_matches([' ', '-', '{', '"']);
-            keys.iter().any(|key| {
-                let rest = line.strip_prefix(key).map(|rest| rest.trim_start_matches('"'));
-                rest.is_some_and(|rest| rest.starts_with(':'))
-            })
-        })
+    let lines = || text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    // `introspection` is also a key of the router, but one that is not indented.
+    let names_schema = |line: &str| {
+        line.contains("schema:")
+            || line.contains("\"schema\"")
+            || (line.starts_with([' ', '-', '{']) && line.contains("introspection:"))
     };
-    has_key(&["schema", "introspection"]) && !text.lines().any(|it| it.starts_with("supergraph:"))
+    lines().any(names_schema) && !lines().any(|line| line.starts_with("supergraph:"))
 }
 
 fn as_json(count: usize, findings: &[OperationFinding], is_ok: bool) -> serde_json::Value {
