@@ -1,5 +1,5 @@
-//! The command line of Starling: `demo serve plan check diff validate bench mock config-schema`. Each command is a module of
-//! [`commands`] and calls the crates that do its work.
+//! The command line of Starling: `demo serve compose subgraph plan check diff validate bench mock config-schema`. Each
+//! command is a module of [`commands`] and calls the crates that do its work.
 
 mod commands;
 mod features;
@@ -33,6 +33,10 @@ enum Command {
     Demo(commands::demo::DemoArguments),
     /// Serves a supergraph.
     Serve(commands::serve::ServeArguments),
+    /// Composes subgraph schemas into a supergraph.
+    Compose(commands::compose::ComposeArguments),
+    /// Asks a running subgraph for its schema.
+    Subgraph(commands::subgraph::SubgraphArguments),
     /// Prints the subgraph requests of an operation, in their order, without sending them.
     Plan(commands::plan::PlanArguments),
     /// Checks a configuration and its supergraph without serving. Exits with status 1 on errors.
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
     let code = match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Compose(arguments) => commands::compose::run(&arguments),
+        Command::Subgraph(arguments) => commands::subgraph::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Diff(arguments) => commands::diff::run(&arguments),

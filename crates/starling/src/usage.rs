@@ -37,7 +37,11 @@ pub(crate) fn add_advice(mut error: clap::Error) -> clap::Error {
         },
         ErrorKind::MissingRequiredArgument => {
             let missing = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
             missing.filter(|missing| missing.contains("--config")).map(|_| {
+                if usage.contains("starling compose") {
+                    return "docs/composition.md describes the file that names the subgraphs".to_owned();
+                }
                 "'starling config-schema' and docs/configuration.md describe the configuration file; \
                  'starling demo' needs no files"
                     .to_owned()

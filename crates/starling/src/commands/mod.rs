@@ -2,13 +2,16 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod compose;
 pub(crate) mod demo;
 pub(crate) mod diff;
 mod graph_file;
 pub(crate) mod mock;
 mod operation_files;
+mod output_file;
 pub(crate) mod plan;
 pub(crate) mod serve;
+pub(crate) mod subgraph;
 pub(crate) mod validate;
 
 use std::io::Write as _;

@@ -1,0 +1,208 @@
+//! The command `starling compose`: makes one supergraph of the schemas of several subgraphs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use compose::{Coloring, Composition};
+use composition_input::CompositionConfig;
+use config::diagnostic::{Diagnostic, Severity, Style};
+use serde_json::{Value, json};
+
+use super::output_file;
+
+/// The time after which the command says that it waits for servers.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+
+/// Composes subgraph schemas into a supergraph. Exits with status 1 if they do not fit together.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The configuration names the subgraphs, in either form that other tools use:\n\n  \
+subgraphs:\n    \
+products:\n      \
+routing_url: http://products.internal/graphql\n      \
+schema:\n        \
+file: products.graphql            # or subgraph_url: URL, to ask the running subgraph\n\n\
+Findings are printed to standard error, the supergraph to standard output. With --format json, standard output has \
+one JSON object: outcome, errors, hints and, without --output, supergraph.\n\n\
+Examples:\n  \
+starling compose --config supergraph.yaml --output supergraph.graphql\n  \
+starling serve --supergraph supergraph.graphql")]
+pub(crate) struct ComposeArguments {
+    /// The composition configuration (YAML): the names, URLs and schemas of the subgraphs.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The file for the supergraph (SDL), which is replaced as a whole. It keeps its content if composition fails.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The output format of the findings.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: ComposeFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ComposeFormat {
+    /// Text, with excerpts of the schemas.
+    Text,
+    /// JSON for programs.
+    Json,
+}
+
+/// The result of the command, before it is printed.
+struct ComposeReport {
+    /// The mistakes in the configuration and its files, and settings without effect.
+    diagnostics: Vec<Diagnostic>,
+    /// The result of composition; `None` if the schemas could not be loaded.
+    composition: Option<Composition>,
+    /// The number of subgraphs.
+    subgraphs: usize,
+}
+
+pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
+    let is_text = arguments.format == ComposeFormat::Text;
+    let mut report = compose_files(&arguments.config, is_text);
+    if let (Some(path), Some(sdl)) = (&arguments.output, report.supergraph())
+        && let Err(error) = output_file::replace(path, sdl)
+    {
+        let message = format!("cannot write the supergraph {}: {error}", path.display());
+        let help =
+            "check that the folder given by `--output` exists and that this user may write to it";
+        report.diagnostics.push(Diagnostic::error("unwritable-file", message).help(help));
+    }
+    let failed = report.has_failed();
+    match arguments.format {
+        ComposeFormat::Text => print_text(&report, arguments.output.as_deref()),
+        ComposeFormat::Json => {
+            super::print(&format!("{:#}\n", as_json(&report, arguments.output.is_none())));
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Reads the configuration, loads the schemas and composes them.
+fn compose_files(path: &Path, shows_progress: bool) -> ComposeReport {
+    let mut report = ComposeReport { diagnostics: Vec::new(), composition: None, subgraphs: 0 };
+    let config = match CompositionConfig::read(path) {
+        Ok(config) => config,
+        Err(diagnostics) => return ComposeReport { diagnostics, ..report },
+    };
+    report.subgraphs = config.subgraphs.len();
+    report.diagnostics.clone_from(&config.warnings);
+    let runtime = match super::control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("cannot start threads: {error}");
+            report.diagnostics.push(Diagnostic::error("threads", message));
+            return report;
+        }
+    };
+    let loaded = runtime.block_on(async {
+        let loading = composition_input::load(&config);
+        tokio::pin!(loading);
+        tokio::select! {
+            biased;
+            loaded = &mut loading => return loaded,
+            () = tokio::time::sleep(PROGRESS_DELAY) => {}
+        }
+        if shows_progress {
+            super::print_error("waiting for the schemas of the subgraphs…\n");
+        }
+        loading.await
+    });
+    match loaded {
+        Ok(inputs) => report.composition = Some(compose::compose(&inputs)),
+        Err(errors) => report.diagnostics.extend(errors.into_iter().map(|it| *it.diagnostic)),
+    }
+    report
+}
+
+impl ComposeReport {
+    fn supergraph(&self) -> Option<&str> {
+        match &self.composition {
+            Some(Composition::Success { supergraph_sdl, .. }) => Some(supergraph_sdl),
+            _ => None,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.supergraph().is_none()
+            || self.diagnostics.iter().any(|it| it.severity == Severity::Error)
+    }
+}
+
+fn print_text(report: &ComposeReport, output: Option<&Path>) {
+    super::report(&report.diagnostics);
+    let coloring = match Style::for_stream(&std::io::stderr()) {
+        Style::Plain => Coloring::Plain,
+        Style::Colored => Coloring::Ansi,
+    };
+    let count = |number: usize, noun: &str| match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    };
+    let subgraphs = count(report.subgraphs, "subgraph");
+    match &report.composition {
+        None => {}
+        Some(Composition::Failure { errors, hints }) => {
+            super::print_error(&compose::render(hints, coloring));
+            super::print_error(&compose::render(errors, coloring));
+            let errors = count(errors.len(), "error");
+            super::print_error(&format!("\n{subgraphs} cannot be composed: {errors}\n"));
+        }
+        Some(Composition::Success { supergraph_sdl, hints }) => {
+            super::print_error(&compose::render(hints, coloring));
+            match output {
+                None => super::print(supergraph_sdl),
+                Some(path) if !report.has_failed() => {
+                    let (hints, path) = (count(hints.len(), "hint"), path.display());
+                    super::print_error(&format!("composed {subgraphs} into {path} with {hints}\n"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+fn as_json(report: &ComposeReport, with_supergraph: bool) -> Value {
+    let mut result = match &report.composition {
+        Some(composition) => compose::json(composition),
+        None => json!({"outcome": "failure", "errors": [], "hints": []}),
+    };
+    for diagnostic in &report.diagnostics {
+        let list = if diagnostic.severity == Severity::Error { "errors" } else { "hints" };
+        if let Some(list) = result[list].as_array_mut() {
+            list.push(diagnostic_json(diagnostic));
+        }
+    }
+    if report.has_failed() {
+        result["outcome"] = json!("failure");
+    } else if with_supergraph {
+        result["supergraph"] = json!(report.supergraph());
+    }
+    result
+}
+
+/// Returns a message about a file in the form of [`compose::finding_json`]. It belongs to no subgraph.
+fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
+    let severity = match diagnostic.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let place = diagnostic.source.as_ref().map(|source| {
+        let position = diagnostic.span.as_ref();
+        json!({
+            "subgraph": null,
+            "file": source.name,
+            "line": position.map(|it| it.line),
+            "column": position.map(|it| it.column),
+        })
+    });
+    json!({
+        "code": diagnostic.code,
+        "severity": severity,
+        "message": diagnostic.message,
+        "advice": diagnostic.help.as_deref().unwrap_or_default(),
+        "places": place.into_iter().collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,73 @@
+//! Files that a command writes: a reader sees the old content or the new one, never a part.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Replaces the content of a file as a whole: a file beside it is written and renamed. A symbolic link stays one, and
+/// a device or a pipe is written to.
+///
+/// # Errors
+/// The file cannot be written; it keeps its content.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let existing = fs::metadata(&target).ok();
+    if existing.as_ref().is_some_and(|it| !it.is_file()) {
+        return fs::write(&target, text);
+    }
+    let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let temporary =
+        target.with_file_name(format!(".{}.{}.new", name.to_string_lossy(), std::process::id()));
+    let written = write_synced(&temporary, text).and_then(|()| {
+        if let Some(existing) = existing {
+            fs::set_permissions(&temporary, existing.permissions())?;
+        }
+        fs::rename(&temporary, &target)
+    });
+    if written.is_err() {
+        // The first error says more than that of cleaning up.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Writes a file and waits until it is on the disk, so that the rename cannot survive a crash without the content.
+fn write_synced(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("supergraph.graphql");
+        for text in ["first", "second, which is longer", ""] {
+            replace(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(replace(folder.path(), "").is_err());
+        assert!(replace(&folder.path().join("none/file"), "").is_err());
+        assert!(replace(Path::new("/"), "").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_permissions_stay() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink(&file, &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+}
