@@ -3,13 +3,15 @@
 //! A [`Case`] is a supergraph, an operation with its variables, and an object store. It is executed twice: by the
 //! router's own crates (prepare, plan, execute) over subgraphs that see their part of the store and reject requests
 //! that real subgraphs could not resolve, and by a plain GraphQL execution over the whole store. Both responses must
-//! have the same `data`, byte for byte. Cases are folders or come from a seed; a failing case is shrunk and written to
+//! have the same `data`, byte for byte. A federation from a seed is generated as subgraphs and goes through composition
+//! first: if it composes, each operation must have a plan. Cases are folders or come from a seed; a failing case is shrunk and written to
 //! a folder.
 //!
 //! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
 mod broker;
 mod case;
+mod composition;
 mod executor;
 mod federation_generator;
 mod loaded_case;
@@ -25,7 +27,10 @@ mod trials;
 mod variations;
 
 pub use case::{Case, Variables};
-pub use federation_generator::{generate_federation, generate_wide_federation};
+pub use composition::{Composed, compose_federation};
+pub use federation_generator::{
+    GeneratedFederation, generate_federation, generate_wide_federation,
+};
 pub use loaded_case::{Failure, FailureKind, LoadedCase, Outcome};
 pub use object_store::ObjectStore;
 pub use operation_generator::{

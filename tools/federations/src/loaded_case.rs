@@ -81,6 +81,8 @@ pub enum FailureKind {
     Events,
     /// A variation of the operation has another response.
     Variation,
+    /// Composition accepts the federation, and the planner refuses an operation.
+    Composition,
     /// Any other failure.
     Other,
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use graph::Supergraph;
 
 use crate::{
-    Case, Failure, FailureKind, LoadedCase, ObjectStore, Outcome, Random, Variables, Variation,
-    add_unused_subgraph, generate_federation, generate_operation, generate_wide_federation,
-    generate_wide_operation, shrink,
+    Case, Composed, Failure, FailureKind, GeneratedFederation, LoadedCase, ObjectStore, Outcome,
+    Random, Variables, Variation, add_unused_subgraph, compose_federation, generate_federation,
+    generate_operation, generate_wide_federation, generate_wide_operation, shrink,
 };
 
 /// The maximum number of runs for shrinking a case.
@@ -18,6 +18,8 @@ const TRIES_MAX: usize = 20_000;
 pub struct Tally {
     /// The number of federations.
     pub federations: u64,
+    /// The number of federations that compose; the others have a field without a route.
+    pub composed: u64,
     /// The number of correct responses.
     pub correct: u64,
     /// The number of requests to subgraphs for these responses.
@@ -64,16 +66,18 @@ impl TrialFailure {
 /// A response of the router is wrong.
 ///
 /// # Panics
-/// The generated federation is not a valid supergraph.
+/// The generated federation does not compose for another reason than a field without a route, or the supergraph is not
+/// valid.
 pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<TrialFailure>> {
     let mut random = Random::new(seed);
     let has_many = random.one_in(4);
     let subgraphs = 2 + random.below(if has_many { 7 } else { 3 });
     let is_wide = has_many && random.one_in(5);
-    let supergraph = match is_wide {
+    let federation = match is_wide {
         true => generate_wide_federation(&mut random, subgraphs),
         false => generate_federation(&mut random, subgraphs),
     };
+    let TrialGraph { supergraph, larger, is_composed } = compose_trial(seed, &federation);
     let graph = match Supergraph::from_sdl(&supergraph, "supergraph.graphql") {
         Ok(graph) => graph,
         Err(errors) => panic!("seed {seed}: {errors}\n{supergraph}"),
@@ -88,11 +92,12 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                 Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
             };
             let loaded = load(&supergraph);
-            let larger = add_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
+            let larger = larger.as_deref().map(load);
             LoadedTrial { loaded, larger, labels }
         })
         .collect();
     tally.federations += 1;
+    tally.composed += u64::from(is_composed);
     for _ in 0..operations {
         let generated = match is_wide {
             true => generate_wide_operation(&graph, &mut random),
@@ -115,6 +120,11 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                     outcome.map_err(|failure| found(&generated.text, variables, failure))?;
                 let (response, requests) = match &outcome {
                     Outcome::Correct { response, requests } => (response, requests),
+                    Outcome::Refused(reason) if is_composed => {
+                        let message = format!("composition accepts what has no plan: {reason}");
+                        let failure = Failure { kind: FailureKind::Composition, message };
+                        return Err(found(&generated.text, variables, failure));
+                    }
                     Outcome::Refused(_) => {
                         tally.refused += 1;
                         break;
@@ -148,6 +158,37 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The supergraph of a trial.
+struct TrialGraph {
+    supergraph: String,
+    /// The same with an unused subgraph.
+    larger: Option<String>,
+    /// False if a field has no route. Then the supergraph is that of the generator, and operations with the field must
+    /// be refused.
+    is_composed: bool,
+}
+
+/// Composes a federation, alone and with an unused subgraph.
+fn compose_trial(seed: u64, federation: &GeneratedFederation) -> TrialGraph {
+    let compose = |federation: &GeneratedFederation| match compose_federation(federation) {
+        Ok(Composed::Supergraph(sdl)) => Some(sdl),
+        Ok(Composed::Unsatisfiable) => None,
+        Err(errors) => panic!("seed {seed}: {errors}\n{}", federation.subgraphs_text()),
+    };
+    match compose(federation) {
+        Some(supergraph) => {
+            let larger = compose(&federation.with_unused_subgraph());
+            assert!(larger.is_some(), "seed {seed}: an unused subgraph makes a field unreachable");
+            TrialGraph { supergraph, larger, is_composed: true }
+        }
+        None => TrialGraph {
+            larger: add_unused_subgraph(&federation.supergraph),
+            supergraph: federation.supergraph.clone(),
+            is_composed: false,
+        },
+    }
 }
 
 /// A loaded federation while some of its labels are on.

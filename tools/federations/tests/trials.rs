@@ -21,6 +21,7 @@ fn try_seeds(first: u64) {
             );
         }
     }
+    assert!(tally.composed * 2 > tally.federations, "most federations compose: {tally:?}");
     assert!(
         tally.correct > tally.refused + tally.invalid,
         "most operations are planned: {tally:?}"

@@ -129,7 +129,6 @@ impl<'r> FederationGenerator<'r> {
     /// subgraph only refers to the object, and elsewhere, where the subgraph cannot resolve them. Each member remains
     /// resolvable in one subgraph, so that most operations can still be planned.
     pub(super) fn add_external_key_members(&mut self) {
-        const MEMBERS: [&str; 4] = ["id", "code", "spot", "tags"];
         for index in 0..self.objects.len() {
             if self.objects[index].presence[0].1.is_empty() {
                 continue;
@@ -141,8 +140,10 @@ impl<'r> FederationGenerator<'r> {
                 if self.random.one_in(2) {
                     self.objects[index].extensions.push(graph);
                 }
+                let keys: Vec<String> = self.objects[index].keys_in(graph).to_vec();
                 for field in &mut self.objects[index].fields {
-                    let is_member = MEMBERS.contains(&field.name.as_str());
+                    let mut words = keys.iter().flat_map(|key| key.split([' ', '{', '}']));
+                    let is_member = words.any(|word| word == field.name);
                     let is_elsewhere = field
                         .mentions
                         .iter()
@@ -404,16 +405,21 @@ impl<'r> FederationGenerator<'r> {
             "(first: Int = 2)" => "(first: 1)",
             _ => "",
         });
-        let below = self.leaf_below(field.named(), graph)?;
+        let below = self.leaf_below(field.named(), graph, false)?;
         text.push_str(&below);
         Some(text)
     }
 
     /// Returns a selection of a leaf of a type, for `@requires` and `@provides` of `graph`: in braces, empty for leaf
     /// types.
-    pub(super) fn leaf_below(&mut self, ty: &str, graph: usize) -> Option<String> {
+    pub(super) fn leaf_below(
+        &mut self,
+        ty: &str,
+        graph: usize,
+        is_provided: bool,
+    ) -> Option<String> {
         if let Some(target) = self.objects.iter().position(|object| object.name == ty) {
-            let leaf = self.leaf_of(target, graph)?;
+            let leaf = self.leaf_of(target, graph, is_provided)?;
             return Some(format!(" {{ {leaf} }}"));
         }
         let Some(known) = self.abstracts.iter().find(|known| known.name == ty) else {
@@ -425,11 +431,18 @@ impl<'r> FederationGenerator<'r> {
         let members = known.members_in(graph).to_vec();
         let member = members.first()?;
         let target = self.objects.iter().position(|object| object.name == *member)?;
-        let leaf = self.leaf_of(target, graph)?;
+        let leaf = self.leaf_of(target, graph, is_provided)?;
         Some(format!(" {{ ... on {member} {{ {leaf} }} }}"))
     }
 
-    pub(super) fn leaf_of(&mut self, target: usize, graph: usize) -> Option<String> {
+    /// Returns a leaf field of an object type, which becomes external in `graph` unless that resolves it. A subgraph
+    /// provides only fields that it does not resolve anyway.
+    pub(super) fn leaf_of(
+        &mut self,
+        target: usize,
+        graph: usize,
+        is_provided: bool,
+    ) -> Option<String> {
         if !self.objects[target].is_in(graph) {
             return None;
         }
@@ -442,6 +455,7 @@ impl<'r> FederationGenerator<'r> {
                     && field.arguments.is_empty()
                     && field.requires_nothing()
                     && field.is_settled()
+                    && !(is_provided && field.resolves(graph))
             })
             .collect();
         if leaves.is_empty() {
@@ -464,8 +478,11 @@ impl<'r> FederationGenerator<'r> {
                 let Some(graph) = field.mentions.first().map(|mention| mention.graph) else {
                     continue;
                 };
-                let Some(below) = self.leaf_below(field.named(), graph) else { continue };
-                if field.mentions[0].is_external || below.is_empty() {
+                if field.mentions[0].is_external {
+                    continue;
+                }
+                let Some(below) = self.leaf_below(field.named(), graph, true) else { continue };
+                if below.is_empty() {
                     continue;
                 }
                 let inner = below.trim_start_matches([' ', '{']).trim_end();

@@ -90,6 +90,12 @@ impl ObjectModel {
         self.presence.iter().map(|(graph, _, _)| *graph).collect()
     }
 
+    /// Returns the keys that the type has in a subgraph.
+    pub(super) fn keys_in(&self, graph: usize) -> &[String] {
+        let found = self.presence.iter().find(|(known, _, _)| *known == graph);
+        found.map_or(&[], |(_, keys, _)| keys)
+    }
+
     pub(super) fn is_in(&self, graph: usize) -> bool {
         self.graphs().contains(&graph)
     }

@@ -1,14 +1,15 @@
 //! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. The planner has a
 //! choice of subgraphs at each of many positions, and searches for the smallest set of requests for all positions.
 
+use super::GeneratedFederation;
 use super::generator::FederationGenerator;
 use super::model::{FieldModel, ObjectModel};
 use crate::Random;
 
 const NAME: &str = "Ant";
 
-/// Returns the SDL of a random supergraph with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
-pub fn generate_wide_federation(random: &mut Random, subgraphs: usize) -> String {
+/// Returns a random federation with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
+pub fn generate_wide_federation(random: &mut Random, subgraphs: usize) -> GeneratedFederation {
     let mut federation = FederationGenerator::new(random, subgraphs);
     federation.add_values();
     let all = federation.all_graphs();
@@ -31,5 +32,5 @@ pub fn generate_wide_federation(random: &mut Random, subgraphs: usize) -> String
     });
     let by = federation.random.some(&all);
     federation.query.push(FieldModel::new("q0", NAME, &by));
-    federation.print()
+    GeneratedFederation::of(&federation)
 }
