@@ -363,9 +363,15 @@ async function loadSchema(page, block, text) {
   const { annotation, place } = block;
   const { definitions } = parse(text);
   if (annotation.subgraph) return "composed with the event subgraphs of the page";
-  if (annotation.fragment || isSupergraphExcerpt(text)) return "parsed as GraphQL";
+  if (isSupergraphExcerpt(text)) return "parsed as GraphQL";
   if (definitions.every((definition) => definition.kind === "OperationDefinition")) return "parsed as an operation";
-  if (!isEventSubgraph(text)) throw new Error(`${place}: an ordinary subgraph needs the annotation subgraph=NAME or fragment`);
+  const isBound = isEventSubgraph(text);
+  if (annotation.fragment) {
+    // A later block of the page composes the file.
+    if (isBound && !annotation.file) throw new Error(`${place}: \`fragment\` hides an event subgraph from composition`);
+    return "parsed as GraphQL";
+  }
+  if (!isBound) throw new Error(`${place}: an ordinary subgraph needs the annotation subgraph=NAME or fragment`);
   const supergraph = await composeEventSubgraph(path.join(page.folder, `composed-${block.line}`), text, page.subgraphs);
   if (annotation.graph) page.graphs.set(annotation.graph, supergraph);
   await checkServed(supergraph, text);
