@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use apollo_compiler::{Name, ast::Value};
+use apollo_compiler::Name;
 
 use crate::{
     code::Code,
@@ -73,9 +73,9 @@ impl ContractFilter {
     }
 
     /// Returns the tags of the filter that are not in `known`.
-    fn missing(&self, known: &HashSet<&str>) -> Vec<String> {
+    fn missing(&self, known: &HashSet<String>) -> Vec<String> {
         let all = self.include.union(&self.exclude);
-        all.filter(|tag| !known.contains(tag.as_str())).cloned().collect()
+        all.filter(|tag| !known.contains(*tag)).cloned().collect()
     }
 }
 
@@ -116,27 +116,20 @@ pub(crate) fn apply(
 }
 
 /// Returns the tags of all elements.
-fn all_tags(merged: &SupergraphModel) -> HashSet<&str> {
+fn all_tags(merged: &SupergraphModel) -> HashSet<String> {
     let mut tags = HashSet::new();
-    let mut add = |directives| tags.extend(tags_of(directives));
-    for ty in merged.types.values() {
-        add(&ty.directives);
-        for field in ty.fields.values() {
-            add(&field.directives);
-            field.arguments.values().for_each(|it| add(&it.directives));
-        }
-        ty.inputs.values().for_each(|it| add(&it.directives));
-        ty.values.values().for_each(|it| add(&it.directives));
-    }
+    merged.visit_directives(&mut |it| tags.extend(tag_of(it).map(str::to_owned)));
     tags
 }
 
-fn tags_of(directives: &Vec<MergedDirective>) -> impl Iterator<Item = &str> {
-    let tags = directives.iter().filter(|it| it.graphs.is_none() && it.name == "tag");
-    tags.flat_map(|it| &it.arguments).filter_map(|(_, value)| match &**value {
-        Value::String(name) => Some(name.as_str()),
-        _ => None,
-    })
+fn tag_of(directive: &MergedDirective) -> Option<&str> {
+    let is_tag = directive.graphs.is_none() && directive.name == "tag";
+    let (_, value) = directive.arguments.first().filter(|_| is_tag)?;
+    value.as_str()
+}
+
+fn tags_of(directives: &[MergedDirective]) -> impl Iterator<Item = &str> {
+    directives.iter().filter_map(tag_of)
 }
 
 /// Applies rules 1 to 3 to a type and its members.

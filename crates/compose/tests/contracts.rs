@@ -35,6 +35,19 @@ fn read_filter(folder: &Path) -> ContractFilter {
     ContractFilter::new(include, exclude).expect("a filter")
 }
 
+/// Checks that clients of the contract see a part of the whole graph, and nothing else.
+fn check_part(folder: &Path, subgraphs: &[SubgraphInput], contract: &Supergraph) {
+    let Composition::Success { supergraph_sdl, .. } = compose::compose(subgraphs) else {
+        panic!("{} does not compose", folder.display());
+    };
+    let whole = Supergraph::from_sdl(&supergraph_sdl, "supergraph.graphql").expect("a supergraph");
+    for change in compose::diff(&whole.api, &contract.api) {
+        let code = change.code;
+        let is_removal = code.name().contains("REMOVED") || code.name().starts_with("SCHEMA_");
+        assert!(is_removal, "{}: {change}", folder.display());
+    }
+}
+
 #[test]
 fn each_contract_shows_its_expected_part_of_the_graph() {
     let parent = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contracts");
@@ -51,6 +64,7 @@ fn each_contract_shows_its_expected_part_of_the_graph() {
                 let graph = Supergraph::from_sdl(&supergraph_sdl, "supergraph.graphql")
                     .unwrap_or_else(|errors| panic!("{}: {errors}", folder.display()));
                 visible = graph.api_sdl();
+                check_part(&folder, &subgraphs, &graph);
             }
             Composition::Failure { errors, .. } => {
                 messages.extend(errors.iter().map(|it| format!("{it}\n\n")));

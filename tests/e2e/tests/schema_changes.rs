@@ -131,6 +131,47 @@ fn diff_counts_only_what_breaks_the_given_operations() {
     assert!(complaint.contains("empty contains no operations"), "{complaint}");
 }
 
+/// The subgraph of [`SUPERGRAPH`], and one that it does not have yet.
+const COMPOSITION: [(&str, &str); 3] = [
+    (
+        "supergraph.yaml",
+        "subgraphs:\n  birds:\n    routing_url: http://127.0.0.1:9/\n    schema: {file: birds.graphql}\n  nests:\n    routing_url: http://127.0.0.1:10/\n    schema: {file: nests.graphql}\n",
+    ),
+    (
+        "birds.graphql",
+        "extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\", \"@tag\"])\ntype Query { bird(id: ID!): Bird sizes(of: Size): [Size!]! }\ntype Bird @key(fields: \"id\") { id: ID! name: String! @tag(name: \"public\") nick: String @deprecated(reason: \"use name\") }\nenum Size { SMALL LARGE }\n",
+    ),
+    (
+        "nests.graphql",
+        "extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\", \"@tag\"])\ntype Bird @key(fields: \"id\") { id: ID! eggs: Int @tag(name: \"public\") }\n",
+    ),
+];
+
+#[test]
+fn graphs_are_composed_where_they_are_compared_or_operations_are_validated() {
+    let files = [
+        &COMPOSITION[..],
+        &[("old.graphql", SUPERGRAPH), ("operations/a.graphql", "{ bird(id: 1) { name eggs } }")],
+    ];
+    let folder = folder(&files.concat());
+    let (code, text, complaint) = run_in(&folder, &["diff", "old.graphql", "supergraph.yaml"]);
+    assert_eq!(code, Some(0), "{complaint}{text}");
+    assert!(text.contains("FIELD_ADDED: the field `Bird.eggs: Int` was added"), "{text}");
+    assert!(text.ends_with("0 breaking, 0 dangerous, 1 safe.\n"), "{text}");
+    let words = ["validate", "--config", "supergraph.yaml", "--operations", "operations"];
+    let (code, text, complaint) = run_in(&folder, &words);
+    assert_eq!((code, text.as_str()), (Some(0), "1 operation: 0 errors, 0 warnings.\n"));
+    assert_eq!(complaint, "");
+
+    let broken = COMPOSITION[2].1.replace("eggs: Int", "eggs: Int name: String!");
+    fs::write(folder.path().join("nests.graphql"), broken).unwrap();
+    let (code, _, complaint) = run_in(&folder, &["diff", "old.graphql", "supergraph.yaml"]);
+    assert_eq!(code, Some(2));
+    for part in ["INVALID_FIELD_SHARING", "supergraph.yaml do not compose"] {
+        assert!(complaint.contains(part), "{complaint}");
+    }
+}
+
 #[test]
 fn diff_has_a_status_of_its_own_for_unreadable_graphs() {
     let folder = folder(&[("old.graphql", SUPERGRAPH), ("broken.graphql", "type Query {")]);

@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn outputs_become_narrower_and_inputs_wider() {
-        let parse = |text: &str| apollo_compiler::ast::Type::parse(text, "type").unwrap();
+        let parse = |text: &str| Type::parse(text, "type").unwrap();
         for (old, new, is_safe) in [
             ("Int", "Int!", true),
             ("Int!", "Int", false),

@@ -1,6 +1,5 @@
 //! Graphs that a command reads from a file: a supergraph, or the configuration of a composition.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,13 +75,12 @@ fn compose_file(path: &Path) -> Result<SourceText, String> {
             Ok(SourceText { name: path.display().to_string(), text: supergraph_sdl })
         }
         Composition::Failure { errors, .. } => {
-            let mut text = String::new();
-            for error in &errors {
-                // Writing to a string does not fail.
-                let _ = writeln!(text, "{error}\n");
-            }
-            let _ = writeln!(text, "{} does not compose", path.display());
-            Err(text)
+            let coloring = match Style::for_stream(&std::io::stderr()) {
+                Style::Plain => compose::Coloring::Plain,
+                Style::Colored => compose::Coloring::Ansi,
+            };
+            let findings = compose::render(&errors, coloring);
+            Err(format!("{findings}\nthe subgraphs of {} do not compose\n", path.display()))
         }
     }
 }
@@ -92,10 +90,7 @@ fn load_subgraphs(path: &Path) -> Result<Vec<SubgraphInput>, String> {
     let config = CompositionConfig::read(path).map_err(|diagnostics| render(&diagnostics))?;
     let runtime =
         super::control_runtime().map_err(|error| format!("cannot start threads: {error}\n"))?;
-    let local = tokio::task::LocalSet::new();
-    let loaded = local.block_on(&runtime, composition_input::load(&config));
-    runtime.shutdown_background();
-    loaded.map_err(|errors| {
+    runtime.block_on(composition_input::load(&config)).map_err(|errors| {
         let diagnostics: Vec<_> = errors.into_iter().map(|it| *it.diagnostic).collect();
         render(&diagnostics)
     })
