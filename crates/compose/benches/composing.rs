@@ -80,7 +80,7 @@ fn large_subgraph(own: usize) -> String {
     }
     let _ = writeln!(sdl, "enum Unit{own} {{ GRAM KILOGRAM TON }}");
     let _ = writeln!(sdl, "input Filter{own} {{ text: String first: Int = 10 unit: Unit{own} }}");
-    if own % 10 == 0 {
+    if own.is_multiple_of(10) {
         let _ = writeln!(sdl, "union Found{own} = Entity{own}x0 | Entity{own}x1");
         let _ = writeln!(
             sdl,
