@@ -252,3 +252,51 @@ fn validate_prints_json_and_takes_the_limits_of_the_router() {
     assert_eq!(code, Some(1), "{complaint}");
     assert!(json.contains("limits.depth"), "{json}");
 }
+
+#[test]
+fn a_contract_hides_elements_from_clients_that_planning_still_uses() {
+    let birds = COMPOSITION[1]
+        .1
+        .replace("bird(id: ID!): Bird", "bird(id: ID!): Bird @tag(name: \"public\")");
+    let files = [
+        COMPOSITION[0],
+        ("birds.graphql", &*birds),
+        COMPOSITION[2],
+        ("a.graphql", "{ bird(id: 1) { name eggs } }"),
+    ];
+    let folder = folder(&files);
+    let compose = |words: &[&str]| {
+        run_in(&folder, &[&["compose", "--config", "supergraph.yaml"], words].concat())
+    };
+    let (code, whole, complaint) = compose(&[]);
+    assert_eq!(code, Some(0), "{complaint}");
+    let (code, contract, complaint) =
+        compose(&["--include-tags", "public", "--exclude-tags", "secret"]);
+    assert_eq!(code, Some(0), "{complaint}");
+    for part in ["warning[unknown-tag]", "no element of the graph has the tag `secret`"] {
+        assert!(complaint.contains(part), "{complaint}");
+    }
+    fs::write(folder.path().join("whole.graphql"), whole).unwrap();
+    fs::write(folder.path().join("contract.graphql"), contract).unwrap();
+
+    // The operation selects no key, and clients of the contract cannot.
+    let words = ["plan", "--supergraph", "contract.graphql", "--operation", "a.graphql"];
+    let (code, plan, complaint) = run_in(&folder, &words);
+    assert_eq!(code, Some(0), "{complaint}");
+    assert!(plan.contains("nests") && plan.contains("id"), "{plan}");
+    fs::write(folder.path().join("a.graphql"), "{ bird(id: 1) { id } }").unwrap();
+    let (code, _, complaint) = run_in(&folder, &words);
+    assert_eq!(code, Some(1), "{complaint}");
+    let (_, changes, _) = run_in(&folder, &["diff", "whole.graphql", "contract.graphql"]);
+    for removed in ["FIELD_REMOVED: the field `Bird.id`", "FIELD_REMOVED: the field `Query.sizes`"]
+    {
+        assert!(changes.contains(removed), "{changes}");
+    }
+
+    let (code, out, complaint) = compose(&["--include-tags", "a b"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(complaint.contains("`a b` is not a tag"), "{complaint}");
+    let (code, _, complaint) = compose(&["--include-tags", "nothing"]);
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("QUERY_ROOT_TYPE_INACCESSIBLE"), "{complaint}");
+}

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use compose::{Coloring, Composition};
+use compose::{Coloring, Composition, ContractFilter};
 use composition_input::CompositionConfig;
 use config::diagnostic::{Diagnostic, Severity, Style};
 use serde_json::{Value, json};
@@ -36,6 +36,13 @@ pub(crate) struct ComposeArguments {
     /// The file for the supergraph (SDL), which is replaced as a whole. It keeps its content if composition fails.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Makes a contract: clients see only fields and unions that have one of these tags (`@tag`), separated by commas,
+    /// and the types that these lead to.
+    #[arg(long, value_name = "TAGS", value_delimiter = ',')]
+    include_tags: Vec<String>,
+    /// Makes a contract: clients do not see elements that have one of these tags, separated by commas.
+    #[arg(long, value_name = "TAGS", value_delimiter = ',')]
+    exclude_tags: Vec<String>,
     /// The output format of the findings.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: ComposeFormat,
@@ -61,7 +68,7 @@ struct ComposeReport {
 
 pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
     let is_text = arguments.format == ComposeFormat::Text;
-    let mut report = compose_files(&arguments.config, is_text);
+    let mut report = compose_files(arguments, is_text);
     if let (Some(path), Some(sdl)) = (&arguments.output, report.supergraph())
         && let Err(error) = output_file::replace(path, sdl)
     {
@@ -81,9 +88,16 @@ pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
 }
 
 /// Reads the configuration, loads the schemas and composes them.
-fn compose_files(path: &Path, shows_progress: bool) -> ComposeReport {
+fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeReport {
     let mut report = ComposeReport { diagnostics: Vec::new(), composition: None, subgraphs: 0 };
-    let config = match CompositionConfig::read(path) {
+    let contract = match read_contract(arguments) {
+        Ok(contract) => contract,
+        Err(reason) => {
+            report.diagnostics.push(Diagnostic::error("contract", reason));
+            return report;
+        }
+    };
+    let config = match CompositionConfig::read(&arguments.config) {
         Ok(config) => config,
         Err(diagnostics) => return ComposeReport { diagnostics, ..report },
     };
@@ -111,10 +125,32 @@ fn compose_files(path: &Path, shows_progress: bool) -> ComposeReport {
         loading.await
     });
     match loaded {
-        Ok(inputs) => report.composition = Some(compose::compose(&inputs)),
+        Ok(inputs) => match &contract {
+            None => report.composition = Some(compose::compose(&inputs)),
+            Some(filter) => {
+                let (composition, unknown) = compose::compose_contract(&inputs, filter);
+                report.composition = Some(composition);
+                report.diagnostics.extend(unknown.iter().map(|tag| warn_of_tag(tag)));
+            }
+        },
         Err(errors) => report.diagnostics.extend(errors.into_iter().map(|it| *it.diagnostic)),
     }
     report
+}
+
+/// Returns the tags of the contract, if there are any.
+fn read_contract(arguments: &ComposeArguments) -> Result<Option<ContractFilter>, String> {
+    let (include, exclude) = (&arguments.include_tags, &arguments.exclude_tags);
+    if include.is_empty() && exclude.is_empty() {
+        return Ok(None);
+    }
+    ContractFilter::new(include.iter().cloned(), exclude.iter().cloned()).map(Some)
+}
+
+fn warn_of_tag(tag: &str) -> Diagnostic {
+    let message = format!("no element of the graph has the tag `{tag}` of the contract");
+    Diagnostic::warning("unknown-tag", message)
+        .help("check the spelling: an excluded tag without elements hides nothing")
 }
 
 impl ComposeReport {
