@@ -1,5 +1,5 @@
-//! The file that names the subgraphs of a composition, in the form that the rest of the router uses. Both forms in which
-//! it may be written are in `file_format`.
+//! The file that names the subgraphs of a composition, as the rest of the router uses it. `file_format` has the two
+//! forms of its YAML.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,8 @@ pub enum SchemaSource {
         url: String,
         /// The headers of the request.
         headers: Vec<(String, Secret)>,
-        /// True if only GraphQL's own introspection is used, without `_service { sdl }` of the federation specification.
+        /// True if only GraphQL's own introspection is used, without `_service { sdl }` of the federation
+        /// specification.
         is_plain: bool,
     },
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use compose::{Coloring, Composition, ContractFilter};
 use composition_input::CompositionConfig;
-use config::diagnostic::{Diagnostic, Severity, Style};
+use config::diagnostic::{self, Diagnostic, Severity, Style};
 use serde_json::{Value, json};
 
 use super::output_file;
@@ -168,35 +168,43 @@ impl ComposeReport {
 }
 
 fn print_text(report: &ComposeReport, output: Option<&Path>) {
-    super::report(&report.diagnostics);
-    let coloring = match Style::for_stream(&std::io::stderr()) {
+    let style = Style::for_stream(&std::io::stderr());
+    let coloring = match style {
         Style::Plain => Coloring::Plain,
         Style::Colored => Coloring::Ansi,
     };
-    let count = |number: usize, noun: &str| match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    };
     let subgraphs = count(report.subgraphs, "subgraph");
+    let mut blocks = vec![diagnostic::render(&report.diagnostics, style)];
     match &report.composition {
         None => {}
         Some(Composition::Failure { errors, hints }) => {
-            super::print_error(&compose::render(hints, coloring));
-            super::print_error(&compose::render(errors, coloring));
-            let errors = count(errors.len(), "error");
-            super::print_error(&format!("\n{subgraphs} cannot be composed: {errors}\n"));
+            blocks.push(compose::render(hints, coloring));
+            blocks.push(compose::render(errors, coloring));
+            blocks.push(format!(
+                "{subgraphs} cannot be composed: {}\n",
+                count(errors.len(), "error")
+            ));
         }
-        Some(Composition::Success { supergraph_sdl, hints }) => {
-            super::print_error(&compose::render(hints, coloring));
-            match output {
-                None => super::print(supergraph_sdl),
-                Some(path) if !report.has_failed() => {
-                    let (hints, path) = (count(hints.len(), "hint"), path.display());
-                    super::print_error(&format!("composed {subgraphs} into {path} with {hints}\n"));
-                }
-                Some(_) => {}
+        Some(Composition::Success { hints, .. }) => {
+            blocks.push(compose::render(hints, coloring));
+            if let Some(path) = output.filter(|_| !report.has_failed()) {
+                let (hints, path) = (count(hints.len(), "hint"), path.display());
+                blocks.push(format!("composed {subgraphs} into {path} with {hints}\n"));
             }
         }
+    }
+    blocks.retain(|block| !block.is_empty());
+    super::print_error(&blocks.join("\n"));
+    if output.is_none() {
+        super::print(report.supergraph().unwrap_or_default());
+    }
+}
+
+/// Returns a number with its noun.
+fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
     }
 }
 
