@@ -78,3 +78,76 @@ fn each_contract_shows_its_expected_part_of_the_graph() {
         }
     }
 }
+
+/// A subgraph with places for tags, which are written `%`.
+const TAGGED: &str = r#"
+extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@tag"])
+type Query % { user(id: ID = 1 %, filter: Filter %): User % found: Found % node: Node % size(of: Size %): Size % }
+interface Node % { id: ID! % }
+type User implements Node % { id: ID! % name: String % pet: Pet % born: Date % }
+type Pet implements Node % { id: ID! % owner: User % }
+union Found % = User | Pet
+input Filter % { name: String % near: Place % order: Order = UP % }
+input Place % { city: String % zip: String % }
+enum Order % { UP % DOWN % }
+enum Size % { SMALL % LARGE % }
+scalar Date %
+"#;
+
+/// The codes of errors about the visible part of a graph.
+const VISIBILITY_CODES: [&str; 6] = [
+    "REFERENCED_INACCESSIBLE",
+    "DEFAULT_VALUE_USES_INACCESSIBLE",
+    "QUERY_ROOT_TYPE_INACCESSIBLE",
+    "REQUIRED_INACCESSIBLE",
+    "IMPLEMENTED_BY_INACCESSIBLE",
+    "ONLY_INACCESSIBLE_CHILDREN",
+];
+
+/// Returns the schema of a subgraph with random tags.
+fn random_tags(random: &mut fastrand::Rng) -> String {
+    let mut parts = TAGGED.split('%');
+    let mut sdl = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Most elements have the tag `a`, so that contracts that include it are not empty.
+        sdl.push_str(match random.u8(0..12) {
+            0 => "@tag(name: \"b\")",
+            1 => "@tag(name: \"a\") @tag(name: \"b\")",
+            2..=8 => "@tag(name: \"a\")",
+            _ => "",
+        });
+        sdl.push_str(part);
+    }
+    sdl
+}
+
+#[test]
+fn every_contract_is_a_valid_part_of_the_graph_or_is_refused() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let filters = [(vec!["a"], vec![]), (vec![], vec!["b"]), (vec!["a"], vec!["b"])];
+    let mut valid = 0;
+    for round in 0..600 {
+        let (include, exclude) = &filters[round % filters.len()];
+        let owned = |tags: &[&str]| tags.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let filter = ContractFilter::new(owned(include), owned(exclude)).expect("a filter");
+        let sdl = random_tags(&mut random);
+        let (name, url, file) = ("a".to_owned(), "http://a/".to_owned(), "a.graphql".to_owned());
+        let subgraphs = [SubgraphInput { name, url, file, sdl: sdl.clone() }];
+        let (composition, missing) = compose::compose_contract(&subgraphs, &filter);
+        assert!(missing.iter().all(|tag| !sdl.contains(&format!("\"{tag}\""))), "{missing:?}");
+        match composition {
+            Composition::Success { supergraph_sdl, .. } => {
+                let graph = Supergraph::from_sdl(&supergraph_sdl, "supergraph.graphql")
+                    .unwrap_or_else(|errors| panic!("{errors}\n{sdl}"));
+                check_part(Path::new(&sdl), &subgraphs, &graph);
+                valid += 1;
+            }
+            Composition::Failure { errors, .. } => {
+                let is_other = |it: &&compose::Finding| !VISIBILITY_CODES.contains(&it.code.name());
+                let other = errors.iter().find(is_other);
+                assert!(other.is_none(), "{other:?}\n{sdl}");
+            }
+        }
+    }
+    assert!(valid > 60, "most contracts are refused: {valid}");
+}
