@@ -67,7 +67,7 @@ mod tests {
                   "code": "INVALID_GRAPHQL",
                   "severity": "error",
                   "message": "the schema of subgraph `products` is not valid: cannot find type `Produkt` in this document",
-                  "advice": "",
+                  "advice": "each subgraph defines all types that it uses, also those that other subgraphs have: define the type here",
                   "places": [
                     {
                       "subgraph": "products",

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{Code, CodeGroup};
-use crate::{Composition, Finding, SubgraphInput};
+use crate::{Coloring, Composition, Finding, SubgraphInput};
 
 /// The line by which readers of a page and of its source know where the page comes from.
 const GENERATED: &str = "<!-- Generated from the code: `cargo xtask docs --write` -->";
@@ -146,9 +146,9 @@ fn page(group: &CodeGroup, code: Code) -> String {
             sdl.trim_end()
         );
     }
-    let shown: Vec<String> =
-        findings.iter().take(FINDINGS_SHOWN_MAX).map(ToString::to_string).collect();
-    let _ = writeln!(page, "Composition says:\n\n```text\n{}\n```", shown.join("\n\n"));
+    let shown = &findings[..findings.len().min(FINDINGS_SHOWN_MAX)];
+    let messages = crate::render(shown, Coloring::Plain);
+    let _ = writeln!(page, "Composition says:\n\n```text\n{}\n```", messages.trim_end());
     page
 }
 
