@@ -20,6 +20,8 @@ const CONCURRENT_LOADS_MAX: usize = 16;
 /// All failures, in the order of the subgraphs.
 pub async fn load(config: &CompositionConfig) -> Result<Vec<SubgraphInput>, Vec<LoadError>> {
     let loads = config.subgraphs.iter().map(|subgraph| load_subgraph(config, subgraph));
+    // A closure in the type of the stream would keep the future from being `Send`.
+    let loads: Vec<_> = loads.collect();
     let mut loads = stream::iter(loads).buffered(CONCURRENT_LOADS_MAX);
     let mut inputs = Vec::with_capacity(config.subgraphs.len());
     let mut errors = Vec::new();

@@ -15,6 +15,7 @@ use super::{Config, HeaderRule, Listener, provider_consistency};
 pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     check_listeners(config, places, findings);
     check_path_of_page(config, places, findings);
+    config.supergraph.check_source(places, findings);
     provider_consistency::check(config, places, findings);
     check_origins(config, places, findings);
     check_subgraph_certificates(config, places, findings);

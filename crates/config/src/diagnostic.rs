@@ -151,6 +151,17 @@ pub struct Diagnostic {
     pub related: Vec<(Span, String)>,
     /// The correction.
     pub help: Option<String>,
+    /// The message as its creator has drawn it; `None`: [`Diagnostic::render`] draws it.
+    pub drawing: Option<Drawing>,
+}
+
+/// A complete message that was drawn elsewhere, because its places are in several files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawing {
+    /// The message in characters only.
+    pub plain: String,
+    /// The same with ANSI colours.
+    pub colored: String,
 }
 
 impl Diagnostic {
@@ -165,6 +176,7 @@ impl Diagnostic {
             label: String::new(),
             related: Vec::new(),
             help: None,
+            drawing: None,
         }
     }
 
@@ -195,6 +207,13 @@ impl Diagnostic {
         self
     }
 
+    /// Sets the message as it is shown to people.
+    #[must_use]
+    pub fn drawn(mut self, drawing: Drawing) -> Self {
+        self.drawing = Some(drawing);
+        self
+    }
+
     /// Sets the correction.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
@@ -216,6 +235,12 @@ impl Diagnostic {
 
     /// Draws the message, with an excerpt if a text and a place are known. It does not end with a line break.
     pub fn render(&self, style: Style) -> String {
+        if let Some(drawing) = &self.drawing {
+            return match style {
+                Style::Plain => drawing.plain.clone(),
+                Style::Colored => drawing.colored.clone(),
+            };
+        }
         let level = match self.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
@@ -390,6 +415,21 @@ mod tests {
         assert_eq!(
             diagnostic.to_string(),
             "supergraph.graphql:2:13: `Revieww` is not defined (no such type); did you mean `Review`?"
+        );
+    }
+
+    #[test]
+    fn a_message_that_is_drawn_elsewhere_is_shown_as_it_is() {
+        let drawing = Drawing { plain: "a and b".into(), colored: "in colours".into() };
+        let diagnostic = Diagnostic::error("TYPES", "`A.x` has two types")
+            .in_source(&source("x"))
+            .help("decide on one")
+            .drawn(drawing);
+        assert_eq!(diagnostic.render(Style::Plain), "a and b");
+        assert_eq!(diagnostic.render(Style::Colored), "in colours");
+        assert_eq!(
+            diagnostic.to_string(),
+            "supergraph.graphql: `A.x` has two types; decide on one"
         );
     }
 

@@ -25,14 +25,14 @@ pub struct Overrides {
     pub listen: Option<SocketAddr>,
     /// `--admin-listen`: replaces `admin.listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// `--supergraph`: replaces `supergraph.file`; relative to the working directory.
+    /// `--supergraph`: replaces `supergraph.file` and `supergraph.compose`; relative to the working directory.
     pub supergraph: Option<PathBuf>,
 }
 
 /// A valid configuration.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
-    /// The settings, with flags applied. `supergraph.file` is relative to the working directory.
+    /// The settings, with flags applied. Paths are relative to the working directory.
     pub config: Config,
     /// Settings that are probably mistakes.
     pub warnings: Vec<Diagnostic>,
@@ -128,7 +128,7 @@ pub(super) fn parse_for_build(
         }
     };
     let config = config.map(|mut config| {
-        config.supergraph.file = folder.join(&config.supergraph.file);
+        config.supergraph.resolve(folder);
         config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
         config.authentication.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
@@ -178,7 +178,9 @@ fn apply(overrides: &Overrides, config: &mut Config, places: &mut KeyPlaces) {
     }
     if let Some(file) = &overrides.supergraph {
         config.supergraph.file.clone_from(file);
+        config.supergraph.compose = None;
         places.forget("supergraph.file");
+        places.forget("supergraph.compose");
     }
 }
 

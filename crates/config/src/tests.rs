@@ -253,6 +253,23 @@ fn flags_win_over_the_file() {
 }
 
 #[test]
+fn a_graph_has_one_source() {
+    let source = |text: &str, overrides: &Overrides| {
+        let supergraph = parse_with(text, overrides).unwrap().config.supergraph;
+        (supergraph.file.display().to_string(), supergraph.compose)
+    };
+    let none = Overrides::default();
+    assert_eq!(source("supergraph: {file: /graphs/a.graphql}", &none).0, "/graphs/a.graphql");
+    let compose = "supergraph: {compose: graphs/a.yaml}";
+    assert_eq!(source(compose, &none).1.as_deref(), Some(Path::new("etc/graphs/a.yaml")));
+    let flag = Overrides { supergraph: Some("b.graphql".into()), ..Overrides::default() };
+    assert_eq!(source(compose, &flag), ("b.graphql".to_owned(), None));
+    let both = "supergraph: {file: a.graphql, compose: a.yaml}";
+    assert_eq!(source(both, &flag), ("b.graphql".to_owned(), None));
+    expect_test::expect![[r#""#]].assert_eq(&bad(both, &none));
+}
+
+#[test]
 fn a_flag_that_conflicts_with_the_file_is_explained() {
     let overrides =
         Overrides { listen: Some("127.0.0.1:8088".parse().unwrap()), ..Overrides::default() };

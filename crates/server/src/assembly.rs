@@ -27,8 +27,11 @@ use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
+use tokio::sync::mpsc;
 
 use crate::admin::Admin;
+use crate::composition::CompositionState;
+use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
 use crate::metrics_export::{self, MetricsSources};
@@ -54,6 +57,10 @@ pub(crate) struct RouterMaterial {
     pub(crate) workers: Arc<Workers>,
     /// The state of the shutdown.
     pub(crate) shutdown: Arc<Shutdown>,
+    /// The state of composition, for metrics.
+    pub(crate) composition: Arc<CompositionState>,
+    /// The observer of reloads, if there is one.
+    pub(crate) graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
 
 /// The assembled parts of a router.
@@ -145,6 +152,7 @@ pub(crate) fn assemble(
         providers: Arc::clone(&providers),
         metrics: Arc::clone(&graph_loads),
         shutdown: Arc::clone(&shutdown),
+        changes: material.graph_changes,
     });
     let sources = MetricsSources {
         http: Arc::clone(&http),
@@ -152,6 +160,7 @@ pub(crate) fn assemble(
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
         graph_loads,
+        composition: material.composition,
     };
     let admin = Arc::new(Admin {
         settings: config.admin.clone(),

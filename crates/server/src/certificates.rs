@@ -9,7 +9,7 @@ use net::{TlsServer, TlsServerError, TlsServerFiles};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::reload::Stamp;
+use crate::file_watch::Stamp;
 
 /// The interval at which the files are checked. Notifications of the system would save three checks per second, and
 /// miss changes on network file systems, behind links in parent folders, and in mounts of single files.

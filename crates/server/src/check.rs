@@ -5,39 +5,38 @@ use std::sync::Arc;
 
 use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity};
-use config::{LoadedConfig, Overrides};
-use serving::generation::{self, SupergraphSource};
+use config::{LoadedConfig, Overrides, Supergraph};
+use serving::generation;
 use serving::upstreams::SubgraphCertificates;
 
+use crate::composition::ReadScope;
+use crate::graph_watch::{GraphWatch, ReadGraph};
 use crate::providers;
 use crate::start_material::StartMaterial;
+use crate::supergraph_source::SupergraphSource;
 
 /// Checks the configuration at `path` (`None`: flags and defaults only) and its supergraph, its topics and providers
-/// included, and the keys and certificates that a start needs. Connects to nothing. Returns errors and warnings in the
-/// order in which they were found; empty if there are none.
-pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
+/// included, and the keys and certificates that a start needs. Connects to nothing but the subgraphs that a composition
+/// asks for their schemas. Returns errors and warnings in the order in which they were found; empty if there are none.
+pub async fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => return diagnostics,
     };
     let mut findings = loaded.warnings.clone();
     let config = &loaded.config;
-    findings.extend(graph_findings(&loaded));
+    findings.extend(graph_findings(&loaded).await);
     findings.extend(StartMaterial::load(config).err().into_iter().flatten());
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
     findings
 }
 
 /// Checks the supergraph against the configuration.
-fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
+async fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     let config = &loaded.config;
-    let mut findings = Vec::new();
-    let text = match SupergraphSource::File(config.supergraph.file.clone()).read() {
-        Ok(text) => Arc::new(text),
-        Err(diagnostic) => {
-            findings.push(*diagnostic);
-            return findings;
-        }
+    let (text, mut findings) = match read_once(&config.supergraph).await {
+        Ok(ReadGraph { text, warnings }) => (text, warnings),
+        Err(problems) => return problems,
     };
     match generation::read_graph(config, &text) {
         Ok(graph) => {
@@ -57,6 +56,14 @@ fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
         Err(diagnostics) => findings.extend(diagnostics),
     }
     findings
+}
+
+/// Reads or composes the graph that a configuration names, once.
+///
+/// # Errors
+/// All reasons why there is no graph.
+pub(crate) async fn read_once(settings: &Supergraph) -> Result<ReadGraph, Vec<Diagnostic>> {
+    GraphWatch::new(SupergraphSource::of(settings), false).read(ReadScope::Everything).await
 }
 
 /// True if one of the diagnostics is an error.
@@ -86,7 +93,8 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         std::fs::write(&path, configuration).unwrap();
         std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
         let place = folder.path().display().to_string();
-        let findings = check(Some(&path), &Overrides::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let findings = runtime.block_on(check(Some(&path), &Overrides::default()));
         findings.into_iter().map(|it| (it.severity, it.message.replace(&place, "HERE"))).collect()
     }
 

@@ -16,11 +16,12 @@ use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
-use serving::generation::{self, SupergraphSource};
+use serving::generation;
 use serving::upstreams::SubgraphCertificates;
 use tokio::time::sleep;
 use upstream::Upstream;
 
+use crate::check::read_once;
 use crate::has_errors;
 use crate::providers;
 
@@ -110,8 +111,7 @@ async fn run_checks(
     checks: &mut Vec<OnlineCheck>,
 ) -> Result<(), Vec<Diagnostic>> {
     let config = config::load(path, overrides)?.config;
-    let text = SupergraphSource::File(config.supergraph.file.clone()).read();
-    let text = Arc::new(text.map_err(|diagnostic| vec![*diagnostic])?);
+    let text = read_once(&config.supergraph).await?.text;
     let graph = generation::read_graph(&config, &text)?;
     let upstreams = generation::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
     for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {

@@ -30,6 +30,7 @@ use single_flight::SINGLE_FLIGHT_METRICS;
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::UPSTREAM_METRICS;
 
+use crate::composition::{COMPOSITION_METRICS, CompositionState};
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 
 /// The metrics of the program itself.
@@ -50,6 +51,8 @@ pub(crate) struct MetricsSources {
     pub(crate) providers: Arc<Providers>,
     /// Attempts to load a graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
+    /// The composition of the graph.
+    pub(crate) composition: Arc<CompositionState>,
 }
 
 /// Creates the exporter of a router.
@@ -97,6 +100,7 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
 fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     let serving = sources.runner.serving.current();
     out.write(GRAPH_LOAD_METRICS, &sources.graph_loads)?;
+    out.write(COMPOSITION_METRICS, &sources.composition)?;
     out.write(GRAPH_METRICS, &serving)?;
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;

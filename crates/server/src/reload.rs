@@ -1,34 +1,24 @@
-//! Reloads of the supergraph: the file is watched, and SIGHUP makes the router check it. A new graph that loads becomes
+//! Reloads of the graph: when `graph_watch` notices a change, the graph is read again. A new graph that loads becomes
 //! the next generation; one that does not is refused, logged and counted, and the old one stays.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clients::shutdown::Shutdown;
 use config::Config;
-use config::diagnostic::{self, Style};
+use config::diagnostic::{self, Diagnostic, Style};
 use events::Providers;
 use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
-use notify::{RecursiveMode, Watcher};
-use serving::generation::{self, ServingGraph, SupergraphSource};
+use serving::generation::{self, ServingGraph};
 use serving::serving::Serving;
 use serving::subscription_migration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use crate::composition::ReadScope;
+use crate::graph_change::{GraphChange, GraphDifference};
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
-
-/// The quiet time after the last change before the file is read, because editors and deployments write a file in
-/// several steps.
-const SETTLE: Duration = Duration::from_millis(200);
-
-/// The maximum delay for a file that keeps changing.
-const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The interval at which the file is checked without a notification. There are no notifications on network file
-/// systems, for bind mounts of single files, and when a link further up the path is changed to another release.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+use crate::graph_watch::GraphWatch;
 
 /// The parts of the router that a reload reads and changes.
 pub(crate) struct Reloader {
@@ -44,155 +34,30 @@ pub(crate) struct Reloader {
     pub(crate) metrics: Arc<GraphLoadMetrics>,
     /// The state of the shutdown.
     pub(crate) shutdown: Arc<Shutdown>,
+    /// The observer of reloads, if there is one. It reports refused graphs instead of the log.
+    pub(crate) changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
 
-/// The sources of reloads: the file of the supergraph and SIGHUP.
-pub(crate) struct Changes {
-    source: SupergraphSource,
-    changed: mpsc::Receiver<()>,
-    /// The stamp of the file that the current graph was read from.
-    seen: Option<Stamp>,
-    /// Watches until it is dropped.
-    _watcher: Option<notify::RecommendedWatcher>,
-}
-
-impl Changes {
-    /// Starts to watch, before the first graph is read. [`Changes::follow`] notices all later changes.
-    pub(crate) async fn watch(source: SupergraphSource) -> Self {
-        // One waiting notification is enough for any number of changes.
-        let (sender, changed) = mpsc::channel::<()>(1);
-        let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
-        // Without a file there is nothing to reload, and closing the terminal of a demo must end it.
-        if source.file().is_some() {
-            hang_up_signals(sender);
-        }
-        let seen = Stamp::of(&source).await;
-        Self { source, changed, seen, _watcher }
-    }
-
-    /// Loads changed supergraphs, until shutdown.
-    pub(crate) async fn follow(mut self, reloader: Arc<Reloader>) {
-        let mut shutdown = reloader.shutdown.signal();
-        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let is_notified = tokio::select! {
-                change = self.changed.recv() => match change {
-                    Some(()) => true,
-                    None => return,
-                },
-                _ = ticks.tick() => false,
-                _ = shutdown.wait_for(|stop| *stop) => return,
-            };
-            if is_notified {
-                settle(&mut self.changed).await;
-            }
-            // The stamp is taken before reading, so that a change during reading is noticed the next time.
-            let now = Stamp::of(&self.source).await;
-            // A missing file is about to be replaced. After SIGHUP it is an error that is reported.
-            if !is_notified && (now == self.seen || now.is_none()) {
-                continue;
-            }
-            self.seen = now;
-            reload(&reloader, &self.source).await;
+impl Reloader {
+    /// Passes a change to the observer. One that has gone is ignored.
+    fn announce(&self, change: impl FnOnce() -> GraphChange) {
+        if let Some(changes) = &self.changes {
+            let _ = changes.send(change());
         }
     }
 }
 
-/// Waits until no change has followed for [`SETTLE`].
-async fn settle(changes: &mut mpsc::Receiver<()>) {
-    let quiet =
-        async { while let Ok(Some(())) = tokio::time::timeout(SETTLE, changes.recv()).await {} };
-    let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
-}
-
-/// The version of a file, as far as its metadata shows.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    /// The device and the number of the file behind all links, if the system has them.
-    file: (u64, u64),
-}
-
-impl Stamp {
-    /// Returns the stamp of the source; `None` if there is no such file.
-    pub(crate) async fn of(source: &SupergraphSource) -> Option<Self> {
-        let metadata = tokio::fs::metadata(source.file()?).await.ok()?;
-        Some(Self::from_metadata(&metadata))
-    }
-
-    /// The same as [`Stamp::of`], but blocking.
-    pub(crate) fn of_file(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
-    }
-
-    fn from_metadata(metadata: &std::fs::Metadata) -> Self {
-        #[cfg(unix)]
-        let file = {
-            use std::os::unix::fs::MetadataExt;
-            (metadata.dev(), metadata.ino())
+/// Loads changed graphs, until shutdown.
+pub(crate) async fn follow_changes(mut watch: GraphWatch, reloader: Arc<Reloader>) {
+    let mut shutdown = reloader.shutdown.signal();
+    loop {
+        let scope = tokio::select! {
+            scope = watch.wait_for_change() => scope,
+            _ = shutdown.wait_for(|stop| *stop) => return,
         };
-        #[cfg(not(unix))]
-        let file = (0, 0);
-        Self { modified: metadata.modified().ok(), length: metadata.len(), file }
+        reload(&reloader, &mut watch, scope).await;
     }
 }
-
-/// Watches the folder, because a file that is replaced by renaming is a new file.
-fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
-    let name = file.file_name()?.to_owned();
-    let folder = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
-    };
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // A folder mounted from a Kubernetes config map changes by swapping a link next to the file, so every change in
-        // the folder counts, except for reading.
-        let relevant = event.is_ok_and(|event| {
-            !event.kind.is_access()
-                && event.paths.iter().any(|path| {
-                    path.file_name() == Some(&name)
-                        || path
-                            .file_name()
-                            .is_some_and(|it| it.as_encoded_bytes().starts_with(b".."))
-                })
-        });
-        if relevant {
-            let _ = changed.try_send(());
-        }
-    });
-    let started = watcher.and_then(|mut watcher| {
-        watcher.watch(&folder, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    match started {
-        Ok(watcher) => Some(watcher),
-        Err(error) => {
-            tracing::warn!(%error, folder = %folder.display(), "the supergraph file cannot be watched; send SIGHUP to reload it");
-            None
-        }
-    }
-}
-
-#[cfg(unix)]
-fn hang_up_signals(changed: mpsc::Sender<()>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hang_ups) = signal(SignalKind::hangup()) else { return };
-    tokio::spawn(async move {
-        while hang_ups.recv().await.is_some() {
-            if changed
-                .try_send(())
-                .is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(())))
-            {
-                return;
-            }
-        }
-    });
-}
-
-#[cfg(not(unix))]
-fn hang_up_signals(_changed: mpsc::Sender<()>) {}
 
 /// The maximum number of operations that a new graph prepares before it serves: the most used ones of the previous
 /// graph. An application has some hundreds; the others are prepared on their first request.
@@ -218,15 +83,21 @@ async fn warm(new: &ServingGraph, old: &ServingGraph) {
     tracing::debug!(prepared, elapsed = ?started.elapsed(), "operations were prepared for the new supergraph");
 }
 
-/// Loads the current text of the source, and puts the graph into service.
-pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) {
+/// Reads the graph, and puts it into service if it has changed.
+async fn reload(reloader: &Arc<Reloader>, watch: &mut GraphWatch, scope: ReadScope) {
     let current = reloader.serving.current();
     let number = current.generation.number + 1;
-    let (loading, from) = (Arc::clone(reloader), source.clone());
+    let read = match watch.read(scope).await {
+        Ok(read) => read,
+        Err(problems) => {
+            let generation = current.generation.number;
+            return refuse(reloader, generation, problems, watch.is_composed());
+        }
+    };
+    let (loading, text) = (Arc::clone(reloader), read.text);
     let previous = Arc::clone(&current);
     // Reading a large schema takes a while, so it runs on the blocking pool.
     let result = tokio::task::spawn_blocking(move || {
-        let text = Arc::new(from.read().map_err(|error| vec![*error])?);
         if generation::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
@@ -241,25 +112,48 @@ pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) 
                 generation = current.generation.number,
                 "the supergraph has not changed (the configuration is read at the start only)"
             );
+            reloader.announce(|| GraphChange::Unchanged);
         }
         Ok(Ok(Some(loaded))) => {
+            diagnostic::log(&read.warnings);
             warm(&loaded, &current).await;
+            let graph = Arc::clone(&loaded.generation.graph);
             put_into_service(reloader, loaded).await;
             reloader.metrics.count(ReloadResult::loaded);
+            reloader.announce(|| {
+                let old = &current.generation.graph;
+                GraphChange::Replaced(GraphDifference::between(old, &graph))
+            });
         }
-        Ok(Err(diagnostics)) => {
-            reloader.metrics.count(ReloadResult::refused);
-            let problems = diagnostic::render(&diagnostics, Style::Plain);
-            tracing::error!(
-                generation = current.generation.number,
-                "the new supergraph was refused; the old one continues to serve:\n{problems}"
-            );
-        }
+        Ok(Err(problems)) => refuse(reloader, current.generation.number, problems, false),
         Err(panic) => {
             reloader.metrics.count(ReloadResult::refused);
             tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
     }
+}
+
+/// Counts and reports a graph that does not replace the one of `generation`. Each problem of a composition is one line
+/// of the log: there may be many, and each has a code that an operator can look up.
+fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_composition: bool) {
+    reloader.metrics.count(ReloadResult::refused);
+    if reloader.changes.is_some() {
+        return reloader.announce(|| GraphChange::Refused(problems));
+    }
+    if is_composition {
+        diagnostic::log(&problems);
+        tracing::error!(
+            generation,
+            errors = problems.len(),
+            "the subgraphs do not compose; the last good graph continues to serve"
+        );
+        return;
+    }
+    let problems = diagnostic::render(&problems, Style::Plain);
+    tracing::error!(
+        generation,
+        "the new supergraph was refused; the old one continues to serve:\n{problems}"
+    );
 }
 
 /// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones

@@ -19,16 +19,20 @@ use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
-use serving::generation::{self, SupergraphSource};
-use tokio::sync::watch;
+use serving::generation;
+use tokio::sync::{mpsc, watch};
 
 use crate::admin;
 use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::certificates;
+use crate::composition::ReadScope;
+use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
+use crate::graph_watch::GraphWatch;
 use crate::providers::providers;
 use crate::reload;
 use crate::start_material::StartMaterial;
+use crate::supergraph_source::SupergraphSource;
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -43,6 +47,25 @@ pub struct Options {
     pub next_free_port: bool,
     /// The same for the admin listener.
     pub next_free_admin_port: bool,
+    /// Reads the graph again at SIGHUP, which otherwise ends the process.
+    pub reloads_on_hang_up: bool,
+    /// Gets the result of each reload. Refused graphs are then not logged.
+    pub graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
+}
+
+impl Options {
+    /// Returns the inputs for a router that follows changes of its graph.
+    pub fn new(config: Config, supergraph: SupergraphSource) -> Self {
+        Self {
+            config,
+            supergraph,
+            tabs: Vec::new(),
+            next_free_port: false,
+            next_free_admin_port: false,
+            reloads_on_hang_up: true,
+            graph_changes: None,
+        }
+    }
 }
 
 /// The reason why a router did not start.
@@ -153,14 +176,14 @@ const PORTS_TRIED: u16 = 100;
 /// # Errors
 /// Everything that prevents the router from serving. Parts that were already started are stopped again.
 pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
-    let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
+    let Options { config, tabs, next_free_port, next_free_admin_port, .. } = options;
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
-    // Watching starts before the first read, so that a change during the start is noticed.
-    let changes = reload::Changes::watch(supergraph.clone()).await;
-    let text = supergraph.read().map_err(|error| vec![*error]);
-    let loaded =
-        text.and_then(|text| generation::load(&config, &Arc::new(text), &providers, 1, None));
+    let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
+    let loaded = watch.read(ReadScope::Everything).await.and_then(|read| {
+        diagnostic::log(&read.warnings);
+        generation::load(&config, &read.text, &providers, 1, None)
+    });
     let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {
@@ -190,6 +213,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         providers,
         workers,
         shutdown: Arc::clone(&shutdown),
+        composition: watch.composition_state(),
+        graph_changes: options.graph_changes,
         config,
     };
     let parts = assembly::assemble(material, &reactors, reactor_handles);
@@ -206,7 +231,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener));
     let admin_task = AdminTask(admin_task.abort_handle());
-    tokio::spawn(changes.follow(Arc::clone(&parts.reloader)));
+    tokio::spawn(reload::follow_changes(watch, Arc::clone(&parts.reloader)));
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {

@@ -2,7 +2,6 @@
 //! requests in flight keep this one.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
@@ -44,61 +43,6 @@ pub const GRAPH_METRICS: &[Metric<ServingGraph>] =
     &[Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
         it.generation.number
     })];
-
-/// The source of a supergraph.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SupergraphSource {
-    /// A file, watched.
-    File(PathBuf),
-    /// A text that never changes, with a name for messages.
-    Text {
-        /// The name, such as `demo.graphql`.
-        name: String,
-        /// The supergraph SDL.
-        sdl: String,
-    },
-}
-
-/// Returns advice about a supergraph file that cannot be read.
-fn unreadable_help(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
-        std::io::ErrorKind::InvalidData => {
-            "a supergraph is a text in UTF-8; check that this is the right file and that it is not compressed"
-        }
-        _ => "set its path by `supergraph.file` in the configuration or by --supergraph",
-    }
-}
-
-impl SupergraphSource {
-    /// Returns the file to watch, if the source is one.
-    pub fn file(&self) -> Option<&Path> {
-        match self {
-            Self::File(path) => Some(path),
-            Self::Text { .. } => None,
-        }
-    }
-
-    /// Reads the supergraph.
-    ///
-    /// # Errors
-    /// One diagnostic with the name of the file and the reason.
-    pub fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
-        match self {
-            Self::Text { name, sdl } => Ok(SourceText { name: name.clone(), text: sdl.clone() }),
-            Self::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Ok(SourceText { name: path.display().to_string(), text }),
-                Err(error) => Err(Box::new(
-                    Diagnostic::error(
-                        "supergraph",
-                        format!("cannot read the supergraph {}: {error}", path.display()),
-                    )
-                    .help(unreadable_help(&error)),
-                )),
-            },
-        }
-    }
-}
 
 /// Reads a supergraph and applies the URLs of the configuration to its subgraphs.
 ///

@@ -167,7 +167,7 @@ fn every_subgraph_of_the_benchmark_and_the_demo_can_be_mocked() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let supergraphs = [
         root.join("fixtures/federation-benchmark/supergraph.graphql"),
-        root.join("crates/starling/src/demo/data/supergraph.graphql"),
+        root.join("crates/compose/tests/demo.graphql"),
     ];
     let mut mocked = 0;
     for path in supergraphs.iter().filter(|path| path.is_file()) {

@@ -68,13 +68,7 @@ impl Router {
             .enable_all()
             .build()
             .unwrap();
-        let options = Options {
-            config,
-            supergraph,
-            tabs: Vec::new(),
-            next_free_port: false,
-            next_free_admin_port: false,
-        };
+        let options = Options::new(config, supergraph);
         let running = runtime.block_on(server::start(options))?;
         // A router that listens only on a socket has no address.
         let address = running.addresses.first().copied().unwrap_or(any_port);

@@ -9,6 +9,7 @@ use config::Overrides;
 use config::diagnostic::Severity;
 use serde_json::json;
 use server::{OnlineReport, OnlineVerdict};
+use tokio::runtime::Runtime;
 
 use crate::usage;
 
@@ -47,10 +48,17 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
+    let runtime = match super::control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            super::print_error(&format!("cannot start threads: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
     if arguments.online {
-        return check_online(arguments, &overrides);
+        return check_online(runtime, arguments, &overrides);
     }
-    let findings = server::check(arguments.config.as_deref(), &overrides);
+    let findings = runtime.block_on(server::check(arguments.config.as_deref(), &overrides));
     if arguments.format == CheckFormat::Json {
         let report = OnlineReport { findings, checks: Vec::new() };
         super::print(&format!("{:#}\n", as_json(&report)));
@@ -68,16 +76,12 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn check_online(arguments: &CheckArguments, overrides: &Overrides) -> ExitCode {
-    let runtime = match super::control_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            super::print_error(&format!("cannot start threads: {error}\n"));
-            return ExitCode::FAILURE;
-        }
-    };
+fn check_online(runtime: Runtime, arguments: &CheckArguments, overrides: &Overrides) -> ExitCode {
     let path = arguments.config.as_deref();
-    let checks = server::check_online(server::check(path, overrides), path, overrides);
+    let checks = async {
+        let findings = server::check(path, overrides).await;
+        server::check_online(findings, path, overrides).await
+    };
     let report = tokio::task::LocalSet::new().block_on(&runtime, checks);
     // Unreachable providers keep retrying; the process does not wait for them.
     runtime.shutdown_background();

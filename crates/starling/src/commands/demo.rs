@@ -47,16 +47,16 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
             config.admin.listen = address;
         }
         let requested = config.listen.first().and_then(config::Listener::address);
+        let supergraph = server::SupergraphSource::Text {
+            name: "demo.graphql".to_owned(),
+            sdl: subgraphs.supergraph_sdl.clone(),
+        };
         let options = Options {
-            config,
-            supergraph: server::SupergraphSource::Text {
-                name: "demo.graphql".to_owned(),
-                sdl: subgraphs.supergraph_sdl.clone(),
-            },
             tabs: tabs(),
             // A port that the user requested is not replaced by another one.
             next_free_port: arguments.listen.is_none(),
             next_free_admin_port: arguments.admin_listen.is_none(),
+            ..Options::new(config, supergraph)
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
         super::print(&greeting(&subgraphs, &running, requested));

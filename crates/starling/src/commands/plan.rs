@@ -9,7 +9,6 @@ use config::Config;
 use config::diagnostic::{Diagnostic, SourceText, Span};
 use graph::{OverrideLabels, Supergraph};
 use prepare::{PrepareError, PrepareSettings, Preparer, Problem};
-use server::SupergraphSource;
 
 /// Prints the subgraph requests of an operation, in their order, without sending them.
 #[derive(clap::Args)]
@@ -55,8 +54,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> ExitCode {
 }
 
 fn print_plan(arguments: &PlanArguments) -> Result<String, Vec<Diagnostic>> {
-    let source = SupergraphSource::File(arguments.supergraph.clone());
-    let source = Arc::new(source.read().map_err(|error| vec![*error])?);
+    let source = server::read_supergraph_file(&arguments.supergraph);
+    let source = Arc::new(source.map_err(|error| vec![*error])?);
     let graph = Arc::new(server::read_graph(&Config::default(), &source)?);
     let operation = read_operation(&arguments.operation)?;
     let preparer = Preparer::new(Arc::clone(&graph), 0, PrepareSettings::default());

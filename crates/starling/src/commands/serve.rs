@@ -90,13 +90,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         overrides: overrides.clone(),
         current: loaded.config.clone(),
     };
-    let options = Options {
-        supergraph: SupergraphSource::File(loaded.config.supergraph.file.clone()),
-        config: loaded.config,
-        tabs: Vec::new(),
-        next_free_port: false,
-        next_free_admin_port: false,
-    };
+    let supergraph = SupergraphSource::of(&loaded.config.supergraph);
+    let options = Options::new(loaded.config, supergraph);
     let code = runtime.block_on(async {
         let mut signals = match Signals::listen() {
             Ok(signals) => signals,

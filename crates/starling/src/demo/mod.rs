@@ -1,19 +1,14 @@
 //! The demo: a departure board with moving flights.
 //!
 //! Four subgraphs ([`subgraphs`]: flights, airports, airlines, weather) and one event subgraph without a server;
-//! [`traffic`] produces its events. Data and schemas are in `data/`. [`generator`] connects the traffic to a provider; the
-//! command `starling demo` starts the router.
+//! [`traffic`] produces its events. Data and schemas are in `data/`; [`supergraph`] composes the schemas. [`generator`]
+//! connects the traffic to a provider; the command `starling demo` starts the router.
 
 pub mod generator;
 pub mod schedule;
 pub mod subgraphs;
+pub mod supergraph;
 pub mod traffic;
-
-/// The supergraph; the URLs of the subgraphs are placeholders such as `$FLIGHTS_URL`.
-pub const SUPERGRAPH: &str = include_str!("data/supergraph.graphql");
-
-/// The event subgraph's SDL, for users that compose the supergraph themselves.
-pub const EVENTS_SDL: &str = include_str!("data/events.graphql");
 
 /// The provider that the event subgraph names, as `kind/id`.
 pub const PROVIDER: &str = "memory/default";

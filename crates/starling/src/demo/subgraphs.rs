@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use load::subgraph::{Call, FieldError, Server, Subgraph, SubgraphBuilder};
 use serde_json::{Value, json};
 
-use super::SUPERGRAPH;
 use super::schedule::FLIGHTS;
+use super::supergraph::compose_supergraph;
 use super::traffic::{FlightInMotion, Traffic};
 
 /// The demo's running subgraphs. Dropping the value ends them.
@@ -32,13 +32,12 @@ impl Board {
     }
 }
 
-/// Starts the four subgraphs on the current tokio runtime.
+/// Starts the four subgraphs on the current tokio runtime, and composes their supergraph.
 ///
 /// # Errors
 /// No port can be bound.
 pub async fn start() -> io::Result<Subgraphs> {
     let board = Board::default();
-    let mut supergraph_sdl = SUPERGRAPH.to_owned();
     let mut servers = Vec::new();
     for (name, subgraph) in [
         ("airlines", airlines()),
@@ -47,10 +46,10 @@ pub async fn start() -> io::Result<Subgraphs> {
         ("weather", weather()),
     ] {
         let server = Server::builder().subgraph("", subgraph).start().await?;
-        let placeholder = format!("${}_URL", name.to_uppercase());
-        supergraph_sdl = supergraph_sdl.replace(&placeholder, &server.url(""));
         servers.push((name, server));
     }
+    let urls: Vec<_> = servers.iter().map(|(name, server)| (*name, server.url(""))).collect();
+    let supergraph_sdl = tokio::task::spawn_blocking(move || compose_supergraph(&urls)).await?;
     Ok(Subgraphs { supergraph_sdl, board, servers })
 }
 

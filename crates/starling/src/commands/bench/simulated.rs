@@ -42,15 +42,14 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
         config.http.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
         telemetry::logging::start(config.log.level.into(), config.log.is_json());
+        let supergraph = SupergraphSource::Text {
+            name: "simulated.graphql".to_owned(),
+            sdl: SUPERGRAPH.to_owned(),
+        };
         let options = Options {
-            config,
-            supergraph: SupergraphSource::Text {
-                name: "simulated.graphql".to_owned(),
-                sdl: SUPERGRAPH.to_owned(),
-            },
-            tabs: Vec::new(),
             next_free_port: true,
             next_free_admin_port: true,
+            ..Options::new(config, supergraph)
         };
         let router = server::start(options).await.map_err(|error| error.to_string())?;
         simulate(&router, count, events).await

@@ -1,0 +1,72 @@
+//! The source of a supergraph: a file, a text, or the subgraphs that are composed to one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use config::diagnostic::{Diagnostic, SourceText};
+
+/// The source of a supergraph.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SupergraphSource {
+    /// A file, watched.
+    File(PathBuf),
+    /// A text that never changes, with a name for messages.
+    Text {
+        /// The name, such as `demo.graphql`.
+        name: String,
+        /// The supergraph SDL.
+        sdl: String,
+    },
+    /// Subgraphs that the router composes.
+    Composition {
+        /// The composition configuration, watched like the schema files that it names.
+        file: PathBuf,
+        /// The interval at which subgraphs without a schema file are asked for their schemas; zero: never.
+        poll_interval: Duration,
+    },
+}
+
+impl SupergraphSource {
+    /// Returns the source that a configuration names.
+    pub fn of(settings: &config::Supergraph) -> Self {
+        match &settings.compose {
+            None => Self::File(settings.file.clone()),
+            Some(file) => {
+                Self::Composition { file: file.clone(), poll_interval: settings.poll_interval }
+            }
+        }
+    }
+
+    /// Returns the main file to watch, if there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Composition { file: path, .. } => Some(path),
+            Self::Text { .. } => None,
+        }
+    }
+}
+
+/// Reads a supergraph file. Blocks.
+///
+/// # Errors
+/// The name of the file and the reason.
+pub fn read_supergraph_file(path: &Path) -> Result<SourceText, Box<Diagnostic>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(SourceText { name: path.display().to_string(), text }),
+        Err(error) => {
+            let message = format!("cannot read the supergraph {}: {error}", path.display());
+            Err(Box::new(Diagnostic::error("supergraph", message).help(unreadable_help(&error))))
+        }
+    }
+}
+
+/// Returns advice about a supergraph file that cannot be read.
+fn unreadable_help(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
+        std::io::ErrorKind::InvalidData => {
+            "a supergraph is a text in UTF-8; check that this is the right file and that it is not compressed"
+        }
+        _ => "set its path by `supergraph.file` in the configuration or by --supergraph",
+    }
+}
