@@ -206,7 +206,7 @@ async function runShell(page, block, text) {
 /** Runs the commands until something is printed; they then continue in the background or are stopped as by Ctrl-C. */
 async function keepRunning(page, { annotation, place }, commands) {
   const groups = annotation.terminals ? commands : [commands.join("\n")];
-  const isRouter = commands.some((command) => /\bstarling (serve|demo)\b/.test(command));
+  const isRouter = commands.some((command) => /\bstarling (serve|dev|demo)\b/.test(command));
   // A page has one router at a time: a reader stops it before starting it with another configuration.
   if (isRouter) await page.served?.end();
   const started = [];
