@@ -73,6 +73,59 @@ fn each_code_has_a_case() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// Returns the weights that a code has in the cases without operations, which lower them.
+fn find_weights(code: ChangeCode) -> String {
+    let mut weights = Vec::new();
+    for folder in folders().iter().filter(|it| !it.join("operations").exists()) {
+        let text = fs::read_to_string(folder.join("expected.txt")).expect("the expected changes");
+        for weight in ["breaking", "dangerous", "safe"] {
+            let is_new = !weights.contains(&weight);
+            if is_new && text.lines().any(|it| it.starts_with(&format!("{weight} {code} "))) {
+                weights.push(weight);
+            }
+        }
+    }
+    weights.sort_unstable();
+    match weights.is_empty() {
+        true => "breaking".to_owned(),
+        false => weights.join(", "),
+    }
+}
+
+#[test]
+fn the_reference_of_changes_is_current() {
+    let mut page = REFERENCE_HEAD.to_owned();
+    for code in ChangeCode::all() {
+        page += &format!("| `{code}` | {} | {} |\n", code.summary(), find_weights(*code));
+    }
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/composition/schema-changes.md");
+    expect_test::expect_file![path].assert_eq(&page);
+}
+
+/// The text before the table of codes.
+const REFERENCE_HEAD: &str = r#"# Changes of a schema
+
+For authors of schemas and of pipelines: the changes that `starling diff` reports, with their codes and their weights.
+The page is generated from the code.
+
+```sh
+starling diff old.graphql supergraph.yaml --operations clients/
+```
+
+- **breaking**: a correct request may fail, or a response may have a form that was excluded before.
+- **dangerous**: requests stay correct, but clients may receive something that they do not expect.
+- **safe**: clients do not notice the change.
+
+With `--operations`, a change that affects none of the operations is safe. The values of variables are not known, so
+that all values of an enum and all fields of an input type count as sent if a variable has the type. The names of the
+codes are those of `graphql-js` where it has one. The weight of some codes depends on the change: a default whose
+removal makes an argument required is breaking, another one is dangerous.
+
+| code | meaning | weight |
+|---|---|---|
+"#;
+
 /// A schema with every kind of element, from which the random tests remove some.
 const RICH: &str = r#"
 type Query { node(id: ID!, deep: Boolean = true): Node found: Found users(filter: Filter, order: Order): [User!]! extra: Int }

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(read(apollo), ["m.json#A: query A { a }"]);
         assert_eq!(read(r#"{"2e": "{ a }", "3d": "mutation { b }"}"#).len(), 2);
         for other in [r#"{"name": "package"}"#, "[]", "{", r#"{"a": {"b": "query"}}"#] {
-            assert_eq!(read(other), [String::new(); 0], "{other}");
+            assert!(read(other).is_empty(), "{other}");
         }
     }
 }
