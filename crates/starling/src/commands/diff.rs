@@ -19,9 +19,9 @@ const OPERATIONS_SHOWN_MAX: usize = 5;
 /// Compares the schemas that clients see in two graphs. Exits with status 1 if there are breaking changes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit status: 0 without breaking changes, 1 with breaking changes, 2 if a file cannot be read or composed.
-
-starling diff old.graphql new.graphql
+Exit status: 0 without breaking changes, 1 with breaking changes, 2 if a file cannot be read or composed.\n\n\
+Examples:\n  \
+starling diff old.graphql new.graphql\n  \
 starling diff old.graphql supergraph.yaml --operations src/")]
 pub(crate) struct DiffArguments {
     /// The graph of today: a supergraph (SDL) or the configuration of a composition (YAML).

@@ -23,9 +23,10 @@ const UNREADABLE: u8 = 2;
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true)))]
 #[command(after_help = "\
-Exit status: 0 if all operations are valid, 1 if some are not, 2 if a file cannot be read or composed.
-
-starling validate --supergraph supergraph.graphql --operations src/")]
+Exit status: 0 if all operations are valid, 1 if some are not, 2 if a file cannot be read or composed.\n\n\
+Examples:\n  \
+starling validate --supergraph supergraph.graphql --operations src/\n  \
+starling validate --config supergraph.yaml --operations src/ --format json")]
 pub(crate) struct ValidateArguments {
     /// The operations of clients: a folder or file of GraphQL, or manifests of persisted operations (JSON).
     #[arg(long, value_name = "FOLDER")]
