@@ -136,6 +136,10 @@ fn page(group: &CodeGroup, code: Code) -> String {
     let example = Example::read(code);
     let findings = example.findings(code);
     assert!(!findings.is_empty(), "the case of {code} does not show it");
+    for finding in &findings {
+        assert!(!finding.places.is_empty(), "{finding} says where");
+        assert!(!finding.advice.is_empty(), "{finding} says how to correct it");
+    }
     assert!(!example.description.is_empty(), "the case of {code} begins without a comment");
     let _ = writeln!(page, "{}\n", wrap(&example.description));
     for SubgraphInput { file, sdl, .. } in &example.subgraphs {

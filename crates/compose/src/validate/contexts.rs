@@ -10,7 +10,7 @@ use crate::{
     finding::Findings,
     subgraph::{
         field_sets,
-        model::{InputDefinition, SubgraphModel, TypeDefinition, all_of},
+        model::{InputDefinition, SubgraphModel, TypeDefinition, TypeKind, all_of},
         usage::split_context,
     },
 };
@@ -97,17 +97,8 @@ fn check_argument(
         Err(reason) => Some(reason),
         Ok(_) if selection.trim().is_empty() => Some("it selects nothing".to_owned()),
         Ok(selections) => {
-            let applies = |setter: &&&TypeDefinition| {
-                let mut is_found = false;
-                field_sets::visit_fields(subgraph, setter, &selections, &mut |_, _| {
-                    is_found = true;
-                });
-                is_found
-            };
-            let missing = types.iter().find(|it| !applies(it) && !selection.contains("..."));
-            let missing = missing
-                .map(|it| format!("type `{}` sets the context but has no such field", it.name));
-            missing.or_else(|| {
+            let invalid = types.iter().find_map(|it| check_setter(subgraph, it, &selections).err());
+            invalid.or_else(|| {
                 let selected =
                     types.iter().filter_map(|it| selected_type(subgraph, it, &selections));
                 let other = selected.filter(|selected| !selected.is_assignable_to(&argument.ty));
@@ -129,6 +120,72 @@ fn check_argument(
             "select one field of each type that sets the context",
         );
     }
+}
+
+/// Checks that the selection reads one value from objects of a type that sets the context.
+fn check_setter(
+    subgraph: &SubgraphModel,
+    setter: &TypeDefinition,
+    selections: &[Selection],
+) -> Result<(), String> {
+    match count_values(subgraph, setter, selections)? {
+        0 => Err(format!("no part of it applies to `{}`, which sets the context", setter.name)),
+        1 => Ok(()),
+        _ => Err(format!(
+            "it selects several fields of `{}`, and the argument has one value",
+            setter.name
+        )),
+    }
+}
+
+/// Returns the number of values that `selections` read from an object of type `on`.
+fn count_values(
+    subgraph: &SubgraphModel,
+    on: &TypeDefinition,
+    selections: &[Selection],
+) -> Result<usize, String> {
+    let is_abstract = matches!(on.kind, TypeKind::Interface | TypeKind::Union);
+    let mut count = 0;
+    for selection in selections {
+        match selection {
+            Selection::Field(it) => {
+                let Some(field) = on.fields.get(&it.name) else {
+                    return Err(format!("type `{}` has no field `{}`", on.name, it.name));
+                };
+                let below = subgraph.types.get(field.ty.inner_named_type());
+                match below.filter(|ty| ty.kind.is_composite()) {
+                    None if it.selection_set.is_empty() => count += 1,
+                    None => {
+                        return Err(format!("`{}.{}` has no fields to select", on.name, it.name));
+                    }
+                    Some(_) if it.selection_set.is_empty() => {
+                        return Err(format!(
+                            "`{}.{}` needs a selection of its fields",
+                            on.name, it.name
+                        ));
+                    }
+                    Some(below) => count += count_values(subgraph, below, &it.selection_set)?,
+                }
+            }
+            Selection::InlineFragment(it) => {
+                let target = match &it.type_condition {
+                    None => on,
+                    Some(name) => subgraph
+                        .types
+                        .get(name)
+                        .ok_or_else(|| format!("this subgraph has no type `{name}`"))?,
+                };
+                // An object that is an interface or union for the field can have the type of the fragment.
+                if target.name == on.name || is_abstract {
+                    count = count.max(count_values(subgraph, target, &it.selection_set)?);
+                }
+            }
+            Selection::FragmentSpread(_) => {
+                return Err("named fragments have no meaning here".to_owned());
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// Returns the type of the value that `selections` read from an object of type `on`; `None` if it is not one field.
