@@ -162,6 +162,11 @@ fn graphs_are_composed_where_they_are_compared_or_operations_are_validated() {
     let (code, text, complaint) = run_in(&folder, &words);
     assert_eq!((code, text.as_str()), (Some(0), "1 operation: 0 errors, 0 warnings.\n"));
     assert_eq!(complaint, "");
+    fs::write(folder.path().join("starling.yaml"), "supergraph: {compose: supergraph.yaml}\n")
+        .unwrap();
+    let words = ["validate", "--config", "starling.yaml", "--operations", "operations"];
+    let (code, _, complaint) = run_in(&folder, &words);
+    assert_eq!(code, Some(0), "{complaint}");
 
     let broken = COMPOSITION[2].1.replace("eggs: Int", "eggs: Int name: String!");
     fs::write(folder.path().join("nests.graphql"), broken).unwrap();

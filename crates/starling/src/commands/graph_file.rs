@@ -44,8 +44,8 @@ pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergrap
 ///
 /// # Errors
 /// The messages for standard error.
-pub(super) fn compose_for_serving(path: &Path) -> Result<Supergraph, String> {
-    parse(&Config::default(), compose_file(path)?)
+pub(super) fn compose_for_serving(config: &Config, path: &Path) -> Result<Supergraph, String> {
+    parse(config, compose_file(path)?)
 }
 
 fn is_yaml(path: &Path) -> bool {

@@ -152,12 +152,15 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
         return Ok((graph_file::read_for_serving(&Config::default(), path)?, defaults));
     };
     if is_composition(path) {
-        return Ok((graph_file::compose_for_serving(path)?, defaults));
+        return Ok((graph_file::compose_for_serving(&Config::default(), path)?, defaults));
     }
     let loaded = config::load(Some(path), &Overrides::default())
         .map_err(|diagnostics| graph_file::render(&diagnostics))?;
     let config = loaded.config;
-    let graph = graph_file::read_for_serving(&config, &config.supergraph.file)?;
+    let graph = match &config.supergraph.compose {
+        Some(path) => graph_file::compose_for_serving(&config, path)?,
+        None => graph_file::read_for_serving(&config, &config.supergraph.file)?,
+    };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };
     Ok((graph, PrepareSettings { limits, introspection: config.introspection, ..defaults }))
