@@ -84,18 +84,20 @@ mod type_bases;
 mod validate;
 
 pub use code::{Code, CodeGroup};
-pub use contract::ContractFilter;
-pub use diff::{
-    ChangeCode, ClientOperation, Criticality, DeprecatedUse, OperationFile, OperationPlace,
-    OperationProblem, OperationsReport, SchemaChange, UncheckedOperation, check_operations, diff,
-    find_deprecated_uses, read_operations,
-};
 pub use finding::{FINDINGS_MAX, Finding, Severity};
 pub use input::SubgraphInput;
 pub use json::{finding_json, json};
 pub use parsing::SDL_BYTES_MAX;
 pub use render::{Coloring, render};
 pub use source_text::Place;
+
+// Beside composition: contracts and changes of schemas.
+pub use contract::ContractFilter;
+pub use diff::{
+    ChangeCode, ClientOperation, Criticality, DeprecatedUse, OperationFile, OperationPlace,
+    OperationProblem, OperationsReport, SchemaChange, UncheckedOperation, check_operations, diff,
+    find_deprecated_uses, read_operations,
+};
 
 use apollo_compiler::ast::Document;
 use finding::Findings;

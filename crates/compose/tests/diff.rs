@@ -109,6 +109,7 @@ const REFERENCE_HEAD: &str = r#"# Changes of a schema
 For authors of schemas and of pipelines: the changes that `starling diff` reports, with their codes and their weights.
 The page is generated from the code.
 
+<!-- test: not-run reason="docs/composition.md runs the same command" -->
 ```sh
 starling diff old.graphql supergraph.yaml --operations clients/
 ```

@@ -12,10 +12,14 @@ const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md"];
 
 /// Pages that show files of the repository, with the folder of these files.
-const PAGES_WITH_FILES: [(&str, &str); 2] = [
+const PAGES_WITH_FILES: [(&str, &str); 3] = [
+    ("docs/composition.md", "examples/composition"),
     ("docs/quick-start.md", "examples/quick-start"),
     ("docs/installation.md", "examples/deployment"),
 ];
+
+/// Pages that list further pages, which the README need not repeat.
+const INDEXES: [&str; 1] = ["docs/composition/codes.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -149,10 +153,16 @@ fn every_relative_link_leads_to_a_file_and_every_anchor_to_a_heading() {
 #[test]
 fn a_reader_of_the_readme_finds_every_page() {
     let readme = Path::new("README.md");
-    let text = fs::read_to_string(root().join(readme)).unwrap();
-    let links = links(&text).into_iter();
-    let linked: BTreeSet<PathBuf> =
-        links.filter_map(|(_, target)| Some(destination(readme, &target)?.0)).collect();
+    let linked_from = |page: &Path| -> BTreeSet<PathBuf> {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let links = links(&text).into_iter();
+        links.filter_map(|(_, target)| Some(destination(page, &target)?.0)).collect()
+    };
+    let mut linked = linked_from(readme);
+    for index in INDEXES.map(Path::new) {
+        assert!(linked.contains(index), "the README does not link to {}", index.display());
+        linked.extend(linked_from(index));
+    }
     let mut pages = documents();
     pages.remove(readme);
     let missing: Vec<_> = pages.difference(&linked).collect();

@@ -7,6 +7,7 @@ use e2e::eventually;
 use e2e::router::{Program, Router, run, run_with_descriptors};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/federation-benchmark");
 
@@ -87,35 +88,24 @@ fn a_server_with_invalid_responses_is_not_measured() {
 fn subscriptions_are_measured_together_with_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    // The graph of the benchmark, with the provider that needs no broker.
-    let graph =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/subscriptions/supergraph.graphql");
-    let graph = fs::read_to_string(graph)
-        .unwrap()
-        .replace("edfs__natsSubscribe", "events__subscribe")
-        .replace("subjects:", "topics:")
-        .replace("providerId: \"default\"", "providerId: \"memory/default\"");
-    fs::write(file("graph.graphql"), graph).unwrap();
+    let Some(nats) = e2e::nats::NatsServer::start() else { return };
+    let graph = compose("ticks", folder.path());
     let mock = Program::start(
-        ["mock", "--supergraph", &file("graph.graphql"), "--listen", "127.0.0.1:0"],
+        ["mock", "--supergraph", &graph, "--listen", "127.0.0.1:0"],
         "serving 1 mock subgraphs",
     );
     let config = eventually("the configuration for the router", || {
         let config = mock.stdout();
         (config.contains("{url: ") && config.ends_with('\n')).then_some(config)
     });
-    fs::write(file("mock.yaml"), config).unwrap();
-    let router = Router::start([
-        "serve",
-        "--config",
-        &file("mock.yaml"),
-        "--supergraph",
-        &file("graph.graphql"),
-    ]);
+    let events =
+        format!("events: {{providers: {{nats: [{{id: default, url: \"{}\"}}]}}}}", nats.url());
+    fs::write(file("mock.yaml"), format!("{config}{events}\n")).unwrap();
+    let router = Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", &graph]);
 
     let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
     let measure = |query: &str, topic: &str, extra: &[&str]| {
-        let publish = format!("memory://{}/{topic}", router.admin());
+        let publish = format!("{}/{topic}", nats.url());
         let mut words = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
         words.extend(["--query", query, "--publish", &publish, "--clients", "30"]);
         words.extend(["--events", "20", "--rate", "50"]);
@@ -153,25 +143,25 @@ fn subscriptions_are_measured_together_with_the_floor() {
     assert!(err.contains("30 of 30 subscribed clients received none of the first events"), "{err}");
 }
 
-/// Starts a router of the benchmark's graph with events from this provider and additional configuration. The folder
-/// must outlive the router.
-fn event_router(folder: &std::path::Path, provider: &str, config: &str) -> Router {
-    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/events/supergraph.graphql");
-    let graph = fs::read_to_string(graph).unwrap().replace("PROVIDER", provider);
-    fs::write(file("graph.graphql"), graph).unwrap();
-    fs::write(file("starling.yaml"), config).unwrap();
-    Router::start([
-        "serve",
-        "--config",
-        &file("starling.yaml"),
-        "--supergraph",
-        &file("graph.graphql"),
-    ])
+/// Composes the subgraphs that `tests/graphs/NAME.yaml` lists, and returns the path of the supergraph in `folder`.
+fn compose(name: &str, folder: &Path) -> String {
+    let config = format!("{}/tests/graphs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let supergraph = folder.join("supergraph.graphql").to_str().unwrap().to_owned();
+    let (code, _, err) = run(["compose", "--config", &config, "--output", &supergraph]);
+    assert_eq!(code, Some(0), "{err}");
+    supergraph
+}
+
+/// Starts a router with events from the provider `default` and this configuration. The folder must outlive the router.
+fn event_router(folder: &Path, config: &str) -> Router {
+    let file = folder.join("starling.yaml");
+    fs::write(&file, config).unwrap();
+    let graph = compose("notes", folder);
+    Router::start(["serve", "--config", file.to_str().unwrap(), "--supergraph", &graph])
 }
 
 /// Runs `starling bench subscriptions`, which must succeed, and returns its only run.
-fn successful_run(router: &Router, folder: &std::path::Path, words: &[&str]) -> Value {
+fn successful_run(router: &Router, folder: &Path, words: &[&str]) -> Value {
     let json = folder.join("run.json").to_str().unwrap().to_owned();
     let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
     let mut all = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
@@ -189,7 +179,7 @@ const EVENT: &str = r#"{"__typename":"Event","id":"$T","key":"$K","note":"$P"}"#
 #[test]
 fn events_are_published_as_fast_as_all_clients_receive_them_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let router = event_router(folder.path(), "memory/default", "");
+    let router = event_router(folder.path(), "");
     let publish = format!("memory://{}/bench", router.admin());
     let words = ["--scenario", "throughput", "--duration", "500ms", "--clients", "7"];
     let more = ["--query", "subscription { event { id note } }", "--event", EVENT];
@@ -214,16 +204,14 @@ fn subscriptions_are_measured_over_tls_by_clients_that_trust_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/net/tests/certificates");
-    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/events/supergraph.graphql");
-    let graph = fs::read_to_string(graph).unwrap().replace("PROVIDER", "memory/default");
-    fs::write(file("graph.graphql"), graph).unwrap();
+    let graph = compose("notes", folder.path());
     let config = format!(
         "listen: [{{address: '127.0.0.1:0', tls: {{cert: '{certificates}/localhost.pem', key: '{certificates}/localhost.key'}}}}]\n\
          admin: {{listen: '127.0.0.1:0'}}\nlog: {{format: json}}\n"
     );
     fs::write(file("starling.yaml"), config).unwrap();
     let router = Program::start(
-        ["serve", "--config", &file("starling.yaml"), "--supergraph", &file("graph.graphql")],
+        ["serve", "--config", &file("starling.yaml"), "--supergraph", &graph],
         "(TLS)",
     );
     let output = router.output();
@@ -256,7 +244,7 @@ fn clients_that_unsubscribe_and_subscribe_again_receive_the_events_of_their_topi
     let Some(nats) = e2e::nats::NatsServer::start() else { return };
     let config =
         format!("events: {{providers: {{nats: [{{id: default, url: \"{}\"}}]}}}}", nats.url());
-    let router = event_router(folder.path(), "nats/default", &config);
+    let router = event_router(folder.path(), &config);
     let publish = format!("{}/bench.$K", nats.url());
     let words = ["--scenario", "resubscribe", "--churn", "100", "--duration", "1s"];
     let more = ["--clients", "200", "--keys", "200", "--events", "200", "--rate", "500"];

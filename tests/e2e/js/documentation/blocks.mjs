@@ -7,10 +7,10 @@
 // CONTRIBUTING.md lists the words and keys.
 
 /** Words without a value. */
-const WORDS = new Set(["background", "terminals", "errors", "fails", "fragment", "not-run"]);
+const WORDS = new Set(["background", "composition", "terminals", "errors", "fails", "fragment", "not-run"]);
 
 /** Keys with a value. */
-const KEYS = new Set(["file", "graph", "serve", "until", "expect", "setup", "reason"]);
+const KEYS = new Set(["file", "graph", "serve", "until", "expect", "setup", "reason", "subgraph"]);
 
 const FENCE = /^( *)(```+)(\S*)\s*$/;
 const ANNOTATION = /^ *<!-- test: (.*) -->\s*$/;

@@ -1,84 +1,95 @@
-// Converts an event subgraph from the documentation to a supergraph that the router can load. Composition is not part
-// of the router, so this module writes the result of a composition tool for one event subgraph and one ordinary
-// subgraph, which resolves every entity by its key.
-import { Kind, parse, print, visit } from "graphql";
-import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
+// Event subgraphs of the documents: `starling compose` composes each with the ordinary subgraphs of its page, as a
+// reader would, and a router serves the result. The text of a sample is not changed.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import path from "node:path";
+import process from "node:process";
+import { promisify } from "node:util";
+import { parse, visit } from "graphql";
+import { startServe } from "../router.mjs";
 
+const EVENT_DIRECTIVE = /^(events|edfs)__/;
 const ROOTS = new Set(["Query", "Mutation", "Subscription"]);
-const PROVIDER_DIRECTIVE = /^(events__|edfs__)/;
-const CARRIED_DIRECTIVE = /^(events__|edfs__|openfed__)/;
-const BUILT_IN = new Set(["ID", "String", "Int", "Float", "Boolean"]);
 
-const HEAD = `schema
-  @link(url: "https://specs.apollo.dev/link/v1.0")
-  @link(url: "https://specs.apollo.dev/join/v0.4", for: EXECUTION)
-{
-  query: Query
-  ROOT_TYPES
-}
-${JOIN_DEFINITIONS}
-enum join__Graph {
-  EVENTS @join__graph(name: "events", url: "")
-  ENTITIES @join__graph(name: "ENTITIES_NAME", url: "http://127.0.0.1:9/entities")
-}
-`;
+/** The time that composing the subgraphs of a page may take, on a busy machine. */
+const COMPOSE_MS = 60_000;
+
+/** The graph of a configuration that comes without one. */
+const SMALL_EVENT_SUBGRAPH = `
+  type Subscription { moved: Thing @events__subscribe(topics: ["moved"], providerId: "memory/default") }
+  type Thing @key(fields: "id", resolvable: false) { id: ID! }`;
 
 /** Whether the text is part of a supergraph rather than of a subgraph. */
 export const isSupergraphExcerpt = (sdl) => /@join__|enum join__/.test(sdl);
 
-/**
- * The supergraph of an event subgraph's SDL, and the providers that its directives name as the router's
- * `events.providers`. Entities that the SDL refers to without defining them get `@key(fields: "id")`.
- */
-export function composeEventSubgraph(sdl, { entitiesName = "entities" } = {}) {
-  const document = parse(sdl);
-  const providers = {};
-  const roots = new Map();
-  const types = new Map();
-  for (const definition of document.definitions) {
-    const name = definition.name?.value;
-    if (ROOTS.has(name)) roots.set(name, [...(roots.get(name) ?? []), ...definition.fields]);
-    else if (name) types.set(name, definition);
-  }
-  visit(document, {
-    Directive(directive) {
-      if (PROVIDER_DIRECTIVE.test(directive.name.value)) addProvider(providers, directive);
-    },
-    NamedType({ name: { value } }) {
-      if (BUILT_IN.has(value) || ROOTS.has(value) || types.has(value)) return;
-      const missing = value === "edfs__PublishResult"
-        ? `type ${value} { success: Boolean! }`
-        : `type ${value} @key(fields: "id") { id: ID! }`;
-      types.set(value, parse(missing).definitions[0]);
+/** Whether a field of the subgraph has an event directive. */
+export function isEventSubgraph(sdl) {
+  let isBound = false;
+  visit(parse(sdl), {
+    FieldDefinition({ directives }) {
+      isBound ||= directives.some(({ name }) => EVENT_DIRECTIVE.test(name.value));
     },
   });
+  return isBound;
+}
 
-  const entities = [...types.values()].filter((type) => keysOf(type).length > 0);
-  const lines = [];
-  const rootTypes = [];
-  for (const name of ROOTS) {
-    const fields = roots.get(name) ?? [];
-    const own = name === "Query" ? entities.map((type) => {
-      const field = lowerFirst(type.name.value);
-      return fields.some((it) => it.name.value === field)
-        ? "" : `${field}(id: ID!): ${type.name.value} @join__field(graph: ENTITIES)`;
-    }) : [];
-    if (name === "Query") own.push("entitiesVersion: String @join__field(graph: ENTITIES)");
-    if (fields.length + own.length === 0) continue;
-    if (name !== "Query") rootTypes.push(`${name.toLowerCase()}: ${name}`);
-    const graphs = name === "Query" ? ["EVENTS", "ENTITIES"] : ["EVENTS"];
-    lines.push(
-      `type ${name} ${graphs.map((graph) => `@join__type(graph: ${graph})`).join(" ")} {`,
-      ...fields.map((field) => `  ${signature(field)} ${carried(field)}${name === "Query" ? " @join__field(graph: EVENTS)" : ""}`),
-      ...own.filter(Boolean).map((field) => `  ${field}`),
-      "}",
-    );
+/**
+ * Composes the event subgraph `sdl` with `ordinary` (name → SDL) in `folder`, and returns the supergraph. The URLs of
+ * the ordinary subgraphs lead nowhere.
+ */
+export async function composeEventSubgraph(folder, sdl, ordinary) {
+  await mkdir(folder, { recursive: true });
+  const subgraphs = {};
+  for (const [name, text] of [["events", sdl], ...ordinary]) {
+    await writeFile(path.join(folder, `${name}.graphql`), text);
+    subgraphs[name] = { schema: { file: `${name}.graphql` } };
+    if (name !== "events") subgraphs[name].routing_url = `http://127.0.0.1:9/${name}`;
   }
-  for (const type of types.values()) lines.push(typeInBoth(type));
-  return {
-    supergraph: HEAD.replace("ROOT_TYPES", rootTypes.join(" ")).replace("ENTITIES_NAME", entitiesName) + lines.join("\n") + "\n",
-    providers,
-  };
+  // JSON is valid YAML.
+  await writeFile(path.join(folder, "supergraph.yaml"), JSON.stringify({ subgraphs }));
+  const output = path.join(folder, "supergraph.graphql");
+  const words = ["compose", "--config", path.join(folder, "supergraph.yaml"), "--output", output];
+  await promisify(execFile)(process.env.STARLING_BIN, words, { timeout: COMPOSE_MS });
+  return readFile(output, "utf8");
+}
+
+/** The supergraph for a configuration that names these subgraphs. */
+export function composeSmallGraph(folder, names) {
+  const things = `
+    extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key", "@shareable"])
+    type Query { thing(id: ID!): Thing @shareable }
+    type Thing @key(fields: "id") { id: ID! }`;
+  return composeEventSubgraph(folder, SMALL_EVENT_SUBGRAPH, new Map(names.map((name) => [name, things])));
+}
+
+/** Serves the supergraph, and checks that clients see every root field of the event subgraph `sdl`. */
+export async function checkServed(supergraph, sdl) {
+  const router = await startServe({ supergraph, config: { events: { providers: providersOf(sdl) } } });
+  try {
+    const { body } = await router.query("{ __schema { types { name fields { name } } } }");
+    const served = body.data.__schema.types.flatMap((type) => (type.fields ?? []).map((field) => `${type.name}.${field.name}`));
+    assert.deepEqual(rootFieldsOf(sdl).filter((field) => !served.includes(field)), [], "root fields that are not served");
+  } finally {
+    assert.equal(await router.stop(), 0, router.output());
+  }
+}
+
+/** The root fields of a subgraph: `Subscription.orderPlaced`. */
+function rootFieldsOf(sdl) {
+  const roots = parse(sdl).definitions.filter((definition) => ROOTS.has(definition.name?.value));
+  return roots.flatMap((root) => root.fields.map((field) => `${root.name.value}.${field.name.value}`));
+}
+
+/** The providers that the directives of a subgraph name, as the router's `events.providers`. */
+export function providersOf(sdl) {
+  const providers = {};
+  visit(parse(sdl), {
+    Directive(directive) {
+      if (EVENT_DIRECTIVE.test(directive.name.value)) addProvider(providers, directive);
+    },
+  });
+  return providers;
 }
 
 function addProvider(providers, { name, arguments: given }) {
@@ -94,34 +105,3 @@ function addProvider(providers, { name, arguments: given }) {
   const same = (providers[kind] ??= []);
   if (!same.some((provider) => provider.id === id)) same.push(settings);
 }
-
-const keysOf = (type) => (type.directives ?? [])
-  .filter((directive) => directive.name.value === "key")
-  .map((directive) => directive.arguments.find((it) => it.name.value === "fields").value.value);
-
-/** The field without directives. */
-const signature = (field) => print({ ...field, description: undefined, directives: [] });
-
-const carried = (field) => field.directives
-  .filter((directive) => CARRIED_DIRECTIVE.test(directive.name.value))
-  .map((directive) => {
-    const fields = directive.arguments.map((it) => ({ kind: Kind.OBJECT_FIELD, name: it.name, value: it.value }));
-    const args = print({ kind: Kind.OBJECT, fields });
-    return `@join__directive(graphs: [EVENTS], name: "${directive.name.value}", args: ${args})`;
-  }).join(" ");
-
-function typeInBoth(type) {
-  const name = type.name.value;
-  if (type.kind === Kind.INPUT_OBJECT_TYPE_DEFINITION) {
-    return `input ${name} @join__type(graph: EVENTS) {\n${type.fields.map((it) => `  ${signature(it)}`).join("\n")}\n}`;
-  }
-  if (type.kind !== Kind.OBJECT_TYPE_DEFINITION) throw new Error(`the sample has a ${type.kind}, which is not supported here`);
-  const keys = keysOf(type);
-  const graphs = keys.length === 0 ? ["@join__type(graph: EVENTS)", ...(name.startsWith("edfs__") ? [] : ["@join__type(graph: ENTITIES)"])]
-    : keys.flatMap((key) => [
-      `@join__type(graph: EVENTS, key: "${key}", resolvable: false)`, `@join__type(graph: ENTITIES, key: "${key}")`,
-    ]);
-  return `type ${name} ${graphs.join(" ")} {\n${type.fields.map((it) => `  ${signature(it)}`).join("\n")}\n}`;
-}
-
-const lowerFirst = (text) => text[0].toLowerCase() + text.slice(1);

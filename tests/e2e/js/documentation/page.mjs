@@ -1,7 +1,7 @@
 // Runs the blocks of one page in order, in one scratch folder, as if a reader copied each of them.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import process from "node:process";
@@ -11,7 +11,9 @@ import { startNats } from "../nats.mjs";
 import { freePort } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 import { commandsOf } from "./blocks.mjs";
-import { composeEventSubgraph, isSupergraphExcerpt } from "./event_subgraph.mjs";
+import {
+  checkServed, composeEventSubgraph, composeSmallGraph, isEventSubgraph, isSupergraphExcerpt,
+} from "./event_subgraph.mjs";
 import { installWrappers, startShell } from "./shell.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
@@ -41,8 +43,10 @@ const SETUP_FILES = {
 /** Setups that other suites run: `setup=NAME` → the suite. */
 export const RUN_ELSEWHERE = { resume: "client_samples" };
 
-/** Opens the scratch folder of a page. `demo` is the router whose ports stand in for 4000 and 8088. */
-export async function openPage(demo) {
+/**
+ * Opens the scratch folder of a page with these blocks. `demo` is the router whose ports stand in for 4000 and 8088.
+ */
+export async function openPage(demo, blocks) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-page-"));
   const bin = await installWrappers(folder);
   await copyFiles(folder, GIVEN_FILES);
@@ -59,6 +63,10 @@ export async function openPage(demo) {
     adminUrl: demo.admin,
     running: [],
     graphs: new Map(),
+    // The ordinary subgraphs that the page shows: name → SDL.
+    subgraphs: new Map(
+      blocks.filter(({ annotation }) => annotation.subgraph).map(({ annotation, text }) => [annotation.subgraph, text]),
+    ),
     nats: null,
     blocks: 0,
   };
@@ -69,6 +77,19 @@ export async function openPage(demo) {
       await rm(folder, { recursive: true, force: true });
     },
   });
+}
+
+/** Starts the subgraphs of the quick start at the page's ports 4001 and 4002. */
+async function startQuickStart(page) {
+  const folder = path.join(page.folder, "subgraphs");
+  await cp(path.join(ROOT, "examples/quick-start"), folder, { recursive: true });
+  for (const name of ["products", "stock"]) {
+    const program = path.join(folder, `${name}.mjs`);
+    await writeFile(program, withAddresses(page, await readFile(program, "utf8")));
+    const shell = startShell(`cd subgraphs && node ${name}.mjs`, page);
+    page.running.push(shell);
+    await untilPrinted(page, shell, `${name} is ready`, program);
+  }
 }
 
 async function copyFiles(folder, files) {
@@ -83,9 +104,11 @@ export async function runBlock(page, block) {
   const { annotation, language } = block;
   if (annotation["not-run"]) return `not run: ${annotation.reason}`;
   if (annotation.setup === "nats") page.nats ??= await startNats(-1, { stores: true });
+  else if (annotation.setup === "subgraphs") await startQuickStart(page);
   else if (SETUP_FILES[annotation.setup]) await copyFiles(page.folder, SETUP_FILES[annotation.setup]);
   else if (annotation.setup) throw new Error(`${block.place}: no setup is called \`${annotation.setup}\``);
-  const text = withAddresses(page, block.text);
+  // Nothing is replaced in schemas.
+  const text = language === "graphql" ? block.text : withAddresses(page, block.text);
   if (annotation.file) {
     const target = path.join(page.folder, annotation.file);
     await mkdir(path.dirname(target), { recursive: true });
@@ -138,14 +161,14 @@ function usePorts(page) {
 }
 
 /**
- * Waits until `shell` has printed text that matches `until`; "ready" stands for the readiness endpoint of the router's
- * admin listener.
+ * Waits until `shell` has printed text that matches `until`; "ready" stands for the readiness endpoint of the page's own
+ * router.
  */
 async function untilPrinted(page, shell, until, what) {
   const wanted = new RegExp(until, "m");
   await eventually(async () => {
     if (until === "ready") {
-      if ((await fetch(`${page.adminUrl}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
+      if ((await fetch(`http://127.0.0.1:${page.ports.admin}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
     } else if (wanted.test(shell.output())) {
       return true;
     }
@@ -183,7 +206,7 @@ async function runShell(page, block, text) {
 /** Runs the commands until something is printed; they then continue in the background or are stopped as by Ctrl-C. */
 async function keepRunning(page, { annotation, place }, commands) {
   const groups = annotation.terminals ? commands : [commands.join("\n")];
-  const isRouter = commands.some((command) => /\bstarling (serve|demo)\b/.test(command));
+  const isRouter = commands.some((command) => /\bstarling (serve|dev|demo)\b/.test(command));
   // A page has one router at a time: a reader stops it before starting it with another configuration.
   if (isRouter) await page.served?.end();
   const started = [];
@@ -271,14 +294,18 @@ async function parseScript(page, block, text) {
 }
 
 async function checkConfiguration(page, block, text) {
-  const { place, annotation } = block;
+  const { annotation } = block;
   const file = path.join(page.folder, `checked-${block.line}.yaml`);
+  if (annotation.composition) {
+    await writeFile(file, text);
+    await runWithVariables(page, block, `starling compose --config ${file}`);
+    return "composed";
+  }
   let whole = text;
-  const named = new Set([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name));
   if (!/^supergraph:/m.test(text)) {
     const supergraph = `supergraph-${block.line}.graphql`;
-    const graph = annotation.graph ? page.graphs.get(annotation.graph) : smallGraph(text);
-    if (!graph) throw new Error(`${place}: no block before it has the annotation graph=${annotation.graph}`);
+    const graph = annotation.graph ? page.graphs.get(annotation.graph) : await smallGraph(page, block);
+    if (!graph) throw new Error(`${block.place}: no block before it has the annotation graph=${annotation.graph}`);
     await writeFile(path.join(page.folder, supergraph), graph);
     whole = `supergraph: {file: ${supergraph}}\n${text}`;
     // A later block starts the router with this file.
@@ -286,27 +313,33 @@ async function checkConfiguration(page, block, text) {
   }
   for (const [name] of text.matchAll(/[\w./-]+\.(pem|key|creds)\b/g)) await giveSecret(page, name);
   await writeFile(file, whole);
-  const environment = [...named].map((name) => `export ${name}="\${${name}:-${"a value for tests, of enough bytes 0123456789"}}"`);
-  const shell = startShell([...environment, `starling check --config ${file}`].join("\n"), page);
+  await runWithVariables(page, block, `starling check --config ${file}`);
+  return "checked as a configuration";
+}
+
+/** Runs a command with a value for each variable that the YAML of the block names. */
+async function runWithVariables(page, { annotation, place, text }, command) {
+  const named = new Set([...text.matchAll(/\$\{(?:env\.)?(\w+)\}/g)].map(([, name]) => name));
+  const variables = [...named].map((name) => `export ${name}="\${${name}:-${"a value for tests, of enough bytes 0123456789"}}"`);
+  const shell = startShell([...variables, command].join("\n"), page);
   page.running.push(shell);
   const code = await within(shell.ended, `${place} to be checked`, BLOCK_MS);
   assert.equal(code, annotation.fails ? 1 : 0, `${place}\n${shell.output()}`);
   if (annotation.expect) assert.match(shell.output(), new RegExp(annotation.expect), place);
-  return "checked as a configuration";
 }
 
-/** A graph for a configuration without one, with the subgraph that it configures. */
-function smallGraph(configuration) {
+/** A graph for a configuration without one, with the subgraphs that it configures. */
+async function smallGraph(page, { line, text }) {
   const names = [];
-  for (const [, section] of configuration.matchAll(/^(?: *)subgraphs:\n((?: +.*\n)+)/gm)) {
+  for (const [, section] of text.matchAll(/^(?: *)subgraphs:\n((?: +.*\n)+)/gm)) {
     const indentation = /^ */.exec(section)[0];
-    for (const line of section.split("\n")) {
-      const name = new RegExp(`^${indentation}([\\w-]+):`).exec(line);
+    for (const entry of section.split("\n")) {
+      const name = new RegExp(`^${indentation}([\\w-]+):`).exec(entry);
       if (name) names.push(name[1]);
     }
   }
-  const sdl = "type Subscription { moved: Thing @events__subscribe(topics: [\"moved\"], providerId: \"memory/default\") }";
-  return composeEventSubgraph(sdl, { entitiesName: names[0] }).supergraph;
+  const wanted = names.length > 0 ? [...new Set(names)] : ["things"];
+  return composeSmallGraph(path.join(page.folder, `composed-${line}`), wanted);
 }
 
 /** Creates a certificate with its key, or another file that a configuration contains. */
@@ -327,21 +360,20 @@ async function giveSecret(page, name) {
 }
 
 async function loadSchema(page, block, text) {
-  if (block.annotation.fragment || isSupergraphExcerpt(text)) {
-    parse(text);
+  const { annotation, place } = block;
+  const { definitions } = parse(text);
+  if (annotation.subgraph) return "composed with the event subgraphs of the page";
+  if (isSupergraphExcerpt(text)) return "parsed as GraphQL";
+  if (definitions.every((definition) => definition.kind === "OperationDefinition")) return "parsed as an operation";
+  const isBound = isEventSubgraph(text);
+  if (annotation.fragment) {
+    // A later block of the page composes the file.
+    if (isBound && !annotation.file) throw new Error(`${place}: \`fragment\` hides an event subgraph from composition`);
     return "parsed as GraphQL";
   }
-  const definitions = parse(text).definitions;
-  if (definitions.every((definition) => definition.kind === "OperationDefinition")) return "parsed as an operation";
-  const { supergraph, providers } = composeEventSubgraph(text);
-  if (block.annotation.graph) page.graphs.set(block.annotation.graph, supergraph);
-  await writeFile(path.join(page.folder, `events-${block.line}.graphql`), supergraph);
-  const file = path.join(page.folder, `events-${block.line}.yaml`);
-  const configuration = { supergraph: { file: `events-${block.line}.graphql` }, events: { providers } };
-  await writeFile(file, JSON.stringify(configuration));
-  const shell = startShell(`starling check --config ${file}`, page);
-  page.running.push(shell);
-  const code = await within(shell.ended, `${block.place} to be checked`, BLOCK_MS);
-  assert.equal(code, block.annotation.fails ? 1 : 0, `${block.place}\n${shell.output()}`);
-  return "loaded as an event subgraph";
+  if (!isBound) throw new Error(`${place}: an ordinary subgraph needs the annotation subgraph=NAME or fragment`);
+  const supergraph = await composeEventSubgraph(path.join(page.folder, `composed-${block.line}`), text, page.subgraphs);
+  if (annotation.graph) page.graphs.set(annotation.graph, supergraph);
+  await checkServed(supergraph, text);
+  return "composed and served as an event subgraph";
 }

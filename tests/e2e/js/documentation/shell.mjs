@@ -20,7 +20,7 @@ const END_MS = 15_000;
 /** How long `curl -N` waits for its first event. */
 const STREAM_SECONDS_MAX = 30;
 
-/** Makes `serve` and `demo` listen on the ports of the page, and `mock` on a free one. */
+/** Makes `serve`, `dev` and `demo` listen on the ports of the page, and `mock` on a free one. */
 const STARLING = `#!/bin/bash
 words=()
 while [ $# -gt 0 ]; do
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
 done
 case " \${words[*]} " in
   *" --help "*) ;;
-  " serve "*|" demo "*) words+=(--listen "127.0.0.1:$PAGE_PORT" --admin-listen "127.0.0.1:$PAGE_ADMIN_PORT") ;;
+  " serve "*|" dev "*|" demo "*) words+=(--listen "127.0.0.1:$PAGE_PORT" --admin-listen "127.0.0.1:$PAGE_ADMIN_PORT") ;;
   " mock "*) words+=(--listen 127.0.0.1:0) ;;
 esac
 exec "$STARLING_BIN" "\${words[@]}"

@@ -32,7 +32,7 @@ describe("documentation", { concurrency: PAGES_AT_ONCE }, () => {
       const markdown = await readFile(path.join(ROOT, name), "utf8");
       assert.deepEqual(strayAnnotations(markdown, name), [], "annotations that belong to no block");
       const blocks = blocksOf(markdown, name);
-      const page = await openPage(demo);
+      const page = await openPage(demo, blocks);
       const problems = [];
       try {
         for (const block of blocks) {

@@ -2,15 +2,16 @@
 // documentation.test.mjs.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { chmod, cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { composeServices } from "@theguild/federation-composition";
-import { parse } from "graphql";
+import { parse, visit } from "graphql";
 import { blocksOf } from "../documentation/blocks.mjs";
+import { isEventSubgraph, isSupergraphExcerpt, providersOf } from "../documentation/event_subgraph.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
@@ -25,8 +26,8 @@ describe("the quick start", () => {
     try {
       await cp(path.join(EXAMPLES, "quick-start"), folder, { recursive: true });
       await rm(path.join(folder, "supergraph.graphql"));
-      await symlink(path.join(import.meta.dirname, "../node_modules"), path.join(folder, "node_modules"));
-      await run(process.execPath, ["compose.mjs"], { cwd: folder });
+      const words = ["compose", "--config", "supergraph.yaml", "--output", "supergraph.graphql"];
+      await run(process.env.STARLING_BIN, words, { cwd: folder });
       assert.equal(
         await readFile(path.join(folder, "supergraph.graphql"), "utf8"),
         await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8"),
@@ -45,7 +46,7 @@ describe("the quick start", () => {
   });
 });
 
-describe("the directives of event subgraphs for composition", () => {
+describe("event subgraphs that another tool composes, with the definitions of their directives", () => {
   const EVENTS = `
     type Query {
       productNow(id: ID!): Product @events__request(topic: "products.get.{{ args.id }}", timeout: "2s", key: "{{ args.id }}")
@@ -64,47 +65,39 @@ describe("the directives of event subgraphs for composition", () => {
     type edfs__PublishResult { success: Boolean! }
     type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
+  /** The graphql blocks of a page: `{ordinary, events}`, where `ordinary` are subgraphs with a server. */
+  async function subgraphsOf(page) {
+    const blocks = blocksOf(await readFile(path.join(ROOT, page), "utf8"), page);
+    const schemas = blocks.filter(({ language, text }) => language === "graphql" && !isSupergraphExcerpt(text));
+    const ordinary = schemas.filter(({ annotation }) => annotation.subgraph).map(({ annotation, text }) => (
+      { name: annotation.subgraph, url: "http://127.0.0.1:9/", typeDefs: parse(text) }));
+    return { ordinary, events: schemas.filter(({ text }) => isEventSubgraph(text)) };
+  }
+
   it("compose every event subgraph of docs/events.md and its pages", async () => {
-    const names = ["docs/events.md", "docs/events/directives.md", "docs/events/initial-state.md"];
-    const pages = await Promise.all(names.map(async (name) => (
-      blocksOf(await readFile(path.join(ROOT, name), "utf8"), name))));
     const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
-    const isSample = ({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text);
-    const samples = pages.flat().filter(isSample);
-    assert.ok(samples.length >= 9, "the pages have samples");
-    const orders = `
-      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key", "@shareable"])
-      type Query { orderOfNumber(id: ID!): Order }
-      type Order @key(fields: "id") { id: ID! item: String! @shareable }`;
-    for (const { place, text } of samples.filter(({ text }) => !text.includes("join__"))) {
-      // Some samples omit a type that the page has already shown.
-      const isComplete = /^type Order\b/m.test(text) || !/\bOrder\b/.test(text);
-      const order = isComplete ? "" : 'type Order @key(fields: "id", resolvable: false) { id: ID! }';
-      const result = composeServices([
-        { name: "orders", url: "http://127.0.0.1:9/", typeDefs: parse(orders) },
-        { name: "events", url: "", typeDefs: parse(directives + text + order) },
-      ]);
-      assert.deepEqual(result.errors?.map(({ message }) => message) ?? [], [], place);
+    let count = 0;
+    for (const page of ["docs/events.md", "docs/events/directives.md", "docs/events/initial-state.md"]) {
+      const { ordinary, events } = await subgraphsOf(page);
+      for (const { place, text } of events) {
+        const result = composeServices([...ordinary, { name: "events", url: "", typeDefs: parse(directives + text) }]);
+        assert.deepEqual(result.errors?.map(({ message }) => message) ?? [], [], place);
+        count += 1;
+      }
     }
+    assert.ok(count >= 9, "the pages have samples");
   });
 
   it("compose and load the event subgraph of docs/migration-edfs.md", async () => {
-    const page = await readFile(path.join(ROOT, "docs/migration-edfs.md"), "utf8");
-    const [, sample] = /```graphql\n(type Query \{\n  employeeFromEvent[^]*?)```/.exec(page);
+    const { ordinary, events: [{ text }] } = await subgraphsOf("docs/migration-edfs.md");
     const directives = await readFile(path.join(EXAMPLES, "composition/edfs-directives.graphql"), "utf8");
-    const employees = `
-      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
-      type Query { employee(id: ID!): Employee }
-      type Employee @key(fields: "id") { id: ID! name: String }`;
-    const { supergraphSdl, errors } = composeServices([
-      { name: "employees", url: "http://127.0.0.1:9/", typeDefs: parse(employees) },
-      // As documented: without `@external`.
-      { name: "events", url: "", typeDefs: parse(directives + sample.replaceAll(" @external", "")) },
-    ]);
+    // As docs/composition.md says: without `@external`.
+    const typeDefs = visit(parse(directives + text), {
+      Directive: ({ name }) => (name.value === "external" ? null : undefined),
+    });
+    const { supergraphSdl, errors } = composeServices([...ordinary, { name: "events", url: "", typeDefs }]);
     assert.equal(errors, undefined);
-    const nats = [{ id: "my-nats", url: "nats://127.0.0.1:9" }];
-    const redis = [{ id: "my-redis", urls: ["redis://127.0.0.1:9"] }];
-    const router = await startServe({ supergraph: supergraphSdl, config: { events: { providers: { nats, redis } } } });
+    const router = await startServe({ supergraph: supergraphSdl, config: { events: { providers: providersOf(text) } } });
     assert.equal(await router.stop(), 0);
   });
 
