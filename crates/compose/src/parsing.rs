@@ -11,6 +11,12 @@ pub const SDL_BYTES_MAX: usize = 64 << 20;
 /// The maximum nesting depth of values, types and selections. Schemas written by people have about five levels.
 pub(crate) const DEPTH_MAX: usize = 64;
 
+/// The number of tokens of the first part of a long text: that of a schema with 10,000 fields.
+const FIRST_TOKENS_MAX: usize = 100_000;
+
+/// The growth of the part from one attempt to the next. All attempts together cost a seventh of the last.
+const TOKENS_GROWTH: usize = 8;
+
 /// Parses the schema of one subgraph. Returns `None` if it has syntax errors, which become findings.
 pub(crate) fn parse(
     subgraph: usize,
@@ -27,6 +33,9 @@ pub(crate) fn parse(
         Err(failed) => {
             for diagnostic in failed.errors.iter() {
                 let message = diagnostic.error.to_string();
+                if is_token_limit(&message) {
+                    continue;
+                }
                 let message = message.strip_prefix("syntax error: ").unwrap_or(&message);
                 let message = name_tokens(message);
                 findings.error(
@@ -53,11 +62,34 @@ pub(crate) fn parse(
 }
 
 /// Parses SDL. `file` is its name in the errors.
+///
+/// Every wrong token of a text costs an error of about a kilobyte, so a long text is parsed in part first: if the part
+/// has errors, they are the result.
 pub(crate) fn parse_text(
     sdl: &str,
     file: &str,
 ) -> Result<ast::Document, WithErrors<ast::Document>> {
+    let mut tokens = FIRST_TOKENS_MAX;
+    // A token has at least one byte.
+    while tokens < sdl.len() {
+        let mut parser = Parser::new().recursion_limit(DEPTH_MAX).token_limit(tokens);
+        let parsed = parser.parse_ast(sdl, file);
+        if parser.tokens_reached() <= tokens {
+            return parsed;
+        }
+        if let Err(failed) = parsed
+            && failed.errors.iter().any(|it| !is_token_limit(&it.error.to_string()))
+        {
+            return Err(failed);
+        }
+        tokens *= TOKENS_GROWTH;
+    }
     Parser::new().recursion_limit(DEPTH_MAX).parse_ast(sdl, file)
+}
+
+/// True for the error at the end of a part of a text.
+fn is_token_limit(message: &str) -> bool {
+    message.contains("token limit reached")
 }
 
 /// Replaces the parser's names of tokens with the tokens.

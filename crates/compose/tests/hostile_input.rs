@@ -144,3 +144,17 @@ fn a_schema_of_one_megabyte_is_composed() {
     let result = compose::compose(&[input("a", sdl)]);
     assert!(matches!(result, Composition::Success { .. }));
 }
+
+#[test]
+fn long_texts_without_graphql_are_refused_early() {
+    for piece in ["{", "\"", "}", "type", "a ", "#\n{ "] {
+        let sdl = piece.repeat((2 << 20) / piece.len());
+        assert!(!fails(&[input("a", sdl)]).is_empty(), "{piece}");
+    }
+    // Errors behind a long valid part are found, too.
+    let types: String = (0..20_000).map(|it| format!("type T{it} {{ a: Int b: Int }}\n")).collect();
+    let sdl = format!("type Query {{ a: Int }}\n{types}type {{");
+    assert!(fails(&[input("a", sdl)]).iter().all(|code| code == "INVALID_GRAPHQL"));
+    let sdl = format!("type Query {{ a: Int }}\n{types}");
+    assert!(matches!(compose::compose(&[input("a", sdl)]), Composition::Success { .. }));
+}

@@ -15,7 +15,7 @@ use crate::file_format::{
     CompositionFile, IntrospectionEntry, SubgraphEntries, SubgraphEntry, SubscriptionEntry,
 };
 
-/// Converts a file, whose mistakes so far are in `document`.
+/// Converts a file. `document` has its mistakes so far.
 pub(crate) fn convert(
     mut document: Document<CompositionFile>,
     path: &Path,
@@ -164,7 +164,7 @@ impl Converter<'_> {
         let introspection = entry.introspection.as_ref().unwrap_or(&none);
         let (key, url) = match (&introspection.url, &entry.routing_url) {
             (Some(url), _) => ("introspection.url", url),
-            // As in the tools whose form is a list, a subgraph without a schema is asked at its own URL.
+            // As in other tools, a subgraph without a schema is asked at its own URL.
             (None, Some(url)) => ("routing_url", url),
             (None, None) => {
                 if !self.has_findings {

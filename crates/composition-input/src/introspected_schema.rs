@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-/// The introspection query. It asks for nothing that is younger than the specification of 2018, because a server refuses
-/// a query with a single field that it does not know.
+/// The introspection query. It selects nothing that is younger than the specification of 2018: a server refuses the
+/// whole query for one unknown field.
 pub(crate) const INTROSPECTION_QUERY: &str = "\
 query IntrospectionQuery { __schema {
   queryType { name } mutationType { name } subscriptionType { name }
@@ -169,7 +169,7 @@ impl IntrospectedSchema {
             ("mutation", "Mutation", &self.mutation_type),
             ("subscription", "Subscription", &self.subscription_type),
         ];
-        let is_default = |&(_, default, ref ty): &(&str, &str, &Option<TypeName>)| {
+        let is_default = |&(_, default, ty): &(&str, &str, &Option<TypeName>)| {
             ty.as_ref().is_none_or(|it| it.name == default)
         };
         if roots.iter().all(is_default) {

@@ -1,8 +1,8 @@
 //! The input of composition: the file `supergraph.yaml` that names the subgraphs, and the loading of their schemas from
 //! files and servers.
 //!
-//! - [`CompositionConfig`] is the file, in either of the two forms that common tools use. Reading it is pure, apart from
-//!   the file itself and the environment variables that it refers to.
+//! - [`CompositionConfig`] is the file, in either of the two forms that common tools use. Its text may refer to
+//!   environment variables.
 //! - [`load`] reads the schema files and asks the servers. Its result is the input of [`compose::compose`].
 //! - [`introspect`] asks one server.
 //!
@@ -15,6 +15,7 @@ mod introspected_schema;
 mod introspection;
 mod load_error;
 mod loading;
+mod reading;
 mod text_file;
 
 #[cfg(test)]

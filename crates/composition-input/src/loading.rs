@@ -47,7 +47,11 @@ async fn load_subgraph(
         }
         SchemaSource::Introspection { url, headers, is_plain } => {
             let introspected = introspect(url, headers, *is_plain).await;
-            introspected.map(|it| (it.sdl, displayed_url(url)))
+            introspected.map(|it| {
+                // Findings of a schema without federation directives are puzzling without its origin.
+                let origin = if it.is_plain { " (introspection)" } else { "" };
+                (it.sdl, format!("{}{origin}", displayed_url(url)))
+            })
         }
     };
     let input = loaded.and_then(|(sdl, file)| {
