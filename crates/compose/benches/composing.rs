@@ -1,7 +1,7 @@
 //! The cost of composition: the demo, and a graph of 190 subgraphs with 2,300 types.
 //!
 //! Run with `cargo bench -p compose`; "max alloc" is the peak of memory above the level at the start. Limits: the demo
-//! under 10 ms, the large graph under 1 s and 500 MB. On one core of a cloud machine they take 1.4 ms, and 0.43 s with
+//! under 10 ms, the large graph under 1 s and 500 MB. On one core of a cloud machine they take 1.4 ms, and 0.5 s with
 //! 116 MB, most of it for parsing the subgraphs and the supergraph.
 #![allow(clippy::expect_used, reason = "a bench that cannot be set up must fail")]
 #![allow(missing_docs)]
