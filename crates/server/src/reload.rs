@@ -115,7 +115,7 @@ async fn reload(reloader: &Arc<Reloader>, watch: &mut GraphWatch, scope: ReadSco
             reloader.announce(|| GraphChange::Unchanged);
         }
         Ok(Ok(Some(loaded))) => {
-            diagnostic::log(&read.warnings);
+            log_if_enabled(&read.warnings);
             warm(&loaded, &current).await;
             let graph = Arc::clone(&loaded.generation.graph);
             put_into_service(reloader, loaded).await;
@@ -141,7 +141,7 @@ fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_co
         return reloader.announce(|| GraphChange::Refused(problems));
     }
     if is_composition {
-        diagnostic::log(&problems);
+        log_if_enabled(&problems);
         tracing::error!(
             generation,
             errors = problems.len(),
@@ -154,6 +154,14 @@ fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_co
         generation,
         "the new supergraph was refused; the old one continues to serve:\n{problems}"
     );
+}
+
+/// Logs messages, except at the level `off`: at that level [`diagnostic::log`] prints the reasons of a failed start, and
+/// these are none.
+pub(crate) fn log_if_enabled(messages: &[Diagnostic]) {
+    if tracing::enabled!(tracing::Level::ERROR) {
+        diagnostic::log(messages);
+    }
 }
 
 /// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones

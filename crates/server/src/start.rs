@@ -181,7 +181,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
     let loaded = watch.read(ReadScope::Everything).await.and_then(|read| {
-        diagnostic::log(&read.warnings);
+        reload::log_if_enabled(&read.warnings);
         generation::load(&config, &read.text, &providers, 1, None)
     });
     let (loaded, material) = match (loaded, StartMaterial::load(&config)) {

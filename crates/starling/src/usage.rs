@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use composition_input::CompositionConfig;
 use config::diagnostic::Diagnostic;
 use config::parse_address;
 
@@ -99,6 +100,24 @@ pub(crate) fn check_file_kinds(
         return Err(exchanged(file, "YAML", "--supergraph takes GraphQL", "--config"));
     }
     Ok(())
+}
+
+/// Returns the problems of a configuration of the router. If the file is a composition configuration, one message
+/// replaces them, because messages about unknown keys would be puzzling.
+pub(crate) fn recognize_composition(
+    config: Option<&Path>,
+    problems: Vec<Diagnostic>,
+) -> Vec<Diagnostic> {
+    let Some(file) = config.filter(|file| CompositionConfig::read(file).is_ok()) else {
+        return problems;
+    };
+    let file = file.display();
+    let message =
+        format!("{file} is a composition configuration, and --config takes that of the router");
+    let help = format!(
+        "write `supergraph: {{compose: {file}}}` in the configuration of the router; or `starling dev --config {file}`"
+    );
+    vec![Diagnostic::error("exchanged-files", message).help(help)]
 }
 
 #[cfg(test)]

@@ -58,7 +58,10 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.online {
         return check_online(runtime, arguments, &overrides);
     }
-    let findings = runtime.block_on(server::check(arguments.config.as_deref(), &overrides));
+    let mut findings = runtime.block_on(server::check(arguments.config.as_deref(), &overrides));
+    if server::has_errors(&findings) {
+        findings = usage::recognize_composition(arguments.config.as_deref(), findings);
+    }
     if arguments.format == CheckFormat::Json {
         let report = OnlineReport { findings, checks: Vec::new() };
         super::print(&format!("{:#}\n", as_json(&report)));

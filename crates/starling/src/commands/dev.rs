@@ -53,6 +53,12 @@ pub(crate) struct DevArguments {
 }
 
 pub(crate) fn run(arguments: &DevArguments) -> ExitCode {
+    if !arguments.config.exists() {
+        let message = format!("there is no file {}", arguments.config.display());
+        let help = "check the path given by `--config`";
+        super::report(&[Diagnostic::error("unreadable-file", message).help(help)]);
+        return ExitCode::FAILURE;
+    }
     let config = match router_config(arguments) {
         Ok(config) => config,
         Err(problems) => {
@@ -147,6 +153,9 @@ async fn start(options: Options) -> Result<RunningRouter, String> {
             },
         };
         super::report(&problems);
+        if problems.iter().any(|problem| problem.code == "events") {
+            super::print("The file given by --router-config configures the providers of events.\n");
+        }
         super::print("Waiting for a change of the subgraphs…\n");
         watch.wait_for_change().await;
     }

@@ -59,6 +59,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     let loaded = match config::load(arguments.config.as_deref(), &overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => {
+            let diagnostics =
+                usage::recognize_composition(arguments.config.as_deref(), diagnostics);
             // The log settings may be readable even if the rest of the configuration is not.
             match config::log_settings(arguments.config.as_deref()) {
                 Some(log) if log.format == LogFormat::Json => {

@@ -251,6 +251,16 @@ fn a_composition_that_fails_at_the_start_is_reported_as_by_the_command_compose()
     let compose = || run(["compose", "--config", list.to_str().unwrap()]);
     let (code, _, err) = check();
     assert_eq!(code, Some(0), "{err}");
+    // The list of subgraphs in place of the configuration of the router.
+    for command in ["serve", "check"] {
+        let (code, _, err) = run([command, "--config", list.to_str().unwrap()]);
+        assert_eq!(code, Some(1));
+        assert!(err.contains("is a composition configuration"), "{err}");
+        assert!(!err.contains("unknown key"), "{err}");
+    }
+    let (code, _, err) = run(["dev", "--config", "no-such-file.yaml"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("there is no file no-such-file.yaml"), "{err}");
     subgraphs.write("products.graphql", &with_field("price: Money"));
     let (_, _, composed) = compose();
     let excerpt = "10 |   price: Money";
