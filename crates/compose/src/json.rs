@@ -3,17 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Composition,
     finding::{Finding, Severity},
     source_text::Place,
 };
 
-/// Returns the result of composition without the supergraph: `{"outcome": "success", "errors": […], "hints": […]}`.
-pub fn json(composition: &Composition) -> Value {
-    let (outcome, errors, hints) = match composition {
-        Composition::Success { hints, .. } => ("success", &[][..], hints),
-        Composition::Failure { errors, hints } => ("failure", errors.as_slice(), hints),
-    };
+/// Returns the result of composition without the supergraph: `{"outcome": "success", "errors": […], "hints": […]}`. A
+/// composition with errors has failed.
+pub fn json(errors: &[Finding], hints: &[Finding]) -> Value {
+    let outcome = if errors.is_empty() { "success" } else { "failure" };
     let list = |findings: &[Finding]| findings.iter().map(finding_json).collect::<Vec<_>>();
     json!({"outcome": outcome, "errors": list(errors), "hints": list(hints)})
 }
@@ -48,17 +45,29 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::SubgraphInput;
+    use crate::code::Code;
 
     #[test]
     fn a_failure_lists_its_errors_with_their_places() {
-        let input = SubgraphInput {
-            name: "products".into(),
-            url: "http://products/".into(),
+        let place = Place {
+            subgraph: "products".into(),
             file: "products.graphql".into(),
-            sdl: "type Query {\n  product: Produkt\n}\n".into(),
+            line: 2,
+            column: 12,
+            excerpt: "  product: Produkt".into(),
+            excerpt_column: 1,
         };
-        let result = json(&crate::compose(&[input]));
+        let whole = Place { line: 0, column: 0, ..place.clone() };
+        let finding = Finding {
+            code: Code::INVALID_GRAPHQL,
+            severity: Severity::Error,
+            message: "there is no type `Produkt`".into(),
+            places: vec![place, whole],
+            further_places: 0,
+            advice: "define it".into(),
+        };
+        let hint = Finding { severity: Severity::Info, places: Vec::new(), ..finding.clone() };
+        let result = json(&[finding], &[hint]);
         expect![[r#"
             {
               "outcome": "failure",
@@ -66,20 +75,35 @@ mod tests {
                 {
                   "code": "INVALID_GRAPHQL",
                   "severity": "error",
-                  "message": "the schema of subgraph `products` is not valid: cannot find type `Produkt` in this document",
-                  "advice": "",
+                  "message": "there is no type `Produkt`",
+                  "advice": "define it",
                   "places": [
                     {
                       "subgraph": "products",
                       "file": "products.graphql",
                       "line": 2,
                       "column": 12
+                    },
+                    {
+                      "subgraph": "products",
+                      "file": "products.graphql",
+                      "line": null,
+                      "column": null
                     }
                   ]
                 }
               ],
-              "hints": []
-            }"#]].assert_eq(&format!("{result:#}"));
-        assert_eq!(json(&crate::compose(&[]))["errors"][0]["places"], json!([]));
+              "hints": [
+                {
+                  "code": "INVALID_GRAPHQL",
+                  "severity": "info",
+                  "message": "there is no type `Produkt`",
+                  "advice": "define it",
+                  "places": []
+                }
+              ]
+            }"#]]
+        .assert_eq(&format!("{result:#}"));
+        assert_eq!(json(&[], &[])["outcome"], "success");
     }
 }

@@ -1,17 +1,11 @@
 //! The file that names the subgraphs of a composition, as the rest of the router uses it. `file_format` has the two
 //! forms of its YAML.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use config::Secret;
 use config::diagnostic::{Diagnostic, SourceText, Span};
-use config::{Secret, parse_document};
-
-use crate::{conversion, text_file};
-
-/// The maximum size of the file, as of the configuration of the router. Schemas inside the file are the largest part.
-const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// The subgraphs to compose, as `supergraph.yaml` names them.
 #[derive(Clone, Debug)]
@@ -75,37 +69,6 @@ pub struct SubscriptionConfig {
 }
 
 impl CompositionConfig {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// All mistakes in the file, or the reason why it cannot be read.
-    pub fn read(path: &Path) -> Result<Self, Vec<Diagnostic>> {
-        let text = text_file::read(path, FILE_BYTES_MAX).map_err(|error| {
-            let name = path.display();
-            let message = format!("cannot read the composition configuration {name}: {error}");
-            vec![Diagnostic::error("unreadable-file", message).help(error.advice("--config"))]
-        })?;
-        Self::parse(&text, path)
-    }
-
-    /// Parses the text of the file at `path`, which is used for relative paths and for messages. `${NAME}` and
-    /// `${env.NAME}` in values are replaced by environment variables.
-    ///
-    /// # Errors
-    /// All mistakes in the text, each with its place.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, Vec<Diagnostic>> {
-        Self::parse_with(text, path, &|name| std::env::var_os(name))
-    }
-
-    /// Parses as [`Self::parse`] does, with environment variables from `env`.
-    pub(crate) fn parse_with(
-        text: &str,
-        path: &Path,
-        env: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Vec<Diagnostic>> {
-        conversion::convert(parse_document(text, &path.display().to_string(), env), path)
-    }
-
     /// Iterates over the schema files, for watching them.
     pub fn schema_files(&self) -> impl Iterator<Item = &Path> {
         self.subgraphs.iter().filter_map(|subgraph| match &subgraph.schema {

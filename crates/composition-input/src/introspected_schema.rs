@@ -169,7 +169,7 @@ impl IntrospectedSchema {
             ("mutation", "Mutation", &self.mutation_type),
             ("subscription", "Subscription", &self.subscription_type),
         ];
-        let is_default = |&(_, default, ref ty): &(&str, &str, &Option<TypeName>)| {
+        let is_default = |&(_, default, ty): &(&str, &str, &Option<TypeName>)| {
             ty.as_ref().is_none_or(|it| it.name == default)
         };
         if roots.iter().all(is_default) {

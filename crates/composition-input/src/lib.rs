@@ -15,6 +15,7 @@ mod introspected_schema;
 mod introspection;
 mod load_error;
 mod loading;
+mod reading;
 mod text_file;
 
 #[cfg(test)]

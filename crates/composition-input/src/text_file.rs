@@ -30,10 +30,11 @@ impl FileError {
     /// Returns advice. `origin` is the option or key that names the file.
     pub(crate) fn advice(&self, origin: &str) -> String {
         match self {
+            Self::Missing if origin.starts_with('-') => {
+                format!("check the path given by `{origin}`")
+            }
             Self::Missing => {
-                format!(
-                    "check the path given by `{origin}`; paths in a file are relative to that file's folder"
-                )
+                format!("check the path in `{origin}`; it is relative to the folder of this file")
             }
             Self::Folder => format!("write the path of a file in `{origin}`"),
             Self::Forbidden => "let the user that runs this command read it".to_owned(),

@@ -29,7 +29,9 @@ pub struct Supergraph {
     ///
     /// Requests to a subgraph go to `subgraphs.NAME.url` if it is set, else to its `routing_url` in that file. The URL
     /// that schemas are read from does not depend on either.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<FileText>", example = &"graphs/supergraph.yaml")]
+    #[schemars(extend("default" = serde_json::Value::Null))]
     pub compose: Option<PathBuf>,
 
     /// The interval at which subgraphs are asked for their schemas (`_service { sdl }`), if `compose` names subgraphs

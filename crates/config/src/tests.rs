@@ -75,7 +75,7 @@ fn every_invalid_file_gets_its_messages() {
 #[test]
 fn an_empty_file_means_the_defaults() {
     let with_folder = Config {
-        supergraph: Supergraph { file: "etc/supergraph.graphql".into() },
+        supergraph: Supergraph { file: "etc/supergraph.graphql".into(), ..Supergraph::default() },
         ..Config::default()
     };
     for text in ["", "# nothing yet\n", "---\n", "~\n", "{}\n", "limits:\nsubgraphs: {}\nevents:\n"]
@@ -266,7 +266,18 @@ fn a_graph_has_one_source() {
     assert_eq!(source(compose, &flag), ("b.graphql".to_owned(), None));
     let both = "supergraph: {file: a.graphql, compose: a.yaml}";
     assert_eq!(source(both, &flag), ("b.graphql".to_owned(), None));
-    expect_test::expect![[r#""#]].assert_eq(&bad(both, &none));
+    expect_test::expect![[r#"
+        error[conflict]: `supergraph.file` and `supergraph.compose` are both set
+         --> config.yaml:1:40
+          |
+        1 | supergraph: {file: a.graphql, compose: a.yaml}
+          |                    ---------           ^^^^^^ composed by the router
+          |                    |
+          |                    composed before
+          |
+          = help: remove one of them: the router serves one graph
+    "#]]
+    .assert_eq(&bad(both, &none));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clients::authentication::key_sets;
-use config::diagnostic::{Diagnostic, Severity};
+use config::diagnostic::{Diagnostic, Severity, SourceText};
 use config::{LoadedConfig, Overrides, Supergraph};
 use serving::generation;
 use serving::upstreams::SubgraphCertificates;
@@ -31,28 +31,37 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic
     findings
 }
 
-/// Checks the supergraph against the configuration.
+/// Reads the supergraph and checks it against the configuration.
 async fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
-    let config = &loaded.config;
-    let (text, mut findings) = match read_once(&config.supergraph).await {
-        Ok(ReadGraph { text, warnings }) => (text, warnings),
+    let ReadGraph { text, warnings } = match read_once(&loaded.config.supergraph).await {
+        Ok(read) => read,
         Err(problems) => return problems,
     };
-    match generation::read_graph(config, &text) {
-        Ok(graph) => {
-            let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
-            findings.extend(loaded.unknown_subgraphs(names));
-            let upstreams =
-                generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
-            findings.extend(upstreams.err().into_iter().flatten());
-            match providers::idle_providers(config) {
-                Ok(providers) => match generation::bind(&graph, &text, &Arc::new(providers)) {
-                    Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, &text)),
-                    Err(diagnostics) => findings.extend(diagnostics),
-                },
-                Err(diagnostics) => findings.extend(diagnostics),
-            }
-        }
+    let mut findings = warnings;
+    let loaded = loaded.clone();
+    match tokio::task::spawn_blocking(move || check_graph(&loaded, &text)).await {
+        Ok(further) => findings.extend(further),
+        Err(panic) => findings.push(Diagnostic::error("internal", panic.to_string())),
+    }
+    findings
+}
+
+/// Checks the supergraph against the configuration. Blocks.
+fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let config = &loaded.config;
+    let graph = match generation::read_graph(config, text) {
+        Ok(graph) => graph,
+        Err(diagnostics) => return diagnostics,
+    };
+    let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
+    let mut findings = loaded.unknown_subgraphs(names);
+    let upstreams = generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+    findings.extend(upstreams.err().into_iter().flatten());
+    match providers::idle_providers(config) {
+        Ok(providers) => match generation::bind(&graph, text, &Arc::new(providers)) {
+            Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, text)),
+            Err(diagnostics) => findings.extend(diagnostics),
+        },
         Err(diagnostics) => findings.extend(diagnostics),
     }
     findings

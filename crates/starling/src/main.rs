@@ -1,5 +1,5 @@
-//! The command line of Starling: `demo serve compose subgraph plan check diff validate bench mock config-schema`. Each
-//! command is a module of [`commands`] and calls the crates that do its work.
+//! The command line of Starling: `demo dev serve compose subgraph plan check diff validate bench mock config-schema`.
+//! Each command is a module of [`commands`] and calls the crates that do its work.
 
 mod commands;
 mod features;
@@ -31,6 +31,8 @@ struct Arguments {
 enum Command {
     /// Runs a complete example on this machine: subgraphs, live events and the router.
     Demo(commands::demo::DemoArguments),
+    /// Composes subgraphs, serves them on this machine and follows their changes.
+    Dev(commands::dev::DevArguments),
     /// Serves a supergraph.
     Serve(commands::serve::ServeArguments),
     /// Composes subgraph schemas into a supergraph.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| usage::add_advice(error).exit());
     let code = match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
+        Command::Dev(arguments) => commands::dev::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Compose(arguments) => commands::compose::run(&arguments),
         Command::Subgraph(arguments) => commands::subgraph::run(&arguments),

@@ -1,5 +1,6 @@
 //! The command `starling compose`: makes one supergraph of the schemas of several subgraphs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,6 +58,7 @@ enum ComposeFormat {
 }
 
 /// The result of the command, before it is printed.
+#[derive(Default)]
 struct ComposeReport {
     /// The mistakes in the configuration and its files, and settings without effect.
     diagnostics: Vec<Diagnostic>,
@@ -64,17 +66,18 @@ struct ComposeReport {
     composition: Option<Composition>,
     /// The number of subgraphs.
     subgraphs: usize,
+    /// The files that were read.
+    inputs: Vec<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
     let is_text = arguments.format == ComposeFormat::Text;
     let mut report = compose_files(arguments, is_text);
     if let (Some(path), Some(sdl)) = (&arguments.output, report.supergraph())
-        && let Err(error) = output_file::replace(path, sdl)
+        && let Err(error) = write_supergraph(path, sdl, &report.inputs)
     {
         let message = format!("cannot write the supergraph {}: {error}", path.display());
-        let help =
-            "check that the folder given by `--output` exists and that this user may write to it";
+        let help = "give `--output` a path in a folder that exists and that this user may write to";
         report.diagnostics.push(Diagnostic::error("unwritable-file", message).help(help));
     }
     let failed = report.has_failed();
@@ -87,9 +90,19 @@ pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Writes the supergraph, unless the path is that of an input: a slip must not cost a schema.
+fn write_supergraph(path: &Path, sdl: &str, inputs: &[PathBuf]) -> io::Result<()> {
+    if let Ok(path) = path.canonicalize()
+        && inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == path))
+    {
+        return Err(io::Error::other("it is an input of the composition"));
+    }
+    output_file::replace(path, sdl)
+}
+
 /// Reads the configuration, loads the schemas and composes them.
 fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeReport {
-    let mut report = ComposeReport { diagnostics: Vec::new(), composition: None, subgraphs: 0 };
+    let mut report = ComposeReport::default();
     let contract = match read_contract(arguments) {
         Ok(contract) => contract,
         Err(reason) => {
@@ -102,6 +115,7 @@ fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeR
         Err(diagnostics) => return ComposeReport { diagnostics, ..report },
     };
     report.subgraphs = config.subgraphs.len();
+    report.inputs = config.schema_files().chain([&*arguments.config]).map(Path::to_owned).collect();
     report.diagnostics.clone_from(&config.warnings);
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
@@ -168,7 +182,7 @@ impl ComposeReport {
 }
 
 fn print_text(report: &ComposeReport, output: Option<&Path>) {
-    let style = Style::for_stream(&std::io::stderr());
+    let style = Style::for_stream(&io::stderr());
     let coloring = match style {
         Style::Plain => Coloring::Plain,
         Style::Colored => Coloring::Ansi,
@@ -188,8 +202,11 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) {
         Some(Composition::Success { hints, .. }) => {
             blocks.push(compose::render(hints, coloring));
             if let Some(path) = output.filter(|_| !report.has_failed()) {
-                let (hints, path) = (count(hints.len(), "hint"), path.display());
-                blocks.push(format!("composed {subgraphs} into {path} with {hints}\n"));
+                let with_hints = match hints.len() {
+                    0 => String::new(),
+                    hints => format!(" with {}", count(hints, "hint")),
+                };
+                blocks.push(format!("composed {subgraphs} into {}{with_hints}\n", path.display()));
             }
         }
     }
@@ -210,8 +227,9 @@ fn count(number: usize, noun: &str) -> String {
 
 fn as_json(report: &ComposeReport, with_supergraph: bool) -> Value {
     let mut result = match &report.composition {
-        Some(composition) => compose::json(composition),
-        None => json!({"outcome": "failure", "errors": [], "hints": []}),
+        Some(Composition::Success { hints, .. }) => compose::json(&[], hints),
+        Some(Composition::Failure { errors, hints }) => compose::json(errors, hints),
+        None => compose::json(&[], &[]),
     };
     for diagnostic in &report.diagnostics {
         let list = if diagnostic.severity == Severity::Error { "errors" } else { "hints" };

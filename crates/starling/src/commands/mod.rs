@@ -1,9 +1,11 @@
 //! One module for each command, and their common parts: printing, and the runtime.
 
 pub(crate) mod bench;
+mod browser;
 pub(crate) mod check;
 pub(crate) mod compose;
 pub(crate) mod demo;
+pub(crate) mod dev;
 pub(crate) mod diff;
 mod graph_file;
 pub(crate) mod mock;

@@ -15,6 +15,7 @@ mod stream;
 
 mod batching;
 mod command_line;
+mod compositions;
 mod connections;
 mod cursors;
 mod events;
