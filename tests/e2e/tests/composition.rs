@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use e2e::router::run;
 use expect_test::expect;
@@ -147,6 +148,20 @@ async fn running_subgraphs_are_asked_for_their_schemas() {
         "{sdl}"
     );
     assert!(sdl.contains("url: \"http://reviews/\""), "{sdl}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_subgraph_is_waited_for_with_a_note() {
+    let products = Subgraph::builder(PRODUCTS).build().unwrap();
+    let server = Server::builder().delay(Duration::from_millis(1500)).subgraph("", products);
+    let server = server.start().await.unwrap();
+    let url = server.url("");
+    let yaml = format!("subgraphs: {{products: {{schema: {{subgraph_url: '{url}'}}}}}}");
+    let folder = Folder::new(&[("supergraph.yaml", &yaml)]);
+    let (code, _, err) = folder.compose(&[]);
+    assert_eq!((code, err.as_str()), (Some(0), "waiting for the schemas of the subgraphs…\n"));
+    let (_, _, err) = folder.compose(&["--format", "json"]);
+    assert_eq!(err, "");
 }
 
 #[test]
