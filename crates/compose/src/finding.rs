@@ -82,6 +82,11 @@ impl<'a> Findings<'a> {
         Self { sources, errors: Vec::new(), hints: Vec::new(), omitted: 0 }
     }
 
+    /// True if further errors are only counted.
+    pub(crate) fn are_full(&self) -> bool {
+        self.errors.len() == FINDINGS_MAX
+    }
+
     /// Adds an error.
     pub(crate) fn error(
         &mut self,
@@ -90,7 +95,7 @@ impl<'a> Findings<'a> {
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        if self.errors.len() == FINDINGS_MAX {
+        if self.are_full() {
             self.omitted += 1;
             return;
         }

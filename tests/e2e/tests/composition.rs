@@ -370,7 +370,10 @@ fn schemas_of_ten_megabytes_give_errors_in_bounded_time() {
     let text = "word ".repeat(400);
     let types = (0..BYTES / 2000).map(|it| format!("\"{text}\" type T{it} {{ a: Missing }}\n"));
     let types: String = types.collect();
-    for sdl in ["{".repeat(BYTES), "a".repeat(BYTES), "\"".repeat(BYTES), types] {
+    // Each name is missing, and each error could suggest any of the others.
+    let names: String =
+        (0..BYTES / 40).map(|it| format!("type T{it} {{ a: Missing{it} }}\n")).collect();
+    for sdl in ["{".repeat(BYTES), "a".repeat(BYTES), "\"".repeat(BYTES), types, names] {
         let start = sdl[..20].to_owned();
         let err = fails_with(&sdl);
         assert!(
