@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use compose::Composition;
 use config::Overrides;
 
 const EVENTS: &str = include_str!("../../../../docs/events.md");
@@ -34,77 +35,27 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-/// Returns a subgraph as composition writes it into a supergraph, for the features that event subgraphs use.
-fn supergraph(subgraph: &str) -> String {
-    let mut text = String::new();
-    let mut rest = subgraph;
-    while let Some(at) = rest.find('@') {
-        text.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let length = rest.find(|it: char| !it.is_alphanumeric() && it != '_').unwrap();
-        let (name, after) = rest.split_at(length);
-        let (arguments, after) = match after.strip_prefix('(') {
-            Some(after) => after.split_at(closing(after)),
-            None => ("", after),
-        };
-        rest = if arguments.is_empty() { after } else { &after[1..] };
-        match name {
-            "key" => text.push_str(&format!(
-                "@join__type(graph: EVENTS, {})",
-                arguments.replace("fields", "key")
-            )),
-            "external" | "shareable" => {}
-            _ => text.push_str(&format!(
-                "@join__directive(graphs: [EVENTS], name: \"{name}\", args: {{{arguments}}})"
-            )),
-        }
-    }
-    text.push_str(rest);
-    let typed = text.lines().map(|line| {
-        let is_type = line.starts_with("type ") || line.starts_with("input ");
-        match is_type && !line.contains("@join__type") {
-            true => line.replacen(" {", " @join__type(graph: EVENTS) {", 1),
-            false => line.to_owned(),
-        }
-    });
-    let typed = typed.collect::<Vec<_>>().join("\n");
-    let has = |root: &str| typed.contains(&format!("type {root} "));
-    let roots = [("query", "Query"), ("mutation", "Mutation"), ("subscription", "Subscription")];
-    let operations = roots.iter().filter(|(kind, root)| *kind == "query" || has(root));
-    let operations: Vec<_> = operations.map(|(kind, root)| format!("{kind}: {root}")).collect();
-    // A server provides the current states.
-    let (asked, server) = match typed.contains("initial:") {
-        true => ("order(id: ID!): Order", "@join__type(graph: OTHER, key: \"id\")"),
-        false => ("", ""),
+/// Composes an event subgraph with an ordinary one, which provides the current states if the page asks for some.
+fn compose_with_server(subgraph: &str) -> String {
+    let states = match subgraph.contains("initial:") {
+        true => "order(id: ID!): Order } type Order @key(fields: \"id\") { id: ID!",
+        false => "",
     };
-    let query = format!("type Query @join__type(graph: OTHER) {{ ping: Int {asked} }}\n");
-    let order = format!(
-        "type Order @join__type(graph: EVENTS, key: \"id\", resolvable: false) {server} {{ id: ID! }}\n"
+    let server = format!(
+        r#"extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
+        type Query {{ ping: Int {states} }}"#
     );
-    format!(
-        r#"schema
-          @link(url: "https://specs.apollo.dev/link/v1.0")
-          @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
-        {{ {} }}
-        enum join__Graph {{
-          EVENTS @join__graph(name: "events", url: "")
-          OTHER @join__graph(name: "other", url: "http://127.0.0.1:1")
-        }}
-        {}{}{typed}"#,
-        operations.join(" "),
-        if has("Query") { "" } else { &query },
-        if typed.contains(": Order") && !has("Order") { &order } else { "" },
-    )
-}
-
-/// Returns the position of the parenthesis that closes one opened before. Strings contain only matching ones here.
-fn closing(text: &str) -> usize {
-    let mut depth = 1;
-    let at = text.find(|char| {
-        depth += i32::from(char == '(') - i32::from(char == ')');
-        depth == 0
+    let inputs = [("events", "", subgraph), ("other", "http://127.0.0.1:1", &server)];
+    let inputs = inputs.map(|(name, url, sdl)| compose::SubgraphInput {
+        name: name.into(),
+        url: url.into(),
+        file: name.into(),
+        sdl: sdl.into(),
     });
-    at.unwrap()
+    match compose::compose(&inputs) {
+        Composition::Success { supergraph_sdl, .. } => supergraph_sdl,
+        Composition::Failure { errors, .. } => panic!("{}\n{subgraph}", errors[0]),
+    }
 }
 
 fn findings(subgraph: &str, configuration: &str) -> Vec<String> {
@@ -114,7 +65,7 @@ fn findings(subgraph: &str, configuration: &str) -> Vec<String> {
         std::fs::write(&file, text).unwrap();
         file
     };
-    let graph = write("supergraph.graphql", &supergraph(subgraph));
+    let graph = write("supergraph.graphql", &compose_with_server(subgraph));
     let configuration = write("starling.yaml", configuration);
     let overrides = Overrides { supergraph: Some(graph), ..Overrides::default() };
     let found = server::check(Some(Path::new(&configuration)), &overrides);
