@@ -1,0 +1,21 @@
+//! The client's side of the protocols by which subgraphs serve subscriptions. It is plain state, like the server's side
+//! in the other modules: the caller owns sockets, HTTP requests and clocks.
+//!
+//! | module | protocol | machine |
+//! |---|---|---|
+//! | [`socket`] | WebSocket from the upgrade request on, many operations | [`UpstreamSocket`] |
+//! | [`client`] | `graphql-transport-ws` and `graphql-ws` on an open WebSocket | [`UpstreamClient`] |
+//!
+//! The types of events and errors state what ends: [`IgnoredMessage`] ends nothing, [`OperationError`] one operation,
+//! and [`ConnectionEnd`] a connection with all its operations. Nothing here reconnects, shares operations, or
+//! interprets GraphQL. Results are slices of the received bytes: JSON objects that were checked, but not parsed into
+//! trees.
+
+pub mod client;
+mod error;
+mod server_message;
+pub mod socket;
+
+pub use client::{OperationId, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
+pub use error::{ConnectionEnd, IgnoredMessage, OperationError};
+pub use socket::{SubprotocolChoice, UpgradeRequest, UpstreamSocket};
