@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`socket`] | WebSocket from the upgrade request on, many operations | [`UpstreamSocket`] |
 //! | [`client`] | `graphql-transport-ws` and `graphql-ws` on an open WebSocket | [`UpstreamClient`] |
+//! | [`result_decoder`] | server-sent events and multipart, one operation a response | [`ResultDecoder`] |
 //!
 //! The types of events and errors state what ends: [`IgnoredMessage`] ends nothing, [`OperationError`] one operation,
 //! and [`ConnectionEnd`] a connection with all its operations. Nothing here reconnects, shares operations, or
@@ -13,9 +14,12 @@
 
 pub mod client;
 mod error;
+mod part_decoder;
+pub mod result_decoder;
 mod server_message;
 pub mod socket;
 
 pub use client::{OperationId, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
 pub use error::{ConnectionEnd, IgnoredMessage, OperationError};
+pub use result_decoder::{BodyFormat, ResultDecoder, ResultDecoderSettings, ResultEvent};
 pub use socket::{SubprotocolChoice, UpgradeRequest, UpstreamSocket};
