@@ -6,12 +6,14 @@
 //! | [`socket`] | WebSocket from the upgrade request on, many operations | [`UpstreamSocket`] |
 //! | [`client`] | `graphql-transport-ws` and `graphql-ws` on an open WebSocket | [`UpstreamClient`] |
 //! | [`result_decoder`] | server-sent events and multipart, one operation a response | [`ResultDecoder`] |
+//! | [`callback`] | the HTTP callback protocol 1.0 | [`CallbackTable`] |
 //!
 //! The types of events and errors state what ends: [`IgnoredMessage`] ends nothing, [`OperationError`] one operation,
 //! and [`ConnectionEnd`] a connection with all its operations. Nothing here reconnects, shares operations, or
 //! interprets GraphQL. Results are slices of the received bytes: JSON objects that were checked, but not parsed into
 //! trees.
 
+pub mod callback;
 pub mod client;
 mod error;
 mod part_decoder;
@@ -19,6 +21,7 @@ pub mod result_decoder;
 mod server_message;
 pub mod socket;
 
+pub use callback::{CallbackEvent, CallbackSettings, CallbackTable};
 pub use client::{OperationId, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
 pub use error::{ConnectionEnd, IgnoredMessage, OperationError};
 pub use result_decoder::{BodyFormat, ResultDecoder, ResultDecoderSettings, ResultEvent};

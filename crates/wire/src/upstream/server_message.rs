@@ -150,7 +150,7 @@ impl Envelope {
 }
 
 /// Returns the value of a JSON text that is a string.
-fn string(text: &Bytes) -> Option<Cow<'_, str>> {
+pub(super) fn string(text: &Bytes) -> Option<Cow<'_, str>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if memchr::memchr(b'\\', inner).is_none() {
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
