@@ -16,13 +16,15 @@
 pub mod callback;
 pub mod client;
 mod error;
+mod operation_id;
 mod part_decoder;
 pub mod result_decoder;
 mod server_message;
 pub mod socket;
 
 pub use callback::{CallbackEvent, CallbackSettings, CallbackTable};
-pub use client::{OperationId, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
+pub use client::{SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
 pub use error::{ConnectionEnd, IgnoredMessage, OperationError};
+pub use operation_id::OperationId;
 pub use result_decoder::{BodyFormat, ResultDecoder, ResultDecoderSettings, ResultEvent};
 pub use socket::{SubprotocolChoice, UpgradeRequest, UpstreamSocket};

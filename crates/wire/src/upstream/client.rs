@@ -5,13 +5,13 @@
 //! where the settings ask for them, and has no deadline for `ka`.
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::error::{ConnectionEnd, IgnoredMessage, OperationError};
+use super::operation_id::OperationId;
 use super::server_message::UpstreamMessage;
 use crate::connection::{Output, Protocol};
 use crate::messages::{Dialect, InvalidMessage, message, operation_message};
@@ -65,24 +65,6 @@ impl Default for UpstreamSettings {
             ended_operations_max: 64,
             websocket: Arc::new(websocket),
         }
-    }
-}
-
-/// The id of an operation on its connection. Ids are counted up and never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OperationId(pub u64);
-
-impl OperationId {
-    /// Reads an id as this side writes it: `01` and `+1` are other ids.
-    fn parse(text: &str) -> Option<OperationId> {
-        let is_ours = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-        text.parse().ok().filter(|_| is_ours).map(OperationId)
-    }
-}
-
-impl fmt::Display for OperationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::client::OperationId;
+use super::operation_id::OperationId;
 use crate::websocket::handshake::HandshakeError;
 use crate::websocket::{CloseCode, Closed};
 

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::client::{OperationId, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
+use super::client::{SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
 use super::error::ConnectionEnd;
+use super::operation_id::OperationId;
 use crate::connection::Connection;
 use crate::websocket::handshake::{ClientHandshake, HandshakeError, Upgraded};
 use crate::websocket::{CloseCode, Closed, ClosedBy};
