@@ -14,6 +14,7 @@
 //! trees.
 
 pub mod callback;
+mod callback_message;
 pub mod client;
 mod error;
 mod operation_id;

@@ -5,25 +5,23 @@
 //! subscription, with [`CallbackRegistration::extension`] in it and [`ACCEPT`] in its `Accept` header.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use astjson::{Kind, outline_members, print_string};
+use astjson::print_string;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use bytes::Bytes;
 
+use super::callback_message::{CallbackMessage, PROTOCOL_VERSION, is_equal_in_constant_time};
 use super::error::OperationError;
-use super::server_message::string;
 use crate::lazy_state::pop_or_release;
+
+pub use super::callback_message::{CallbackAction, CallbackId, CallbackRejection};
 
 /// The header that every response to a callback has.
 pub const PROTOCOL_HEADER: (&str, &str) = ("subscription-protocol", PROTOCOL_VERSION);
 /// The `Accept` header of the request that begins a subscription.
 pub const ACCEPT: &str = "application/json;callbackSpec=1.0";
-
-const PROTOCOL_VERSION: &str = "callback/1.0";
 
 /// The number of random bytes in a verifier: as many as in the strongest keys of common ciphers.
 const VERIFIER_BYTES: usize = 32;
@@ -66,40 +64,6 @@ impl CallbackSettings {
     /// Returns the time without a message after which a subscription that has begun fails.
     fn silence_max(&self) -> Option<Duration> {
         self.heartbeat_interval?.checked_mul(self.missed_heartbeats_max.saturating_add(1))
-    }
-}
-
-/// The id of a subscription: a random UUID of version 4.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallbackId(u128);
-
-impl CallbackId {
-    /// Returns the id of these random bytes, of which six bits are constant (RFC 9562, section 5.4).
-    fn from_entropy(entropy: [u8; 16]) -> CallbackId {
-        let (version, variant) = ((0xf << 76, 0x4 << 76), (0x3 << 62, 0x2 << 62));
-        let random = u128::from_be_bytes(entropy) & !version.0 & !variant.0;
-        CallbackId(random | version.1 | variant.1)
-    }
-
-    /// Reads an id in the form in which this side writes it.
-    pub fn parse(text: &str) -> Option<CallbackId> {
-        let hex: String = text.split('-').collect();
-        let id = CallbackId(u128::from_str_radix(&hex, 16).ok()?);
-        (id.to_string() == text).then_some(id)
-    }
-}
-
-impl fmt::Display for CallbackId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = format!("{:032x}", self.0);
-        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-        f.write_str(&parts.join("-"))
-    }
-}
-
-impl fmt::Debug for CallbackId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 
@@ -154,70 +118,6 @@ pub struct CallbackRequest<'a> {
     pub protocol: Option<&'a str>,
     /// The body.
     pub body: Bytes,
-}
-
-/// A message that was accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallbackAction {
-    /// A heartbeat, or the question of the server before its response.
-    Check,
-    /// A result.
-    Next,
-    /// The end of the subscription.
-    Complete,
-}
-
-impl CallbackAction {
-    /// Returns the status of the response. The specification fixes the first; the others are those that servers see
-    /// from other routers.
-    pub fn status(self) -> u16 {
-        match self {
-            CallbackAction::Check => 204,
-            CallbackAction::Next => 200,
-            CallbackAction::Complete => 202,
-        }
-    }
-}
-
-/// The reason that a callback was refused. Only [`CallbackRejection::InvalidResult`] ends a subscription: other
-/// requests need not come from its server.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallbackRejection {
-    /// The body is over the limit.
-    #[error("the callback is larger than the limit of {limit} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// The header names another version of the protocol.
-    #[error("the callback is not of protocol `callback/1.0`")]
-    UnsupportedProtocol,
-    /// The body is not a message of the protocol. The text names the defect.
-    #[error("the callback is invalid: {0}")]
-    Malformed(&'static str),
-    /// The subscription is not in progress: it has ended, or never was.
-    #[error("the callback names a subscription that is not in progress")]
-    UnknownSubscription,
-    /// The verifier is not that of the subscription.
-    #[error("the callback has a wrong verifier")]
-    WrongVerifier,
-    /// The server sent a result that is not a GraphQL response, and its subscription has ended.
-    #[error("the callback has an invalid result: {0}")]
-    InvalidResult(&'static str),
-}
-
-impl CallbackRejection {
-    /// Returns the status of the response. A server ends its subscription at 404, and as failed at other ones.
-    pub fn status(&self) -> u16 {
-        match self {
-            CallbackRejection::TooLarge { .. } => 413,
-            CallbackRejection::UnsupportedProtocol
-            | CallbackRejection::Malformed(_)
-            | CallbackRejection::InvalidResult(_) => 400,
-            CallbackRejection::UnknownSubscription => 404,
-            CallbackRejection::WrongVerifier => 403,
-        }
-    }
 }
 
 /// A result, or the end of a subscription.
@@ -416,60 +316,6 @@ impl CallbackTable {
         self.events.push_back(CallbackEvent::Failed { id, error });
         CallbackRejection::InvalidResult(defect)
     }
-}
-
-/// The body of a callback.
-struct CallbackMessage {
-    action: CallbackAction,
-    id: Box<str>,
-    verifier: Box<str>,
-    payload: Option<Bytes>,
-    errors: Option<Bytes>,
-}
-
-impl CallbackMessage {
-    /// Reads a body. A member that occurs twice is refused: readers differ in which of the two counts.
-    fn parse(body: &Bytes) -> Result<CallbackMessage, CallbackRejection> {
-        let malformed = CallbackRejection::Malformed;
-        const NAMES: [&str; 6] = ["kind", "action", "id", "verifier", "payload", "errors"];
-        let mut members: [Option<Bytes>; NAMES.len()] = Default::default();
-        let mut is_repeated = false;
-        let read = outline_members(body, |key, value| {
-            if let Some(at) = NAMES.iter().position(|name| *name == key) {
-                is_repeated |= members[at].replace(value).is_some();
-            }
-        });
-        match read {
-            Ok(Kind::Object) if is_repeated => return Err(malformed("a member occurs twice")),
-            Ok(Kind::Object) => {}
-            Ok(_) => return Err(malformed("not a JSON object")),
-            Err(_) => return Err(malformed("not JSON")),
-        }
-        let [kind, action, id, verifier, payload, errors] = members;
-        let text = |member: Option<Bytes>| member.as_ref().and_then(string).map(Box::<str>::from);
-        if text(kind).as_deref() != Some("subscription") {
-            return Err(malformed("`kind` must be `subscription`"));
-        }
-        let action = match text(action).as_deref() {
-            Some("check") => CallbackAction::Check,
-            Some("next") => CallbackAction::Next,
-            Some("complete") => CallbackAction::Complete,
-            _ => return Err(malformed("`action` must be `check`, `next` or `complete`")),
-        };
-        let id = text(id).ok_or(malformed("`id` must be a string"))?;
-        let verifier = text(verifier).ok_or(malformed("`verifier` must be a string"))?;
-        let errors = errors.filter(|errors| *errors != "null");
-        Ok(CallbackMessage { action, id, verifier, payload, errors })
-    }
-}
-
-/// True if both are equal. The time depends on the lengths only, so that a verifier cannot be guessed byte by byte.
-fn is_equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
-    if expected.len() != given.len() {
-        return false;
-    }
-    let difference = expected.iter().zip(given).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
-    difference == 0
 }
 
 #[cfg(test)]
