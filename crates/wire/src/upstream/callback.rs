@@ -109,8 +109,8 @@ pub struct TooManyCallbacks {
     pub limit: usize,
 }
 
-/// A request to the callback URL.
-#[derive(Clone, Debug)]
+/// A request to the callback URL. It has no `Debug`, because the body contains the verifier.
+#[derive(Clone)]
 pub struct CallbackRequest<'a> {
     /// The last segment of the path.
     pub path_id: &'a str,

@@ -38,8 +38,8 @@ impl SubprotocolChoice {
     }
 }
 
-/// The contents of an upgrade request.
-#[derive(Clone, Debug)]
+/// The contents of an upgrade request. It has no `Debug`, because headers and payload contain tokens.
+#[derive(Clone)]
 pub struct UpgradeRequest<'a> {
     /// The value of the `Host` header.
     pub authority: &'a str,
