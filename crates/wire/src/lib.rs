@@ -31,6 +31,7 @@
 //! | [`multipart`] | results as the parts of one HTTP response |
 //! | [`result_stream`] | the one of these two formats that a client accepts |
 //! | [`http1`] | the framing of a streamed HTTP/1.1 response body |
+//! | [`upstream`] | the client's side towards subgraphs: WebSocket, SSE, multipart, HTTP callbacks |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
 //! The server's side of one socket, from the upgrade to the first result:
@@ -86,6 +87,7 @@ pub mod result_stream;
 mod server_state;
 pub mod sse;
 pub mod subprotocol;
+pub mod upstream;
 pub mod websocket;
 
 pub use body::{BodyMachine, BodyQueue};

@@ -64,7 +64,7 @@ pub(crate) enum Dialect {
 
 impl Dialect {
     /// Returns the type of the message that starts an operation.
-    const fn start(self) -> &'static str {
+    pub(crate) const fn start(self) -> &'static str {
         match self {
             Dialect::TransportWs => "subscribe",
             Dialect::Ws => "start",
@@ -72,7 +72,7 @@ impl Dialect {
     }
 
     /// Returns the type of the client's message that ends an operation.
-    const fn stop(self) -> &'static str {
+    pub(crate) const fn stop(self) -> &'static str {
         match self {
             Dialect::TransportWs => "complete",
             Dialect::Ws => "stop",

@@ -1,8 +1,7 @@
 //! The opening handshake (RFC 6455, section 4): the server's check of an upgrade request, and the client's request and
 //! its check of the response.
 //!
-//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads HTTP itself; only
-//! tests use it so far.
+//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads HTTP itself.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
