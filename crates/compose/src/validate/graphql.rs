@@ -50,6 +50,10 @@ pub(super) fn check(
     };
     for diagnostic in errors.iter() {
         let place = diagnostic.error.location();
+        let advice = match findings.is_full() {
+            true => String::new(),
+            false => find_advice(&diagnostic.error.to_string(), document, links),
+        };
         let is_own =
             |it: &apollo_compiler::parser::SourceSpan| document.sources.contains_key(&it.file_id());
         findings.error(
@@ -60,7 +64,7 @@ pub(super) fn check(
                 findings.subgraph_name(subgraph),
                 diagnostic.error
             ),
-            find_advice(&diagnostic.error.to_string(), document, links),
+            advice,
         );
     }
 }
