@@ -82,11 +82,6 @@ impl<'a> Findings<'a> {
         Self { sources, errors: Vec::new(), hints: Vec::new(), omitted: 0 }
     }
 
-    /// True if further errors are only counted.
-    pub(crate) fn are_full(&self) -> bool {
-        self.errors.len() == FINDINGS_MAX
-    }
-
     /// Adds an error.
     pub(crate) fn error(
         &mut self,
@@ -95,7 +90,7 @@ impl<'a> Findings<'a> {
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        if self.are_full() {
+        if self.is_full() {
             self.omitted += 1;
             return;
         }
@@ -141,6 +136,11 @@ impl<'a> Findings<'a> {
     /// Returns the name of the subgraph with that index.
     pub(crate) fn subgraph_name(&self, subgraph: usize) -> &'a str {
         self.sources.get(subgraph).map_or("", SourceText::subgraph_name)
+    }
+
+    /// True if further errors are only counted, so that their messages need not be made.
+    pub(crate) fn is_full(&self) -> bool {
+        self.errors.len() == FINDINGS_MAX
     }
 
     /// True if an error was found.

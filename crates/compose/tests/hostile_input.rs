@@ -158,3 +158,27 @@ fn long_texts_without_graphql_are_refused_early() {
     let sdl = format!("type Query {{ a: Int }}\n{types}");
     assert!(matches!(compose::compose(&[input("a", sdl)]), Composition::Success { .. }));
 }
+
+/// A search for a similar name among all types, for each of 20,000 errors, would take minutes.
+#[test]
+fn thousands_of_unknown_types_are_reported_soon() {
+    let types: String =
+        (0..20_000).map(|it| format!("type Product{it} {{ a: Produkt{it} }}\n")).collect();
+    let sdl = format!("type Query {{ a: Int }}\n{types}");
+    assert!(fails(&[input("a", sdl)]).iter().all(|code| code == "INVALID_GRAPHQL"));
+}
+
+/// Each error repeats a part of the field set: 500 times 1 MiB would be too much.
+#[test]
+fn errors_in_a_long_field_set_are_short() {
+    let fields: String = (0..1_000).map(|it| format!("f{it} ")).collect();
+    let comment = "x".repeat(1 << 20);
+    let sdl = format!(
+        "extend schema @link(url: \"https://specs.apollo.dev/federation/v2.7\", import: [\"@key\"])\n\
+         type Query {{ t: T }}\ntype T @key(fields: \"\"\"{fields}\n# {comment}\n\"\"\") {{ id: ID! }}"
+    );
+    let Composition::Failure { errors, .. } = compose::compose(&[input("a", sdl)]) else {
+        panic!("composition succeeds");
+    };
+    assert!(errors.len() > 100 && errors.iter().all(|it| it.message.len() < 1_000));
+}

@@ -3,7 +3,8 @@
 //!
 //! - [`CompositionConfig`] is the file, in either of the two forms that common tools use. Its text may refer to
 //!   environment variables.
-//! - [`load`] reads the schema files and asks the servers. Its result is the input of [`compose::compose`].
+//! - [`load`] reads the schema files and asks the servers. Its result is the input of [`compose::compose`]. [`load_each`]
+//!   does so for some of the subgraphs.
 //! - [`introspect`] asks one server.
 //!
 //! Composition itself is the crate `compose`. Watching files, asking servers again and serving are left to the callers.
@@ -25,4 +26,4 @@ pub use composition_config::{CompositionConfig, SchemaSource, SubgraphConfig, Su
 pub use config::Secret;
 pub use introspection::{Introspected, introspect};
 pub use load_error::{FileError, LoadError, LoadErrorKind};
-pub use loading::load;
+pub use loading::{load, load_each};

@@ -19,19 +19,28 @@ const CONCURRENT_LOADS_MAX: usize = 16;
 /// # Errors
 /// All failures, in the order of the subgraphs.
 pub async fn load(config: &CompositionConfig) -> Result<Vec<SubgraphInput>, Vec<LoadError>> {
-    let loads = config.subgraphs.iter().map(|subgraph| load_subgraph(config, subgraph));
-    // A closure in the type of the stream would keep the future from being `Send`.
-    let loads: Vec<_> = loads.collect();
-    let mut loads = stream::iter(loads).buffered(CONCURRENT_LOADS_MAX);
-    let mut inputs = Vec::with_capacity(config.subgraphs.len());
+    let subgraphs: Vec<_> = config.subgraphs.iter().collect();
+    let mut inputs = Vec::with_capacity(subgraphs.len());
     let mut errors = Vec::new();
-    while let Some(loaded) = loads.next().await {
+    for loaded in load_each(config, &subgraphs).await {
         match loaded {
             Ok(input) => inputs.push(input),
             Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() { Ok(inputs) } else { Err(errors) }
+}
+
+/// Loads the schemas of some subgraphs of `config`. Returns one result for each, in their order: one failure does not
+/// hide the others.
+pub async fn load_each(
+    config: &CompositionConfig,
+    subgraphs: &[&SubgraphConfig],
+) -> Vec<Result<SubgraphInput, LoadError>> {
+    let loads = subgraphs.iter().map(|subgraph| load_subgraph(config, subgraph));
+    // A closure in the type of the stream would keep the future from being `Send`.
+    let loads: Vec<_> = loads.collect();
+    stream::iter(loads).buffered(CONCURRENT_LOADS_MAX).collect().await
 }
 
 async fn load_subgraph(

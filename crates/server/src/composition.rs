@@ -8,15 +8,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use compose::{Composition, SubgraphInput};
-use composition_input::{CompositionConfig, SchemaSource, SubgraphConfig};
+use composition_input::{CompositionConfig, LoadError, SchemaSource, SubgraphConfig, load_each};
 use config::diagnostic::{Diagnostic, SourceText};
-use futures_util::{FutureExt as _, StreamExt as _, stream};
 use telemetry::Metric;
 
 use crate::composition_findings;
-
-/// The maximum number of schemas that are read at the same time.
-const READS_AT_ONCE: usize = 16;
 
 /// The composed supergraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,6 +101,7 @@ impl Composer {
         let names = |name: &String| config.subgraphs.iter().any(|it| it.name == *name);
         self.known.retain(|name, _| names(name));
         self.unreachable.retain(names);
+        self.count_unreachable();
         self.config = Some(config);
         Ok(())
     }
@@ -141,33 +138,40 @@ impl Composer {
     ) -> Result<ComposedGraph, Vec<Diagnostic>> {
         let Some(config) = self.config.clone() else { return Err(Vec::new()) };
         let inputs = self.read_schemas(&config, scope).await?;
-        match run_blocking(move || compose::compose(&inputs)).await? {
+        let name = format!("the composition of {}", self.file.display());
+        // Findings are drawn there too: there may be thousands.
+        let composition = move || match compose::compose(&inputs) {
             Composition::Success { supergraph_sdl, hints } => {
                 let mut warnings = config.warnings;
                 warnings.extend(composition_findings::warnings(&hints));
-                let name = format!("the composition of {}", self.file.display());
                 Ok(ComposedGraph { text: SourceText { name, text: supergraph_sdl }, warnings })
             }
             Composition::Failure { errors, .. } => Err(composition_findings::errors(&errors)),
-        }
+        };
+        run_blocking(composition).await?
     }
 
-    /// Asks the servers for their schemas. True if one returned another schema than before.
+    /// Asks the servers for their schemas. True if one returned another schema than the one that composition would use.
+    ///
+    /// # Cancellation
+    /// Nothing has changed if the future is dropped before it is ready.
     pub(crate) async fn poll(&mut self) -> bool {
         let Some(config) = self.config.clone() else { return false };
-        let asked = config.subgraphs.iter().filter(|it| is_introspected(it));
+        let asked: Vec<_> = config.subgraphs.iter().filter(|it| is_introspected(it)).collect();
+        let results = load_each(&config, &asked).await;
         let mut is_changed = false;
-        for (subgraph, result) in read_all(&config, asked).await {
+        for (subgraph, result) in asked.into_iter().zip(results) {
             match result {
                 Ok(input) => {
                     self.mark_reachable(&subgraph.name);
-                    let known = self.known.get(&subgraph.name);
-                    is_changed |= known.is_none_or(|known| known.input != input);
+                    // A schema that was read with other settings does not count: the composition with these settings
+                    // has failed, even if the schema is the same.
+                    is_changed |= self.known_schema(subgraph).is_none_or(|known| known != input);
                     self.remember(subgraph, input);
                 }
                 // A subgraph without an older schema has been reported by the composition that failed.
-                Err(errors) if self.known.contains_key(&subgraph.name) => {
-                    self.mark_unreachable(&subgraph.name, &errors);
+                Err(error) if self.known.contains_key(&subgraph.name) => {
+                    self.mark_unreachable(&error);
                 }
                 Err(_) => {}
             }
@@ -186,19 +190,21 @@ impl Composer {
             let is_needed = scope == ReadScope::Everything || !is_introspected(subgraph);
             is_needed || self.known_schema(subgraph).is_none()
         });
+        let read: Vec<_> = read.collect();
+        let results = load_each(config, &read).await;
         let mut problems = Vec::new();
-        for (subgraph, result) in read_all(config, read).await {
+        for (subgraph, result) in read.into_iter().zip(results) {
             match result {
                 Ok(input) => {
                     self.mark_reachable(&subgraph.name);
                     self.remember(subgraph, input);
                 }
-                Err(errors)
+                Err(error)
                     if is_introspected(subgraph) && self.known_schema(subgraph).is_some() =>
                 {
-                    self.mark_unreachable(&subgraph.name, &errors);
+                    self.mark_unreachable(&error);
                 }
-                Err(errors) => problems.extend(errors),
+                Err(error) => problems.push(*error.diagnostic),
             }
         }
         if !problems.is_empty() {
@@ -233,12 +239,11 @@ impl Composer {
     }
 
     /// Logs the first failure of an outage.
-    fn mark_unreachable(&mut self, name: &str, errors: &[Diagnostic]) {
-        if self.unreachable.insert(name.to_owned()) {
-            let error = errors.first().map(ToString::to_string);
+    fn mark_unreachable(&mut self, error: &LoadError) {
+        if self.unreachable.insert(error.subgraph.clone()) {
             tracing::warn!(
-                subgraph = name,
-                error,
+                subgraph = error.subgraph,
+                error = %error.diagnostic,
                 "the subgraph does not return its schema; the last one stays in use"
             );
             self.count_unreachable();
@@ -258,30 +263,6 @@ fn is_introspected(subgraph: &SubgraphConfig) -> bool {
     matches!(subgraph.schema, SchemaSource::Introspection { .. })
 }
 
-/// Reads the schemas of some subgraphs of `config`, one result for each: one failure does not hide the others.
-async fn read_all<'a>(
-    config: &CompositionConfig,
-    subgraphs: impl Iterator<Item = &'a SubgraphConfig>,
-) -> Vec<(&'a SubgraphConfig, Result<SubgraphInput, Vec<Diagnostic>>)> {
-    let (mut asked, mut reads) = (Vec::new(), Vec::new());
-    for subgraph in subgraphs {
-        let mut alone = config.clone();
-        alone.subgraphs = vec![subgraph.clone()];
-        reads.push(read_schema(alone).boxed());
-        asked.push(subgraph);
-    }
-    let results: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
-    asked.into_iter().zip(results).collect()
-}
-
-/// Reads the schema of the only subgraph of `config`.
-async fn read_schema(config: CompositionConfig) -> Result<SubgraphInput, Vec<Diagnostic>> {
-    match composition_input::load(&config).await {
-        Ok(mut inputs) => inputs.pop().ok_or_else(Vec::new),
-        Err(errors) => Err(errors.into_iter().map(|it| *it.diagnostic).collect()),
-    }
-}
-
 /// Runs `work` on the blocking pool.
 ///
 /// # Errors
@@ -293,4 +274,66 @@ async fn run_blocking<T: Send + 'static>(
         let message = format!("composition failed because of a defect: {panic}");
         vec![Diagnostic::error("internal", message).help("please report this")]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::{Composer, ReadScope};
+    use crate::schema_server::{Behaviour, SchemaServer};
+
+    #[tokio::test]
+    async fn a_schema_that_new_settings_return_again_is_composed() {
+        let server = SchemaServer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.yaml");
+        let url = &server.url;
+        let write = |token: &str| {
+            let source = format!("{{url: \"{url}\", headers: {{authorization: {token}}}}}");
+            let subgraph = format!("{{name: a, routing_url: \"{url}\", introspection: {source}}}");
+            std::fs::write(&file, format!("subgraphs: [{subgraph}]\n")).unwrap();
+        };
+        write("old");
+        let mut composer = Composer::new(file.clone());
+        composer.read_config().await.unwrap();
+        let first = composer.compose(ReadScope::Everything).await.unwrap();
+        assert!(!composer.poll().await);
+
+        server.set(Behaviour::Refuse);
+        write("new");
+        composer.read_config().await.unwrap();
+        composer.compose(ReadScope::Files).await.unwrap_err();
+        assert!(!composer.poll().await);
+        assert_eq!(composer.state.errors.load(Relaxed), 1);
+
+        server.set(Behaviour::Serve);
+        assert!(composer.poll().await);
+        assert_eq!(composer.compose(ReadScope::Files).await.unwrap(), first);
+        assert_eq!(composer.state.errors.load(Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_subgraph_that_is_removed_is_not_unreachable() {
+        let server = SchemaServer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.yaml");
+        let url = &server.url;
+        let write = |subgraph: &str| {
+            std::fs::write(&file, format!("subgraphs: {{{subgraph}}}\n")).unwrap();
+        };
+        write(&format!("a: {{schema: {{subgraph_url: \"{url}\"}}}}"));
+        let mut composer = Composer::new(file.clone());
+        composer.read_config().await.unwrap();
+        composer.compose(ReadScope::Everything).await.unwrap();
+        server.set(Behaviour::Refuse);
+        assert!(!composer.poll().await);
+        assert_eq!(composer.state.unreachable.load(Relaxed), 1);
+
+        write(&format!(
+            "b: {{routing_url: \"{url}\", schema: {{sdl: \"type Query {{a: Int}}\"}}}}"
+        ));
+        composer.read_config().await.unwrap();
+        assert_eq!(composer.state.unreachable.load(Relaxed), 0);
+    }
 }

@@ -52,21 +52,22 @@ pub(crate) enum FileDifference {
     Changed,
 }
 
-/// The watched files.
+/// The watched files. The default has none and gets no notifications.
+#[derive(Default)]
 pub(crate) struct FileWatch {
     /// The stamp of each file, taken before it was last read.
     stamps: BTreeMap<PathBuf, Option<Stamp>>,
     /// The names that the notification thread compares with.
     names: Arc<Mutex<HashSet<OsString>>>,
     folders: BTreeSet<PathBuf>,
-    /// `None` if the system gives no notifications.
+    /// `None` without notifications of the system.
     watcher: Option<RecommendedWatcher>,
 }
 
 impl FileWatch {
     /// Creates a watch without files. It calls `notify` for each change of one of its files.
     pub(crate) fn new(notify: impl Fn() + Send + 'static) -> Self {
-        let names = Arc::new(Mutex::new(HashSet::new()));
+        let names = Arc::<Mutex<HashSet<OsString>>>::default();
         let watched = Arc::clone(&names);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| is_relevant(&event, &watched)) {
@@ -76,8 +77,7 @@ impl FileWatch {
         let watcher = watcher.map_err(|error| {
             tracing::warn!(%error, "files of the graph cannot be watched; changes are noticed later, or at SIGHUP");
         });
-        let (stamps, folders) = (BTreeMap::new(), BTreeSet::new());
-        Self { stamps, names, folders, watcher: watcher.ok() }
+        Self { names, watcher: watcher.ok(), ..Self::default() }
     }
 
     /// Replaces the watched files by this one, and stamps it. Must be called before the file is read, so that a change

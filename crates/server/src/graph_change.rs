@@ -1,9 +1,10 @@
 //! The results of loading changed graphs, for observers in this process such as `starling dev`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
+use compose::ChangeCode;
 use config::diagnostic::Diagnostic;
-use graph::{Supergraph, TypeKind, TypeRef, TypeRefShape};
+use graph::Supergraph;
 
 /// The result of loading a changed graph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,72 +17,84 @@ pub enum GraphChange {
     Refused(Vec<Diagnostic>),
 }
 
-/// The difference between two graphs: subgraphs, and fields as `Type.field`. Sorted.
+/// The difference between two graphs: subgraphs, and elements of the schema that clients see by their coordinates, such
+/// as `Query.user(id:)`. Sorted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct GraphDifference {
-    /// The subgraphs and fields that only the new graph has.
+    /// The subgraphs and elements that only the new graph has. The members of a new type are not listed.
     pub added: Vec<String>,
-    /// The subgraphs and fields that only the old graph had.
+    /// The subgraphs and elements that only the old graph had.
     pub removed: Vec<String>,
-    /// The fields with another type or other arguments.
+    /// The subgraphs with another URL, and the elements that changed otherwise.
     pub changed: Vec<String>,
 }
 
 impl GraphDifference {
-    /// Compares the subgraphs and the fields that clients can select.
+    /// Compares the subgraphs and the schemas that clients see.
     pub(crate) fn between(old: &Supergraph, new: &Supergraph) -> Self {
-        let (before, after) = (elements(old), elements(new));
-        let names = |elements: &BTreeSet<(String, String)>| -> BTreeSet<String> {
-            elements.iter().map(|(name, _)| name.clone()).collect()
+        let mut difference = Self::default();
+        for change in compose::diff(&old.api, &new.api) {
+            difference.list_for(change.code).push(change.path);
+        }
+        let urls = |graph: &Supergraph| -> BTreeMap<String, String> {
+            let subgraphs = graph.subgraphs.iter();
+            subgraphs.map(|it| (format!("subgraph {}", it.name), it.url.to_string())).collect()
         };
-        let (names_before, names_after) = (names(&before), names(&after));
-        let changed = after.difference(&before).map(|(name, _)| name);
-        Self {
-            added: names_after.difference(&names_before).cloned().collect(),
-            removed: names_before.difference(&names_after).cloned().collect(),
-            changed: changed.filter(|name| names_before.contains(*name)).cloned().collect(),
+        let (before, after) = (urls(old), urls(new));
+        for (name, url) in &after {
+            match before.get(name) {
+                None => difference.added.push(name.clone()),
+                Some(known) if known != url => difference.changed.push(name.clone()),
+                Some(_) => {}
+            }
+        }
+        let gone = before.into_keys().filter(|name| !after.contains_key(name));
+        difference.removed.extend(gone);
+        let Self { added, removed, changed } = &mut difference;
+        for list in [added, removed, changed] {
+            list.sort();
+            // An element may have changed in several ways.
+            list.dedup();
+        }
+        difference
+    }
+
+    /// Returns the list for changes of a kind.
+    fn list_for(&mut self, code: ChangeCode) -> &mut Vec<String> {
+        use ChangeCode as C;
+        match code {
+            C::TypeAdded
+            | C::FieldAdded
+            | C::RequiredArgAdded
+            | C::OptionalArgAdded
+            | C::RequiredInputFieldAdded
+            | C::OptionalInputFieldAdded
+            | C::ValueAddedToEnum
+            | C::DirectiveAdded
+            | C::RequiredDirectiveArgAdded
+            | C::OptionalDirectiveArgAdded => &mut self.added,
+            C::TypeRemoved
+            | C::FieldRemoved
+            | C::ArgRemoved
+            | C::InputFieldRemoved
+            | C::ValueRemovedFromEnum
+            | C::DirectiveRemoved
+            | C::DirectiveArgRemoved => &mut self.removed,
+            _ => &mut self.changed,
         }
     }
-}
-
-/// Returns the elements of a graph that clients can name, each with a text that differs if the element does.
-fn elements(graph: &Supergraph) -> BTreeSet<(String, String)> {
-    let subgraphs = graph.subgraphs.iter();
-    let mut elements: BTreeSet<_> =
-        subgraphs.map(|it| (format!("subgraph {}", it.name), it.url.to_string())).collect();
-    for field in graph.fields.iter().filter(|field| !field.inaccessible) {
-        let parent = graph.ty(field.parent);
-        let signature = format!("{:?} {}", field.arguments, type_text(graph, &field.ty));
-        elements.insert((format!("{}.{}", parent.name, field.name), signature));
-    }
-    for ty in graph.types.iter().filter(|ty| !ty.inaccessible) {
-        if let TypeKind::Enum(values) = &ty.kind {
-            let values = values.iter().map(|value| format!("{}.{value}", ty.name));
-            elements.extend(values.map(|value| (value, String::new())));
-        }
-    }
-    elements
-}
-
-/// Returns a type as GraphQL text.
-fn type_text(graph: &Supergraph, ty: &TypeRef) -> String {
-    let text = match &ty.shape {
-        TypeRefShape::List(inner) => format!("[{}]", type_text(graph, inner)),
-        TypeRefShape::Named(id) => graph.ty(*id).name.to_string(),
-    };
-    if ty.nullable { text } else { text + "!" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn graph(subgraph: &str, fields: &str) -> Supergraph {
+    fn graph(subgraph: &str, url: &str, fields: &str) -> Supergraph {
         let sdl = format!(
             r#"
 schema @link(url: "https://specs.apollo.dev/link/v1.0")
   @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) {{ query: Query }}
-enum join__Graph {{ A @join__graph(name: "{subgraph}", url: "http://127.0.0.1:1") }}
+enum join__Graph {{ A @join__graph(name: "{subgraph}", url: "{url}") }}
 type Query @join__type(graph: A) {{ {fields} }}
 enum Colour @join__type(graph: A) {{ RED @join__enumValue(graph: A) }}
 "#
@@ -90,18 +103,34 @@ enum Colour @join__type(graph: A) {{ RED @join__enumValue(graph: A) }}
     }
 
     #[test]
-    fn a_difference_names_subgraphs_and_fields() {
-        let old = graph("a", "x: Int y: [Int!] z(first: Int): Colour same: Colour");
-        let new = graph("b", "y: [Int!]! z(first: ID): Colour same: Colour w: Int");
+    fn a_difference_names_subgraphs_and_elements() {
+        let old =
+            graph("a", "http://127.0.0.1:1", "x: Int y: [Int!] z(first: Int): Colour same: Colour");
+        let new =
+            graph("b", "http://127.0.0.1:1", "y: [Int!]! z(first: ID): Colour same: Colour w: Int");
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             GraphDifference::between(&old, &new),
             GraphDifference {
                 added: names(&["Query.w", "subgraph b"]),
                 removed: names(&["Query.x", "subgraph a"]),
-                changed: names(&["Query.y", "Query.z"]),
+                changed: names(&["Query.y", "Query.z(first:)"]),
             }
         );
         assert_eq!(GraphDifference::between(&old, &old), GraphDifference::default());
+
+        let moved = graph(
+            "b",
+            "http://127.0.0.1:2",
+            "y: [Int!]! z(first: ID, last: ID): Colour same: Colour w: Int",
+        );
+        assert_eq!(
+            GraphDifference::between(&new, &moved),
+            GraphDifference {
+                added: names(&["Query.z(last:)"]),
+                changed: names(&["subgraph b"]),
+                ..GraphDifference::default()
+            }
+        );
     }
 }

@@ -67,9 +67,14 @@ impl GraphWatch {
         // One waiting notice is enough for any number of changes.
         let (sender, changed) = mpsc::channel(1);
         let notices = sender.clone();
-        let files = FileWatch::new(move || {
+        let notify = move || {
             let _ = notices.try_send(Notice::File);
-        });
+        };
+        // The system has few watchers for each user.
+        let files = match source.file() {
+            Some(_) => FileWatch::new(notify),
+            None => FileWatch::default(),
+        };
         // Without a file there is nothing to reload, and closing the terminal must end the process.
         if reloads_on_hang_up && source.file().is_some() {
             send_hang_ups(sender);
@@ -136,39 +141,54 @@ impl GraphWatch {
         }
     }
 
-    /// Waits for a change; returns the schemas that must be read again.
+    /// Waits for a change; returns the schemas that must be read again. A server that does not respond does not delay
+    /// the changes of files.
     pub async fn wait_for_change(&mut self) -> ReadScope {
-        loop {
-            tokio::select! {
-                Some(notice) = self.changed.recv() => return self.settle(notice).await,
-                _ = self.checks.tick() => {
-                    // A missing file is about to be replaced. After a notice it is an error that is reported.
-                    if self.files.compare().await == FileDifference::Changed {
-                        return ReadScope::Files;
-                    }
-                }
-                _ = self.polls.tick() => {
-                    if let GraphReader::Composition(composer) = &mut self.reader
-                        && composer.is_polled()
-                        && composer.poll().await
-                    {
-                        return ReadScope::Files;
-                    }
-                }
-            }
+        let Self { reader, files, changed, checks, polls } = self;
+        tokio::select! {
+            Some(notice) = changed.recv() => settle(changed, notice).await,
+            () = wait_for_files(files, checks) => ReadScope::Files,
+            () = wait_for_servers(reader, polls) => ReadScope::Files,
         }
     }
+}
 
-    /// Waits until no notice has followed for [`SETTLE`].
-    async fn settle(&mut self, first: Notice) -> ReadScope {
-        let mut has_hung_up = first == Notice::HangUp;
-        let quiet = async {
-            while let Ok(Some(notice)) = tokio::time::timeout(SETTLE, self.changed.recv()).await {
-                has_hung_up |= notice == Notice::HangUp;
-            }
-        };
-        let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
-        if has_hung_up { ReadScope::Everything } else { ReadScope::Files }
+/// Waits until no notice has followed for [`SETTLE`].
+async fn settle(changed: &mut mpsc::Receiver<Notice>, first: Notice) -> ReadScope {
+    let mut has_hung_up = first == Notice::HangUp;
+    let quiet = async {
+        while let Ok(Some(notice)) = tokio::time::timeout(SETTLE, changed.recv()).await {
+            has_hung_up |= notice == Notice::HangUp;
+        }
+    };
+    let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
+    if has_hung_up { ReadScope::Everything } else { ReadScope::Files }
+}
+
+/// Waits until a check finds that a file has changed, or two checks in a row that one is missing: a file that is being
+/// replaced is missing for a moment.
+async fn wait_for_files(files: &FileWatch, checks: &mut Interval) {
+    let mut was_missing = false;
+    loop {
+        checks.tick().await;
+        match files.compare().await {
+            FileDifference::None => was_missing = false,
+            FileDifference::Missing if !was_missing => was_missing = true,
+            FileDifference::Missing | FileDifference::Changed => return,
+        }
+    }
+}
+
+/// Waits until a poll finds that a server returns another schema.
+async fn wait_for_servers(reader: &mut GraphReader, polls: &mut Interval) {
+    loop {
+        polls.tick().await;
+        if let GraphReader::Composition(composer) = reader
+            && composer.is_polled()
+            && composer.poll().await
+        {
+            return;
+        }
     }
 }
 
@@ -195,3 +215,53 @@ fn send_hang_ups(changed: mpsc::Sender<Notice>) {
 
 #[cfg(not(unix))]
 fn send_hang_ups(_changed: mpsc::Sender<Notice>) {}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::schema_server::{Behaviour, SchemaServer};
+
+    /// More than a change takes, and less than a server has for its response.
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_server_that_hangs_does_not_delay_changed_files() {
+        let mut server = SchemaServer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.yaml");
+        let text = format!("subgraphs: {{a: {{schema: {{subgraph_url: \"{}\"}}}}}}\n", server.url);
+        fs::write(&file, &text).unwrap();
+        let poll_interval = Duration::from_millis(1);
+        let source = SupergraphSource::Composition { file: file.clone(), poll_interval };
+        let mut watch = GraphWatch::new(source, false);
+        watch.read(ReadScope::Everything).await.unwrap();
+
+        server.set(Behaviour::Hang);
+        let change_file = async {
+            server.wait_for_request().await;
+            fs::write(&file, text + "# changed\n").unwrap();
+        };
+        let both = async { tokio::join!(watch.wait_for_change(), change_file).0 };
+        assert_eq!(tokio::time::timeout(DEADLINE, both).await, Ok(ReadScope::Files));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_stays_missing_is_a_change_at_the_second_check() {
+        let folder = tempfile::tempdir().unwrap();
+        let (missing, other) = (folder.path().join("a"), folder.path().join("b"));
+        for file in [&missing, &other] {
+            fs::write(file, "").unwrap();
+        }
+        // As on a file system without notifications.
+        let mut files = FileWatch::default();
+        files.restart(&missing).await;
+        files.add(&other).await;
+        fs::remove_file(&missing).unwrap();
+        fs::write(&other, "changed").unwrap();
+        let begin = Instant::now();
+        wait_for_files(&files, &mut every(CHECK_INTERVAL)).await;
+        assert!((CHECK_INTERVAL * 2..CHECK_INTERVAL * 3).contains(&begin.elapsed()));
+    }
+}

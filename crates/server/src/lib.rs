@@ -23,6 +23,8 @@ mod metrics_export;
 mod profiling;
 mod providers;
 mod reload;
+#[cfg(test)]
+mod schema_server;
 mod signals;
 mod start;
 mod start_material;

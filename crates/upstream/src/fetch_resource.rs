@@ -112,6 +112,7 @@ impl Resource {
             },
         }
     }
+
     async fn read_body(&self, body: Incoming) -> Result<Bytes, FetchError> {
         match Limited::new(body, self.body_bytes_max).collect().await {
             Ok(body) => Ok(body.to_bytes()),

@@ -1,10 +1,7 @@
 //! The operations of clients: files with several operations, and fragments that files share. Each operation becomes a
 //! document of its own, and positions in it are traced back to the files.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use apollo_compiler::{
     ast::{Definition, Document, Selection},
@@ -207,8 +204,10 @@ fn assemble(
     let mut line = 1;
     for part in parts {
         origins.push((line, part.place.clone()));
-        // The padding keeps the columns of the first line. Writing to a string does not fail.
-        let _ = writeln!(text, "{:padding$}{}", "", part.text, padding = part.place.column - 1);
+        // The padding keeps the columns of the first line. The widths of formatting end at 65,535.
+        text.extend(std::iter::repeat_n(' ', part.place.column - 1));
+        text.push_str(part.text);
+        text.push('\n');
         line += part.text.matches('\n').count() + 1;
     }
     let kind = operation.kind.unwrap_or_default();
@@ -223,5 +222,24 @@ fn assemble(
         place: operation.place.clone(),
         text,
         origins,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_far_behind_in_a_line_are_read() {
+        let column = 100_000;
+        let text = format!("query A {{ a }}{}query B {{ b }}", " ".repeat(column - 14));
+        let file = OperationFile { name: "a.graphql".to_owned(), text };
+        let operations = read_operations(&[file]).unwrap();
+        assert_eq!(operations.len(), 2);
+        let b = &operations[1];
+        assert_eq!(b.text.trim(), "query B { b }");
+        let last = b.text.trim_end().chars().count();
+        assert_eq!(b.locate(1, last).column, last);
+        assert_eq!(b.place, OperationPlace { file: 0, line: 1, column });
     }
 }

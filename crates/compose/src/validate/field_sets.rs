@@ -52,6 +52,9 @@ const PROVIDES: FieldSetKind = FieldSetKind {
     missing_external: Some(Code::PROVIDES_FIELDS_MISSING_EXTERNAL),
 };
 
+/// The number of characters of a field set that a message repeats: one set may have thousands of errors.
+const TEXT_CHARACTERS_MAX: usize = 500;
+
 /// Checks all field sets of a subgraph.
 pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
     for ty in subgraph.types.values() {
@@ -194,9 +197,13 @@ struct FieldSetChecker<'a, 'f, 's> {
 
 impl FieldSetChecker<'_, '_, '_> {
     fn report(&mut self, code: Code, reason: &str, advice: &str) {
+        let text = match self.text.char_indices().nth(TEXT_CHARACTERS_MAX) {
+            Some((end, _)) => format!("{}…", &self.text[..end]),
+            None => self.text.to_owned(),
+        };
         let message = format!(
-            "`@{}(fields: \"{}\")` on `{}` is invalid: {reason}",
-            self.kind.directive, self.text, self.coordinate
+            "`@{}(fields: \"{text}\")` on `{}` is invalid: {reason}",
+            self.kind.directive, self.coordinate
         );
         self.findings.error(code, [(self.subgraph.id, self.place)], message, advice);
     }
@@ -277,7 +284,10 @@ impl FieldSetChecker<'_, '_, '_> {
                 None => "name fields that this subgraph declares",
             };
             let known = on.fields.keys().map(apollo_compiler::Name::as_str);
-            let similar = find_similar(&selected.name, known);
+            let similar = match self.findings.is_full() {
+                true => None,
+                false => find_similar(&selected.name, known),
+            };
             let similar =
                 similar.map_or_else(String::new, |it| format!("did you mean `{it}`? If not, "));
             self.report(self.kind.invalid, &reason, &format!("{similar}{advice}"));

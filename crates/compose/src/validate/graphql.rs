@@ -1,7 +1,6 @@
 //! GraphQL's own rules, by the validator of `apollo-compiler`. The subgraph is completed before: definitions of
 //! federation and event directives, base definitions of extended types, and a query root.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use apollo_compiler::{
@@ -49,15 +48,12 @@ pub(super) fn check(
         },
         Err(failed) => failed.errors,
     };
-    // A search through all names for each of thousands of equal errors would take minutes.
-    let mut advices: HashMap<String, String> = HashMap::new();
     for diagnostic in errors.iter() {
-        let error = diagnostic.error.to_string();
-        if !findings.are_full() && !advices.contains_key(&error) {
-            advices.insert(error.clone(), find_advice(&error, document, links));
-        }
-        let advice = advices.get(&error).cloned().unwrap_or_default();
         let place = diagnostic.error.location();
+        let advice = match findings.is_full() {
+            true => String::new(),
+            false => find_advice(&diagnostic.error.to_string(), document, links),
+        };
         let is_own =
             |it: &apollo_compiler::parser::SourceSpan| document.sources.contains_key(&it.file_id());
         findings.error(
@@ -66,7 +62,7 @@ pub(super) fn check(
             format!(
                 "the schema of subgraph `{}` is not valid: {}",
                 findings.subgraph_name(subgraph),
-                error
+                diagnostic.error
             ),
             advice,
         );

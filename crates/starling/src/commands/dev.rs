@@ -189,7 +189,7 @@ fn describe(difference: &GraphDifference) -> String {
         }
     }
     match parts.is_empty() {
-        true => "no field has changed.".to_owned(),
+        true => "the schema that clients see has not changed.".to_owned(),
         false => parts.join(", "),
     }
 }
@@ -216,7 +216,10 @@ mod tests {
     #[test]
     fn a_change_is_described_in_one_line() {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(describe(&GraphDifference::default()), "no field has changed.");
+        assert_eq!(
+            describe(&GraphDifference::default()),
+            "the schema that clients see has not changed."
+        );
         let difference = GraphDifference {
             added: (0..10).map(|number| format!("A.f{number}")).collect(),
             removed: names(&["subgraph b"]),

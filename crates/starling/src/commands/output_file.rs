@@ -1,6 +1,6 @@
 //! Files that a command writes: a reader sees the old content or the new one, never a part.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -18,12 +18,9 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let temporary =
         target.with_file_name(format!(".{}.{}.new", name.to_string_lossy(), std::process::id()));
-    let written = write_synced(&temporary, text).and_then(|()| {
-        if let Some(existing) = existing {
-            fs::set_permissions(&temporary, existing.permissions())?;
-        }
-        fs::rename(&temporary, &target)
-    });
+    let permissions = existing.map(|it| it.permissions());
+    let written =
+        write_synced(&temporary, text, permissions).and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
         // The first error says more than that of cleaning up.
         let _ = fs::remove_file(&temporary);
@@ -31,9 +28,18 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Writes a file and waits until it is on the disk, so that the rename cannot survive a crash without the content.
-fn write_synced(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
+/// Writes a new file and waits until it is on the disk, so that the rename cannot survive a crash without the content.
+fn write_synced(path: &Path, text: &str, permissions: Option<Permissions>) -> io::Result<()> {
+    // A link of that name, which anybody could have put into a folder such as `/tmp`, is removed and not followed.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    // Before the text, which may contain URLs that not everybody may read.
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
@@ -69,5 +75,12 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+
+        let other = folder.path().join("other");
+        fs::write(&other, "keep").unwrap();
+        symlink(&other, folder.path().join(format!(".file.{}.new", std::process::id()))).unwrap();
+        replace(&file, "newer").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "keep");
     }
 }
