@@ -119,37 +119,43 @@ impl Composer {
         self.config.as_ref().is_some_and(CompositionConfig::has_introspection)
     }
 
-    /// Reads the schemas and composes them.
+    /// Reads the schemas that `scope` contains, and takes the others from memory. May be cancelled.
     ///
     /// # Errors
-    /// All schemas that cannot be read; else all errors of composition.
-    pub(crate) async fn compose(
+    /// All schemas that cannot be read.
+    pub(crate) async fn read_schemas(
         &mut self,
         scope: ReadScope,
-    ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let result = self.read_and_compose(scope).await;
-        match &result {
-            Ok(_) => self.state.errors.store(0, Relaxed),
-            Err(errors) => self.count_errors(errors),
-        }
-        result
+    ) -> Result<Vec<SubgraphInput>, Vec<Diagnostic>> {
+        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
+        let inputs = self.read_schemas_of(&config, scope).await;
+        inputs.inspect_err(|errors| self.count_errors(errors))
     }
 
-    async fn read_and_compose(
+    /// Composes the schemas that were read.
+    ///
+    /// # Errors
+    /// All errors of composition.
+    pub(crate) async fn compose(
         &mut self,
-        scope: ReadScope,
+        inputs: Vec<SubgraphInput>,
     ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
-        let inputs = self.read_schemas(&config, scope).await?;
-        match run_blocking(move || compose::compose(&inputs)).await? {
+        let composition = run_blocking(move || compose::compose(&inputs)).await;
+        let result = composition.and_then(|composition| match composition {
             Composition::Success { supergraph_sdl, hints } => {
-                let mut warnings = config.warnings;
+                let mut warnings: Vec<_> =
+                    self.config.iter().flat_map(|it| it.warnings.clone()).collect();
                 warnings.extend(composition_findings::warnings(&hints));
                 let name = format!("the composition of {}", self.file.display());
                 Ok(ComposedGraph { text: SourceText { name, text: supergraph_sdl }, warnings })
             }
             Composition::Failure { errors, .. } => Err(composition_findings::errors(&errors)),
+        });
+        match &result {
+            Ok(_) => self.state.errors.store(0, Relaxed),
+            Err(errors) => self.count_errors(errors),
         }
+        result
     }
 
     /// Asks the servers for their schemas. True if one returned another schema than before.
@@ -175,9 +181,8 @@ impl Composer {
         is_changed
     }
 
-    /// Reads all schemas that `scope` contains, and takes the others from memory. A server that does not return its
-    /// schema keeps the last one.
-    async fn read_schemas(
+    /// Reads schemas. A server that does not return its schema keeps the last one.
+    async fn read_schemas_of(
         &mut self,
         config: &CompositionConfig,
         scope: ReadScope,
