@@ -81,10 +81,7 @@ impl Target {
         // `http` also returns no port for one that is too large.
         let port = match authority.as_str().strip_prefix(authority.host()) {
             Some("" | ":") => default_port,
-            Some(port) => authority
-                .port_u16()
-                .filter(|it| *it > 0 && port.len() > 1)
-                .ok_or(TargetError::Port)?,
+            Some(_) => authority.port_u16().filter(|it| *it > 0).ok_or(TargetError::Port)?,
             None => return Err(TargetError::Malformed),
         };
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
