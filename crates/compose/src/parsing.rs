@@ -1,6 +1,8 @@
 //! The first phase: SDL text to the syntax tree of `apollo-compiler`, which keeps positions. Syntax errors become
 //! findings; the schema itself is not checked here.
 
+use std::ops::Range;
+
 use apollo_compiler::{ast, diagnostic::ToCliReport as _, parser::Parser, validation::WithErrors};
 
 use crate::{code::Code, finding::Findings, input::SubgraphInput};
@@ -31,10 +33,18 @@ pub(crate) fn parse(
     let document = match parse_text(&input.sdl, &input.file) {
         Ok(document) => document,
         Err(failed) => {
+            let mut reported_line = 0..0;
             for diagnostic in failed.errors.iter() {
                 let message = diagnostic.error.to_string();
                 if is_token_limit(&message) {
                     continue;
+                }
+                // Further errors of a line are nearly always consequences of its first one.
+                if let Some(location) = diagnostic.error.location() {
+                    if reported_line.contains(&location.offset()) {
+                        continue;
+                    }
+                    reported_line = line_around(&input.sdl, location.offset());
                 }
                 let message = message.strip_prefix("syntax error: ").unwrap_or(&message);
                 let message = name_tokens(message);
@@ -85,6 +95,17 @@ pub(crate) fn parse_text(
         tokens *= TOKENS_GROWTH;
     }
     Parser::new().recursion_limit(DEPTH_MAX).parse_ast(sdl, file)
+}
+
+/// Returns the bytes of the line that contains an offset, with its line break.
+fn line_around(text: &str, offset: usize) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let offset = offset.min(bytes.len());
+    let is_break = |byte: &u8| *byte == b'\n';
+    let start = bytes[..offset].iter().rposition(is_break).map_or(0, |it| it + 1);
+    let end = bytes[offset..].iter().position(is_break).map_or(bytes.len(), |it| offset + it);
+    // An error at the end of the text belongs to the last line.
+    start..end + 1
 }
 
 /// True for the error at the end of a part of a text.

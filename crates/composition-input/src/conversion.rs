@@ -189,15 +189,17 @@ impl Converter<'_> {
         headers: &BTreeMap<String, Secret>,
     ) -> Vec<(String, Secret)> {
         for name in headers.keys() {
-            let label = match HeaderName::try_from(name.as_str()) {
-                Err(_) => "this is not the name of a header",
+            let (label, help) = match HeaderName::try_from(name.as_str()) {
+                Err(_) => (
+                    "this is not the name of a header",
+                    "write letters, digits and hyphens: `authorization`, `x-api-key`",
+                ),
                 Ok(name) if belongs_to_connection(&name) => {
-                    "this header is determined by the request itself"
+                    ("this header is determined by the request itself", "remove it")
                 }
                 Ok(_) => continue,
             };
             let message = format!("the header `{name}` cannot be sent");
-            let help = "write letters, digits and hyphens: `authorization`, `x-api-key`";
             let diagnostic = Diagnostic::error("invalid-value", message).help(help);
             self.add(&format!("{path}.{name}"), false, label, diagnostic);
         }

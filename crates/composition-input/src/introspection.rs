@@ -32,6 +32,9 @@ const ERRORS_SHOWN_MAX: usize = 3;
 /// The number of characters of an error that a message repeats.
 const ERROR_CHARS_MAX: usize = 300;
 
+/// The length from which the value of a header is masked in errors. Shorter ones, such as `1`, are parts of other words.
+const SECRET_BYTES_MIN: usize = 4;
+
 /// The field that servers of federated subgraphs have.
 const SERVICE_FIELD: &str = "_service";
 
@@ -108,6 +111,7 @@ impl Endpoint {
     ) -> Result<Self, LoadErrorKind> {
         let request_error =
             |error: &dyn std::fmt::Display| LoadErrorKind::Request(error.to_string());
+        let header_error = LoadErrorKind::Header;
         let tls = match url.get(..6).is_some_and(|it| it.eq_ignore_ascii_case("https:")) {
             true => Some(
                 TlsClient::with_native_roots(&[b"http/1.1"])
@@ -120,16 +124,14 @@ impl Endpoint {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let Ok(header) = HeaderName::try_from(name.as_str()) else {
-                return Err(request_error(&format_args!("{name:?} is not the name of a header")));
+                return Err(header_error(format!("{name:?} is not the name of a header")));
             };
             if belongs_to_connection(&header) {
-                return Err(request_error(&format_args!("the header `{name}` cannot be chosen")));
+                return Err(header_error(format!("the header `{name}` cannot be chosen")));
             }
             let Ok(mut value) = HeaderValue::try_from(value.expose()) else {
                 // The value is a secret.
-                return Err(request_error(&format_args!(
-                    "the value of the header `{name}` is not valid"
-                )));
+                return Err(header_error(format!("the value of the header `{name}` is not valid")));
             };
             value.set_sensitive(true);
             map.append(header, value);
@@ -177,7 +179,7 @@ impl Endpoint {
     async fn request<T: DeserializeOwned>(&self, query: &str) -> Result<T, LoadErrorKind> {
         let body = Bytes::from(json!({ "query": query }).to_string());
         let response = self.resource.post_json(body, self.headers.clone()).await;
-        let body = response.map_err(convert_fetch_error)?;
+        let body = response.map_err(|error| self.convert_fetch_error(error))?;
         let response: GraphqlResponse<T> = serde_json::from_slice(&body)
             .map_err(|error| LoadErrorKind::NotGraphql(describe_json_error(&error)))?;
         match response.data {
@@ -185,26 +187,52 @@ impl Endpoint {
             None if response.errors.is_empty() => {
                 Err(LoadErrorKind::NotGraphql("there is neither `data` nor `errors`".to_owned()))
             }
-            _ => Err(LoadErrorKind::Refused(shown_errors(&response.errors))),
+            _ => Err(LoadErrorKind::Refused(self.shown_errors(&response.errors))),
         }
     }
-}
 
-fn convert_fetch_error(error: FetchError) -> LoadErrorKind {
-    match error {
-        FetchError::Timeout(timeout) => LoadErrorKind::Timeout(timeout),
-        FetchError::TooLarge { .. } => LoadErrorKind::TooLarge(SDL_BYTES_MAX),
-        FetchError::Status { status, body, .. } => {
-            let errors = body.and_then(|body| {
-                let response =
-                    serde_json::from_slice::<GraphqlResponse<serde::de::IgnoredAny>>(&body);
-                response.ok().map(|it| shown_errors(&it.errors))
-            });
-            LoadErrorKind::Status { status: status.as_u16(), errors: errors.unwrap_or_default() }
+    fn convert_fetch_error(&self, error: FetchError) -> LoadErrorKind {
+        match error {
+            FetchError::Timeout(timeout) => LoadErrorKind::Timeout(timeout),
+            FetchError::TooLarge { .. } => LoadErrorKind::TooLarge(SDL_BYTES_MAX),
+            FetchError::Status { status, body, .. } => {
+                let errors = body.and_then(|body| {
+                    let response =
+                        serde_json::from_slice::<GraphqlResponse<serde::de::IgnoredAny>>(&body);
+                    response.ok().map(|it| self.shown_errors(&it.errors))
+                });
+                LoadErrorKind::Status {
+                    status: status.as_u16(),
+                    errors: errors.unwrap_or_default(),
+                }
+            }
+            FetchError::Protocol(reason) => LoadErrorKind::NotGraphql(reason),
+            FetchError::Connect(reason) => LoadErrorKind::Unreachable(reason),
+            other => LoadErrorKind::Unreachable(other.to_string()),
         }
-        FetchError::Protocol(reason) => LoadErrorKind::NotGraphql(reason),
-        FetchError::Connect(reason) => LoadErrorKind::Unreachable(reason),
-        other => LoadErrorKind::Unreachable(other.to_string()),
+    }
+
+    /// Returns the first messages in one line each, shortened. Some servers repeat the token that they refuse.
+    fn shown_errors(&self, errors: &[ResponseError]) -> Vec<String> {
+        let shown = |error: &ResponseError| -> String {
+            let message = self.mask_secrets(&error.message);
+            let line = message.chars().map(|it| if it.is_control() { ' ' } else { it });
+            let text: String = line.take(ERROR_CHARS_MAX).collect();
+            if text.is_empty() { "an error without a message".to_owned() } else { text }
+        };
+        let mut messages: Vec<_> = errors.iter().take(ERRORS_SHOWN_MAX).map(shown).collect();
+        if errors.len() > ERRORS_SHOWN_MAX {
+            messages.push(format!("and {} more errors", errors.len() - ERRORS_SHOWN_MAX));
+        }
+        messages
+    }
+
+    /// Replaces the values of headers in a text, also without the scheme before a token, as in `Bearer TOKEN`.
+    fn mask_secrets(&self, text: &str) -> String {
+        let values = self.headers.values().filter_map(|value| value.to_str().ok());
+        let words = values.flat_map(|value| [value, value.rsplit(' ').next().unwrap_or(value)]);
+        let secrets = words.filter(|it| it.len() >= SECRET_BYTES_MIN);
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "******"))
     }
 }
 
@@ -216,18 +244,4 @@ fn describe_json_error(error: &serde_json::Error) -> String {
         }
         _ => "the body is not JSON".to_owned(),
     }
-}
-
-/// Returns the first messages in one line each, shortened.
-fn shown_errors(errors: &[ResponseError]) -> Vec<String> {
-    let shown = |error: &ResponseError| -> String {
-        let line = error.message.chars().map(|it| if it.is_control() { ' ' } else { it });
-        let text: String = line.take(ERROR_CHARS_MAX).collect();
-        if text.is_empty() { "an error without a message".to_owned() } else { text }
-    };
-    let mut messages: Vec<_> = errors.iter().take(ERRORS_SHOWN_MAX).map(shown).collect();
-    if errors.len() > ERRORS_SHOWN_MAX {
-        messages.push(format!("and {} more errors", errors.len() - ERRORS_SHOWN_MAX));
-    }
-    messages
 }

@@ -30,9 +30,12 @@ pub enum LoadErrorKind {
         /// The reason.
         error: FileError,
     },
-    /// The URL or a header cannot be used.
+    /// The URL cannot be used.
     #[error("its schema cannot be requested: {0}")]
     Request(String),
+    /// A header cannot be used.
+    #[error("its schema cannot be requested: {0}")]
+    Header(String),
     /// No connection could be opened, or it broke.
     #[error("its server cannot be reached: {0}")]
     Unreachable(String),
@@ -76,7 +79,7 @@ impl LoadErrorKind {
     pub fn code(&self) -> &'static str {
         match self {
             Self::File { .. } => "unreadable-schema",
-            Self::Request(_) => "invalid-request",
+            Self::Request(_) | Self::Header(_) => "invalid-request",
             Self::Unreachable(_) | Self::Timeout(_) => "unreachable-subgraph",
             Self::Status { .. } | Self::NotGraphql(_) | Self::Refused(_) | Self::Empty => {
                 "introspection-failed"
@@ -92,6 +95,10 @@ impl LoadErrorKind {
             Self::File { error, .. } => return error.advice("schema.file"),
             Self::Request(_) => {
                 "write scheme, host and path: `http://products.internal:4001/graphql`"
+            }
+            Self::Header(_) => {
+                "write the name with letters, digits and hyphens, and the value with visible ASCII characters and spaces; \
+                 headers such as `host` are determined by the request itself"
             }
             Self::Unreachable(_) => {
                 "check that the subgraph runs and that this machine can reach it, or give its schema as a file"

@@ -313,9 +313,11 @@ pub enum Style {
 }
 
 impl Style {
-    /// Coloured if `stream` is a terminal and `NO_COLOR` is unset or empty (<https://no-color.org>).
+    /// Coloured if `stream` is a terminal that knows colours, and `NO_COLOR` is unset or empty
+    /// (<https://no-color.org>).
     pub fn for_stream(stream: &impl std::io::IsTerminal) -> Self {
-        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         if stream.is_terminal() && !forbidden { Self::Colored } else { Self::Plain }
     }
 }

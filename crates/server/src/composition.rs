@@ -116,39 +116,47 @@ impl Composer {
         self.config.as_ref().is_some_and(CompositionConfig::has_introspection)
     }
 
-    /// Reads the schemas and composes them.
+    /// Reads the schemas that `scope` contains, and takes the others from memory.
+    ///
+    /// # Cancellation
+    /// Nothing has changed if the future is dropped before it is ready.
     ///
     /// # Errors
-    /// All schemas that cannot be read; else all errors of composition.
-    pub(crate) async fn compose(
+    /// All schemas that cannot be read.
+    pub(crate) async fn read_schemas(
         &mut self,
         scope: ReadScope,
-    ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let result = self.read_and_compose(scope).await;
-        match &result {
-            Ok(_) => self.state.errors.store(0, Relaxed),
-            Err(errors) => self.count_errors(errors),
-        }
-        result
+    ) -> Result<Vec<SubgraphInput>, Vec<Diagnostic>> {
+        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
+        let inputs = self.read_schemas_of(&config, scope).await;
+        inputs.inspect_err(|errors| self.count_errors(errors))
     }
 
-    async fn read_and_compose(
+    /// Composes the schemas that were read.
+    ///
+    /// # Errors
+    /// All errors of composition.
+    pub(crate) async fn compose(
         &mut self,
-        scope: ReadScope,
+        inputs: Vec<SubgraphInput>,
     ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
-        let inputs = self.read_schemas(&config, scope).await?;
         let name = format!("the composition of {}", self.file.display());
+        let mut warnings: Vec<_> =
+            self.config.iter().flat_map(|config| config.warnings.clone()).collect();
         // Findings are drawn there too: there may be thousands.
         let composition = move || match compose::compose(&inputs) {
             Composition::Success { supergraph_sdl, hints } => {
-                let mut warnings = config.warnings;
                 warnings.extend(composition_findings::warnings(&hints));
                 Ok(ComposedGraph { text: SourceText { name, text: supergraph_sdl }, warnings })
             }
             Composition::Failure { errors, .. } => Err(composition_findings::errors(&errors)),
         };
-        run_blocking(composition).await?
+        let result = run_blocking(composition).await.and_then(|it| it);
+        match &result {
+            Ok(_) => self.state.errors.store(0, Relaxed),
+            Err(errors) => self.count_errors(errors),
+        }
+        result
     }
 
     /// Asks the servers for their schemas. True if one returned another schema than the one that composition would use.
@@ -179,9 +187,8 @@ impl Composer {
         is_changed
     }
 
-    /// Reads all schemas that `scope` contains, and takes the others from memory. A server that does not return its
-    /// schema keeps the last one.
-    async fn read_schemas(
+    /// Reads schemas. A server that does not return its schema keeps the last one.
+    async fn read_schemas_of(
         &mut self,
         config: &CompositionConfig,
         scope: ReadScope,
@@ -280,8 +287,18 @@ async fn run_blocking<T: Send + 'static>(
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
-    use super::{Composer, ReadScope};
+    use config::diagnostic::Diagnostic;
+
+    use super::{ComposedGraph, Composer, ReadScope};
     use crate::schema_server::{Behaviour, SchemaServer};
+
+    async fn compose(
+        composer: &mut Composer,
+        scope: ReadScope,
+    ) -> Result<ComposedGraph, Vec<Diagnostic>> {
+        let inputs = composer.read_schemas(scope).await?;
+        composer.compose(inputs).await
+    }
 
     #[tokio::test]
     async fn a_schema_that_new_settings_return_again_is_composed() {
@@ -297,19 +314,19 @@ mod tests {
         write("old");
         let mut composer = Composer::new(file.clone());
         composer.read_config().await.unwrap();
-        let first = composer.compose(ReadScope::Everything).await.unwrap();
+        let first = compose(&mut composer, ReadScope::Everything).await.unwrap();
         assert!(!composer.poll().await);
 
         server.set(Behaviour::Refuse);
         write("new");
         composer.read_config().await.unwrap();
-        composer.compose(ReadScope::Files).await.unwrap_err();
+        compose(&mut composer, ReadScope::Files).await.unwrap_err();
         assert!(!composer.poll().await);
         assert_eq!(composer.state.errors.load(Relaxed), 1);
 
         server.set(Behaviour::Serve);
         assert!(composer.poll().await);
-        assert_eq!(composer.compose(ReadScope::Files).await.unwrap(), first);
+        assert_eq!(compose(&mut composer, ReadScope::Files).await.unwrap(), first);
         assert_eq!(composer.state.errors.load(Relaxed), 0);
     }
 
@@ -325,7 +342,7 @@ mod tests {
         write(&format!("a: {{schema: {{subgraph_url: \"{url}\"}}}}"));
         let mut composer = Composer::new(file.clone());
         composer.read_config().await.unwrap();
-        composer.compose(ReadScope::Everything).await.unwrap();
+        compose(&mut composer, ReadScope::Everything).await.unwrap();
         server.set(Behaviour::Refuse);
         assert!(!composer.poll().await);
         assert_eq!(composer.state.unreachable.load(Relaxed), 1);

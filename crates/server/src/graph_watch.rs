@@ -24,6 +24,10 @@ const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 /// for bind mounts of single files, and when a link further up the path is changed to another release.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The time for which schemas are read before a change of a file begins the reading again. Servers that work respond
+/// within it, so files that keep changing do not keep a graph from being read.
+const UNINTERRUPTED_READ: Duration = Duration::from_secs(1);
+
 /// The interval of polls that never happen: about a century.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -129,14 +133,41 @@ impl GraphWatch {
                 let text = Arc::new(text.map_err(|error| vec![*error])?);
                 Ok(ReadGraph { text, warnings: Vec::new() })
             }
-            GraphReader::Composition(composer) => {
-                self.files.restart(composer.file()).await;
-                composer.read_config().await?;
-                for file in composer.schema_files() {
-                    self.files.add(file).await;
+            GraphReader::Composition(_) => self.read_composition(scope).await,
+        }
+    }
+
+    /// Reads the schemas and composes them. If a file changes while a server does not respond, all begins again: the
+    /// change may be that this server is no longer needed.
+    async fn read_composition(
+        &mut self,
+        mut scope: ReadScope,
+    ) -> Result<ReadGraph, Vec<Diagnostic>> {
+        let Self { reader, files, changed, .. } = self;
+        let GraphReader::Composition(composer) = reader else { return Err(Vec::new()) };
+        loop {
+            files.restart(composer.file()).await;
+            composer.read_config().await?;
+            for file in composer.schema_files() {
+                files.add(file).await;
+            }
+            let late_change = async {
+                tokio::time::sleep(UNINTERRUPTED_READ).await;
+                match changed.recv().await {
+                    Some(notice) => notice,
+                    None => std::future::pending().await,
                 }
-                let composed = composer.compose(scope).await?;
-                Ok(ReadGraph { text: Arc::new(composed.text), warnings: composed.warnings })
+            };
+            let notice = tokio::select! {
+                inputs = composer.read_schemas(scope) => {
+                    let composed = composer.compose(inputs?).await?;
+                    let text = Arc::new(composed.text);
+                    return Ok(ReadGraph { text, warnings: composed.warnings });
+                }
+                notice = late_change => notice,
+            };
+            if settle(changed, notice).await == ReadScope::Everything {
+                scope = ReadScope::Everything;
             }
         }
     }
@@ -245,6 +276,29 @@ mod tests {
         };
         let both = async { tokio::join!(watch.wait_for_change(), change_file).0 };
         assert_eq!(tokio::time::timeout(DEADLINE, both).await, Ok(ReadScope::Files));
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_read_while_a_server_hangs() {
+        let mut server = SchemaServer::start().await;
+        server.set(Behaviour::Hang);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.yaml");
+        let url = server.url.clone();
+        let yaml = |schema: &str| {
+            format!("subgraphs: {{a: {{routing_url: '{url}', schema: {{{schema}}}}}}}\n")
+        };
+        fs::write(&file, yaml(&format!("subgraph_url: '{url}'"))).unwrap();
+        let poll_interval = Duration::from_millis(1);
+        let source = SupergraphSource::Composition { file: file.clone(), poll_interval };
+        let mut watch = GraphWatch::new(source, false);
+        let correct = async {
+            server.wait_for_request().await;
+            fs::write(&file, yaml("sdl: 'type Query { a: Int }'")).unwrap();
+        };
+        let both = async { tokio::join!(watch.read(ReadScope::Everything), correct).0 };
+        let read = tokio::time::timeout(DEADLINE, both).await.unwrap();
+        assert!(read.unwrap().text.text.contains("type Query"));
     }
 
     #[tokio::test(start_paused = true)]

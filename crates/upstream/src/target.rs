@@ -12,6 +12,9 @@ pub enum TargetError {
     /// Not a URL at all.
     #[error("it is not a valid absolute URL; write http://host:port/path")]
     Malformed,
+    /// The port is 0, too large or not a number.
+    #[error("the port is not a number from 1 to 65535")]
+    Port,
     /// The scheme is not supported.
     #[error("only http, https and unix are supported")]
     Scheme,
@@ -75,7 +78,12 @@ impl Target {
         if authority.host().is_empty() {
             return Err(TargetError::Malformed);
         }
-        let port = authority.port_u16().unwrap_or(default_port);
+        // `http` also returns no port for one that is too large.
+        let port = match authority.as_str().strip_prefix(authority.host()) {
+            Some("" | ":") => default_port,
+            Some(_) => authority.port_u16().filter(|it| *it > 0).ok_or(TargetError::Port)?,
+            None => return Err(TargetError::Malformed),
+        };
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Ok(Self {
             origin: Origin { tls, address: Address::Tcp { host: authority.host().into(), port } },
@@ -184,6 +192,8 @@ mod tests {
             ("http://", TargetError::Malformed),
             ("ws://a/", TargetError::Scheme),
             ("http://user:secret@a/", TargetError::Credentials),
+            ("http://a:99999/", TargetError::Port),
+            ("http://a:0/", TargetError::Port),
             ("unix:", TargetError::Socket),
             ("unix://run/a.sock", TargetError::Socket),
             ("unix:///run/", TargetError::Socket),

@@ -229,7 +229,7 @@ impl Program {
 }
 
 /// Returns the path of the router's program: `STARLING_BIN`, or the one in the target folder of this test.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("STARLING_BIN") {
         return PathBuf::from(path);
     }

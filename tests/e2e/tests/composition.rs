@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use e2e::router::run;
+use e2e::router::{binary, run};
 use expect_test::expect;
 use load::subgraph::{Server, Subgraph};
 use tempfile::TempDir;
@@ -124,6 +124,39 @@ fn both_forms_of_the_file_give_the_same_supergraph_which_the_router_loads() {
         supergraphs[0]
     );
     assert_eq!(supergraphs[0], supergraphs[1]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hyphen_names_standard_input_and_output_and_a_full_disk_is_an_error() {
+    use std::process::{Command, Stdio};
+    let folder = Folder::new(&SCHEMAS);
+    fs::write(folder.path("supergraph.yaml"), MAPPING).unwrap();
+    let compose = |words: &[&str], out: Stdio| {
+        let output = Command::new(binary())
+            .arg("compose")
+            .args(words)
+            .current_dir(folder.0.path())
+            .stdin(fs::File::open(folder.path("supergraph.yaml")).unwrap())
+            .stdout(out)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, sdl, err) = compose(&["--config", "-", "--output", "-"], Stdio::piped());
+    assert_eq!((code, sdl.as_str()), (Some(0), folder.compose(&[]).1.as_str()), "{err}");
+    assert!(err.contains("--> standard input:1:1"), "{err}");
+    assert!(!Path::new(&folder.path("-")).exists());
+    // A script would go on with an empty file.
+    for format in ["text", "json"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let words = ["--config", "supergraph.yaml", "--format", format];
+        let (code, _, err) = compose(&words, full.into());
+        assert_eq!(code, Some(1));
+        assert!(err.contains("error[unwritable-output]: cannot write to standard output"), "{err}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

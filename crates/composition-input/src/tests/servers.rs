@@ -183,7 +183,17 @@ async fn headers_are_sent_and_never_shown() {
     for headers in [header("a b", "hunter2"), header("host", "hunter2"), header("a", "hunter2\n")] {
         let error = introspect(&url, &headers, false).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        assert!(error.advice().contains("headers such as"), "{}", error.advice());
     }
+    let url = start(|_| {
+        json(r#"{"errors": [{"message": "bad token Bearer hunter2"}, {"message": "hunter2?"}]}"#)
+    });
+    let headers = header("authorization", "Bearer hunter2");
+    let error = introspect(&url.await, &headers, false).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "its server refused to return its schema: bad token ******; ******?"
+    );
 }
 
 #[tokio::test]

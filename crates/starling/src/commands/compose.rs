@@ -16,6 +16,9 @@ use super::output_file;
 /// The time after which the command says that it waits for servers.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
+/// The path that names standard input and output, as in other tools.
+const STANDARD_STREAM: &str = "-";
+
 /// Composes subgraph schemas into a supergraph. Exits with status 1 if they do not fit together.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -31,7 +34,8 @@ Examples:\n  \
 starling compose --config supergraph.yaml --output supergraph.graphql\n  \
 starling serve --supergraph supergraph.graphql")]
 pub(crate) struct ComposeArguments {
-    /// The composition configuration (YAML): the names, URLs and schemas of the subgraphs.
+    /// The composition configuration (YAML): the names, URLs and schemas of the subgraphs. `-` reads it from standard
+    /// input.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// The file for the supergraph (SDL), which is replaced as a whole. It keeps its content if composition fails.
@@ -73,31 +77,45 @@ struct ComposeReport {
 pub(crate) fn run(arguments: &ComposeArguments) -> ExitCode {
     let is_text = arguments.format == ComposeFormat::Text;
     let mut report = compose_files(arguments, is_text);
-    if let (Some(path), Some(sdl)) = (&arguments.output, report.supergraph())
-        && let Err(error) = write_supergraph(path, sdl, &report.inputs)
+    let output = arguments.output.as_deref().filter(|it| *it != Path::new(STANDARD_STREAM));
+    if let (Some(path), Some(sdl)) = (output, report.supergraph())
+        && let Err((error, help)) = write_supergraph(path, sdl, &report.inputs)
     {
         let message = format!("cannot write the supergraph {}: {error}", path.display());
-        let help = "give `--output` a path in a folder that exists and that this user may write to";
         report.diagnostics.push(Diagnostic::error("unwritable-file", message).help(help));
     }
-    let failed = report.has_failed();
-    match arguments.format {
-        ComposeFormat::Text => print_text(&report, arguments.output.as_deref()),
+    let is_printed = match arguments.format {
+        ComposeFormat::Text => print_text(&report, output),
         ComposeFormat::Json => {
-            super::print(&format!("{:#}\n", as_json(&report, arguments.output.is_none())));
+            super::print_result(&format!("{:#}\n", as_json(&report, output.is_none())))
         }
-    }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    };
+    if report.has_failed() || !is_printed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Writes the supergraph, unless the path is that of an input: a slip must not cost a schema.
-fn write_supergraph(path: &Path, sdl: &str, inputs: &[PathBuf]) -> io::Result<()> {
+///
+/// # Errors
+/// The reason, and advice.
+fn write_supergraph(
+    path: &Path,
+    sdl: &str,
+    inputs: &[PathBuf],
+) -> Result<(), (io::Error, &'static str)> {
     if let Ok(path) = path.canonicalize()
         && inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == path))
     {
-        return Err(io::Error::other("it is an input of the composition"));
+        let error = io::Error::other("it is an input of the composition");
+        return Err((error, "give `--output` another path: it would be replaced"));
     }
-    output_file::replace(path, sdl)
+    output_file::replace(path, sdl).map_err(|error| {
+        let help = match error.kind() {
+            io::ErrorKind::IsADirectory => "give `--output` the path of a file",
+            io::ErrorKind::StorageFull => "free some space",
+            _ => "give `--output` a path in a folder that exists and that this user may write to",
+        };
+        (error, help)
+    })
 }
 
 /// Reads the configuration, loads the schemas and composes them.
@@ -110,7 +128,7 @@ fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeR
             return report;
         }
     };
-    let config = match CompositionConfig::read(&arguments.config) {
+    let config = match read_config(&arguments.config) {
         Ok(config) => config,
         Err(diagnostics) => return ComposeReport { diagnostics, ..report },
     };
@@ -152,6 +170,20 @@ fn compose_files(arguments: &ComposeArguments, shows_progress: bool) -> ComposeR
     report
 }
 
+/// Reads the configuration from a file, or from standard input. Schema files are then relative to the working
+/// directory.
+fn read_config(path: &Path) -> Result<CompositionConfig, Vec<Diagnostic>> {
+    if path != Path::new(STANDARD_STREAM) {
+        return CompositionConfig::read(path);
+    }
+    let text = io::read_to_string(io::stdin()).map_err(|error| {
+        let message = format!("cannot read the composition configuration: {error}");
+        vec![Diagnostic::error("unreadable-file", message).help("give it by `--config FILE`")]
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    CompositionConfig::parse(text, Path::new("standard input"))
+}
+
 /// Returns the tags of the contract, if there are any.
 fn read_contract(arguments: &ComposeArguments) -> Result<Option<ContractFilter>, String> {
     let (include, exclude) = (&arguments.include_tags, &arguments.exclude_tags);
@@ -181,7 +213,8 @@ impl ComposeReport {
     }
 }
 
-fn print_text(report: &ComposeReport, output: Option<&Path>) {
+/// Prints the findings, and the supergraph if there is no `output`. False if the supergraph cannot be written.
+fn print_text(report: &ComposeReport, output: Option<&Path>) -> bool {
     let style = Style::for_stream(&io::stderr());
     let coloring = match style {
         Style::Plain => Coloring::Plain,
@@ -212,9 +245,7 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) {
     }
     blocks.retain(|block| !block.is_empty());
     super::print_error(&blocks.join("\n"));
-    if output.is_none() {
-        super::print(report.supergraph().unwrap_or_default());
-    }
+    output.is_some() || super::print_result(report.supergraph().unwrap_or_default())
 }
 
 /// Returns a number with its noun.

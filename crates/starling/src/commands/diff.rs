@@ -55,10 +55,13 @@ pub(crate) fn run(arguments: &DiffArguments) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    super::print(&match arguments.format {
+    let text = match arguments.format {
         DiffFormat::Text => as_text(&report),
         DiffFormat::Json => format!("{:#}\n", as_json(&report)),
-    });
+    };
+    if !super::print_result(&text) {
+        return ExitCode::from(UNREADABLE);
+    }
     match count(&report.changes, Criticality::Breaking) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

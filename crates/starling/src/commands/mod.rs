@@ -29,6 +29,20 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Prints the result of a command to standard output. False if it cannot be written, for example to a full disk, which
+/// is reported: a program that continues with the output must not take it for whole. A closed pipe is no failure.
+fn print_result(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let message = format!("cannot write to standard output: {error}");
+            report(&[Diagnostic::error("unwritable-output", message)]);
+            false
+        }
+        _ => true,
+    }
+}
+
 /// Prints to standard error.
 pub(crate) fn print_error(text: &str) {
     telemetry::logging::flush();

@@ -69,8 +69,10 @@ fn introspect(arguments: &IntrospectArguments) -> ExitCode {
                     "federation directives such as `@key` are not part of it; add them by hand";
                 super::report(&[Diagnostic::warning("plain-introspection", message).help(help)]);
             }
-            super::print(&format!("{}\n", introspected.sdl.trim_end()));
-            ExitCode::SUCCESS
+            match super::print_result(&format!("{}\n", introspected.sdl.trim_end())) {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            }
         }
         Err(error) => {
             let message = format!("the subgraph cannot be introspected: {error}");

@@ -60,19 +60,22 @@ pub(crate) fn run(arguments: &ValidateArguments) -> ExitCode {
     };
     let is_invalid = findings.iter().any(|it| it.diagnostic.severity == Severity::Error);
     let count = clients.operations.len();
-    if arguments.format == ValidateFormat::Json {
-        super::print(&format!("{:#}\n", as_json(count, &findings, !is_invalid)));
+    let text = if arguments.format == ValidateFormat::Json {
+        format!("{:#}\n", as_json(count, &findings, !is_invalid))
     } else {
         let diagnostics: Vec<_> = findings.into_iter().map(|it| it.diagnostic).collect();
         super::report(&diagnostics);
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error).count();
         let warnings = diagnostics.len() - errors;
-        super::print(&format!(
+        format!(
             "{}: {}, {}.\n",
             super::count_of(count, "operation"),
             super::count_of(errors, "error"),
             super::count_of(warnings, "warning")
-        ));
+        )
+    };
+    if !super::print_result(&text) {
+        return ExitCode::from(UNREADABLE);
     }
     if is_invalid { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
