@@ -90,6 +90,16 @@ struct GraphqlResponse<T> {
 struct ResponseError {
     #[serde(default)]
     message: String,
+    /// The response keys that lead to the value that failed: a list, or null.
+    #[serde(default)]
+    path: serde_json::Value,
+}
+
+/// The failure of a request.
+struct RequestFailure {
+    kind: LoadErrorKind,
+    /// True if the server does not know `_service`.
+    lacks_service: bool,
 }
 
 #[derive(Deserialize)]
@@ -162,21 +172,17 @@ impl Endpoint {
                 let sdl = data.service.and_then(|it| it.sdl);
                 sdl.map(Some).ok_or(LoadErrorKind::Empty)
             }
-            // Validation errors name the unknown field.
-            Err(LoadErrorKind::Refused(errors) | LoadErrorKind::Status { errors, .. })
-                if errors.iter().any(|message| message.contains(SERVICE_FIELD)) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
+            Err(failure) if failure.lacks_service => Ok(None),
+            Err(failure) => Err(failure.kind),
         }
     }
 
     async fn request_introspection(&self) -> Result<String, LoadErrorKind> {
-        Ok(self.request::<SchemaData>(INTROSPECTION_QUERY).await?.to_sdl())
+        let data = self.request::<SchemaData>(INTROSPECTION_QUERY).await;
+        data.map(|it| it.to_sdl()).map_err(|failure| failure.kind)
     }
 
-    async fn request<T: DeserializeOwned>(&self, query: &str) -> Result<T, LoadErrorKind> {
+    async fn request<T: DeserializeOwned>(&self, query: &str) -> Result<T, RequestFailure> {
         let body = Bytes::from(json!({ "query": query }).to_string());
         let response = self.resource.post_json(body, self.headers.clone()).await;
         let body = response.map_err(|error| self.convert_fetch_error(error))?;
@@ -185,31 +191,38 @@ impl Endpoint {
         match response.data {
             Some(data) if response.errors.is_empty() => Ok(data),
             None if response.errors.is_empty() => {
-                Err(LoadErrorKind::NotGraphql("there is neither `data` nor `errors`".to_owned()))
+                let reason = "there is neither `data` nor `errors`".to_owned();
+                Err(LoadErrorKind::NotGraphql(reason).into())
             }
-            _ => Err(LoadErrorKind::Refused(self.shown_errors(&response.errors))),
+            _ => Err(RequestFailure {
+                kind: LoadErrorKind::Refused(self.shown_errors(&response.errors)),
+                lacks_service: lacks_service(&response.errors),
+            }),
         }
     }
 
-    fn convert_fetch_error(&self, error: FetchError) -> LoadErrorKind {
-        match error {
+    fn convert_fetch_error(&self, error: FetchError) -> RequestFailure {
+        let kind = match error {
             FetchError::Timeout(timeout) => LoadErrorKind::Timeout(timeout),
             FetchError::TooLarge { .. } => LoadErrorKind::TooLarge(SDL_BYTES_MAX),
             FetchError::Status { status, body, .. } => {
                 let errors = body.and_then(|body| {
                     let response =
                         serde_json::from_slice::<GraphqlResponse<serde::de::IgnoredAny>>(&body);
-                    response.ok().map(|it| self.shown_errors(&it.errors))
+                    response.ok().map(|it| it.errors)
                 });
-                LoadErrorKind::Status {
-                    status: status.as_u16(),
-                    errors: errors.unwrap_or_default(),
-                }
+                let errors = errors.unwrap_or_default();
+                let shown = self.shown_errors(&errors);
+                return RequestFailure {
+                    kind: LoadErrorKind::Status { status: status.as_u16(), errors: shown },
+                    lacks_service: lacks_service(&errors),
+                };
             }
             FetchError::Protocol(reason) => LoadErrorKind::NotGraphql(reason),
             FetchError::Connect(reason) => LoadErrorKind::Unreachable(reason),
             other => LoadErrorKind::Unreachable(other.to_string()),
-        }
+        };
+        kind.into()
     }
 
     /// Returns the first messages in one line each, shortened. Some servers repeat the token that they refuse.
@@ -234,6 +247,20 @@ impl Endpoint {
         let secrets = words.filter(|it| it.len() >= SECRET_BYTES_MIN);
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "******"))
     }
+}
+
+impl From<LoadErrorKind> for RequestFailure {
+    fn from(kind: LoadErrorKind) -> Self {
+        Self { kind, lacks_service: false }
+    }
+}
+
+/// True if an error of validation names `_service`. An error of the field itself has a path that begins with it: then
+/// the schema of introspection would lack the federation directives that the subgraph has.
+fn lacks_service(errors: &[ResponseError]) -> bool {
+    let is_unknown =
+        |it: &ResponseError| it.message.contains(SERVICE_FIELD) && it.path[0] != SERVICE_FIELD;
+    errors.iter().any(is_unknown)
 }
 
 /// Describes what is wrong with a body. Values of the response are not repeated.

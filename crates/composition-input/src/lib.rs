@@ -3,8 +3,8 @@
 //!
 //! - [`CompositionConfig`] is the file, in either of the two forms that common tools use. Its text may refer to
 //!   environment variables.
-//! - [`load`] reads the schema files and asks the servers. Its result is the input of [`compose::compose`]. [`load_each`]
-//!   does so for some of the subgraphs.
+//! - [`load`] reads the schema files and asks the servers. Its result is the input of [`compose::compose`].
+//!   [`load_each`] does so for some of the subgraphs.
 //! - [`introspect`] asks one server.
 //!
 //! Composition itself is the crate `compose`. Watching files, asking servers again and serving are left to the callers.

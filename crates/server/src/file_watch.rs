@@ -139,8 +139,8 @@ impl FileWatch {
 
 /// True if an event concerns a file with one of these names.
 ///
-/// A folder mounted from a Kubernetes config map changes by swapping a link next to the file, whose name begins with two
-/// points. Reading is not a change.
+/// A folder mounted from a Kubernetes config map changes by swapping a link next to the file, whose name begins with
+/// two points. Reading is not a change.
 fn is_relevant(event: &notify::Event, names: &Mutex<HashSet<OsString>>) -> bool {
     if event.kind.is_access() {
         return false;

@@ -83,7 +83,7 @@ struct DefinitionText<'a> {
 /// all files of a client as one document too.
 ///
 /// # Errors
-/// All mistakes of the syntax, and definitions of types.
+/// All mistakes of the syntax, and definitions of types beside operations. A file with nothing else is left out.
 pub fn read_operations(
     files: &[OperationFile],
 ) -> Result<Vec<ClientOperation>, Vec<OperationProblem>> {
@@ -92,6 +92,8 @@ pub fn read_operations(
     for (id, file) in files.iter().enumerate() {
         let lines = FileLines::new(id, &file.text);
         match Parser::new().parse_ast(file.text.as_str(), file.name.as_str()) {
+            // Code generators keep a schema beside the operations.
+            Ok(document) if is_schema(&document) => {}
             Ok(document) => read_file(&lines, &document, &mut definitions, &mut problems),
             Err(failed) => problems.extend(failed.errors.iter().map(|diagnostic| {
                 let offset = diagnostic.error.location().map_or(0, |it| it.offset());
@@ -137,6 +139,11 @@ impl<'a> FileLines<'a> {
         let before = self.text.get(start..offset).unwrap_or_default();
         OperationPlace { file: self.file, line, column: before.chars().count() + 1 }
     }
+}
+
+/// True if a document has definitions of types and directives only.
+fn is_schema(document: &Document) -> bool {
+    !document.definitions.iter().any(Definition::is_executable_definition)
 }
 
 fn read_file<'a>(
@@ -228,6 +235,16 @@ fn assemble(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_schema_beside_the_operations_is_left_out() {
+        let file = |text: &str| OperationFile { name: "a".to_owned(), text: text.to_owned() };
+        let schema = "type Query { a: Int } extend type Query { b: Int }";
+        let read = |files: &[OperationFile]| read_operations(files).map(|it| it.len());
+        assert_eq!(read(&[file(schema), file("{ a }")]), Ok(1));
+        let mixed = read(&[file(&format!("{schema} query A {{ a }}"))]).unwrap_err();
+        assert!(mixed[0].message.contains("definition of a schema"), "{mixed:?}");
+    }
 
     #[test]
     fn operations_far_behind_in_a_line_are_read() {

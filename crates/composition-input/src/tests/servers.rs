@@ -96,12 +96,35 @@ async fn the_schema_comes_from_the_service_field_or_from_introspection() {
         false => json(PLAIN),
     };
     assert_eq!(ask(unknown_field).await, plain);
+    let unknown_field = |request: &str| match request.contains("_service") {
+        true => {
+            json(r#"{"errors": [{"message": "no field _service", "path": ["query", "_service"]}]}"#)
+        }
+        false => json(PLAIN),
+    };
+    assert_eq!(ask(unknown_field).await, plain);
     let url = start(|request| match request.contains("_service") {
         true => None,
         false => json(PLAIN),
     });
     let introspected = introspect(&url.await, &[], true).await.unwrap();
     assert!(introspected.is_plain);
+}
+
+#[tokio::test]
+async fn a_service_field_that_fails_does_not_lead_to_introspection() {
+    let failing = |request: &str| match request.contains("_service") {
+        true => json(
+            r#"{"data": null, "errors": [
+                {"message": "Cannot return null for non-nullable field Query._service.", "path": ["_service"]},
+                {"message": "another", "path": null}
+            ]}"#,
+        ),
+        false => json(PLAIN),
+    };
+    let response = ask(failing).await;
+    assert!(response.starts_with("introspection-failed: "), "{response}");
+    assert!(response.contains("field Query._service.; another"), "{response}");
 }
 
 #[tokio::test]
