@@ -119,43 +119,37 @@ impl Composer {
         self.config.as_ref().is_some_and(CompositionConfig::has_introspection)
     }
 
-    /// Reads the schemas that `scope` contains, and takes the others from memory. May be cancelled.
+    /// Reads the schemas and composes them.
     ///
     /// # Errors
-    /// All schemas that cannot be read.
-    pub(crate) async fn read_schemas(
-        &mut self,
-        scope: ReadScope,
-    ) -> Result<Vec<SubgraphInput>, Vec<Diagnostic>> {
-        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
-        let inputs = self.read_schemas_of(&config, scope).await;
-        inputs.inspect_err(|errors| self.count_errors(errors))
-    }
-
-    /// Composes the schemas that were read.
-    ///
-    /// # Errors
-    /// All errors of composition.
+    /// All schemas that cannot be read; else all errors of composition.
     pub(crate) async fn compose(
         &mut self,
-        inputs: Vec<SubgraphInput>,
+        scope: ReadScope,
     ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let composition = run_blocking(move || compose::compose(&inputs)).await;
-        let result = composition.and_then(|composition| match composition {
-            Composition::Success { supergraph_sdl, hints } => {
-                let mut warnings: Vec<_> =
-                    self.config.iter().flat_map(|it| it.warnings.clone()).collect();
-                warnings.extend(composition_findings::warnings(&hints));
-                let name = format!("the composition of {}", self.file.display());
-                Ok(ComposedGraph { text: SourceText { name, text: supergraph_sdl }, warnings })
-            }
-            Composition::Failure { errors, .. } => Err(composition_findings::errors(&errors)),
-        });
+        let result = self.read_and_compose(scope).await;
         match &result {
             Ok(_) => self.state.errors.store(0, Relaxed),
             Err(errors) => self.count_errors(errors),
         }
         result
+    }
+
+    async fn read_and_compose(
+        &mut self,
+        scope: ReadScope,
+    ) -> Result<ComposedGraph, Vec<Diagnostic>> {
+        let Some(config) = self.config.clone() else { return Err(Vec::new()) };
+        let inputs = self.read_schemas(&config, scope).await?;
+        match run_blocking(move || compose::compose(&inputs)).await? {
+            Composition::Success { supergraph_sdl, hints } => {
+                let mut warnings = config.warnings;
+                warnings.extend(composition_findings::warnings(&hints));
+                let name = format!("the composition of {}", self.file.display());
+                Ok(ComposedGraph { text: SourceText { name, text: supergraph_sdl }, warnings })
+            }
+            Composition::Failure { errors, .. } => Err(composition_findings::errors(&errors)),
+        }
     }
 
     /// Asks the servers for their schemas. True if one returned another schema than before.
@@ -181,8 +175,9 @@ impl Composer {
         is_changed
     }
 
-    /// Reads schemas. A server that does not return its schema keeps the last one.
-    async fn read_schemas_of(
+    /// Reads all schemas that `scope` contains, and takes the others from memory. A server that does not return its
+    /// schema keeps the last one.
+    async fn read_schemas(
         &mut self,
         config: &CompositionConfig,
         scope: ReadScope,

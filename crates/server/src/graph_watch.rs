@@ -24,10 +24,6 @@ const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 /// for bind mounts of single files, and when a link further up the path is changed to another release.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time for which schemas are read before a change of a file begins the reading again. Servers that work respond
-/// within it, so files that keep changing do not keep a graph from being read.
-const UNINTERRUPTED_READ: Duration = Duration::from_secs(1);
-
 /// The interval of polls that never happen: about a century.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -128,41 +124,14 @@ impl GraphWatch {
                 let text = Arc::new(text.map_err(|error| vec![*error])?);
                 Ok(ReadGraph { text, warnings: Vec::new() })
             }
-            GraphReader::Composition(_) => self.read_composition(scope).await,
-        }
-    }
-
-    /// Reads the schemas and composes them. If a file changes while a server does not respond, all begins again: the
-    /// change may be that this server is no longer needed.
-    async fn read_composition(
-        &mut self,
-        mut scope: ReadScope,
-    ) -> Result<ReadGraph, Vec<Diagnostic>> {
-        loop {
-            let GraphReader::Composition(composer) = &mut self.reader else {
-                return Err(Vec::new());
-            };
-            self.files.restart(composer.file()).await;
-            composer.read_config().await?;
-            for file in composer.schema_files() {
-                self.files.add(file).await;
-            }
-            let late_change = async {
-                tokio::time::sleep(UNINTERRUPTED_READ).await;
-                match self.changed.recv().await {
-                    Some(notice) => notice,
-                    None => std::future::pending().await,
+            GraphReader::Composition(composer) => {
+                self.files.restart(composer.file()).await;
+                composer.read_config().await?;
+                for file in composer.schema_files() {
+                    self.files.add(file).await;
                 }
-            };
-            let notice = tokio::select! {
-                inputs = composer.read_schemas(scope) => {
-                    let composed = composer.compose(inputs?).await?;
-                    return Ok(ReadGraph { text: Arc::new(composed.text), warnings: composed.warnings });
-                }
-                notice = late_change => notice,
-            };
-            if self.settle(notice).await == ReadScope::Everything {
-                scope = ReadScope::Everything;
+                let composed = composer.compose(scope).await?;
+                Ok(ReadGraph { text: Arc::new(composed.text), warnings: composed.warnings })
             }
         }
     }
@@ -179,14 +148,11 @@ impl GraphWatch {
                     }
                 }
                 _ = self.polls.tick() => {
-                    let GraphReader::Composition(composer) = &mut self.reader else { continue };
-                    if !composer.is_polled() {
-                        continue;
-                    }
-                    // A server that does not respond must not delay the change of a file.
-                    tokio::select! {
-                        has_changed = composer.poll() => if has_changed { return ReadScope::Files },
-                        Some(notice) = self.changed.recv() => return self.settle(notice).await,
+                    if let GraphReader::Composition(composer) = &mut self.reader
+                        && composer.is_polled()
+                        && composer.poll().await
+                    {
+                        return ReadScope::Files;
                     }
                 }
             }
@@ -229,35 +195,3 @@ fn send_hang_ups(changed: mpsc::Sender<Notice>) {
 
 #[cfg(not(unix))]
 fn send_hang_ups(_changed: mpsc::Sender<Notice>) {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_changed_file_is_read_while_a_server_does_not_respond() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("supergraph.yaml");
-        // Connections are accepted by the system, and nothing is ever sent.
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", silent.local_addr().unwrap());
-        let yaml = |schema: &str| {
-            format!("subgraphs: {{a: {{routing_url: '{url}', schema: {{{schema}}}}}}}")
-        };
-        std::fs::write(&file, yaml(&format!("subgraph_url: '{url}'"))).unwrap();
-        let source = SupergraphSource::Composition {
-            file: file.clone(),
-            poll_interval: Duration::from_millis(10),
-        };
-        let mut watch = GraphWatch::new(source, false);
-        let correct = async {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            std::fs::write(&file, yaml("sdl: 'type Query { a: Int }'")).unwrap();
-        };
-        // Far less than the time that a server has.
-        let limit = Duration::from_secs(15);
-        let reading = tokio::time::timeout(limit, watch.read(ReadScope::Everything));
-        let (read, ()) = tokio::join!(reading, correct);
-        assert!(read.unwrap().unwrap().text.text.contains("type Query"));
-    }
-}
