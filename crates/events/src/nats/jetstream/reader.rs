@@ -342,9 +342,18 @@ impl JetStreamReader {
         delivery: Delivery,
     ) -> Option<ReadEnd> {
         let requests = consumer.pull.requests();
+        // A message that arrives while a request waits is delivered before it can be deleted. A bucket stores the latest
+        // values only, and promises no others.
+        let may_have_waited = consumer.has_more || consumer.pull.followed_a_pause();
+        let checks_stream =
+            may_have_waited && consumer.stream_checked_at != requests && !self.filter.is_bucket();
+        let checks_consumer = consumer.is_durable && consumer.consumer_checked_at != requests;
+        if !checks_stream && !checks_consumer {
+            return None;
+        }
         let (stream, position) = (self.stream.clone()?, self.position?);
         let api = JetStreamApi(&consumer.client.nats);
-        if consumer.is_durable && consumer.consumer_checked_at != requests {
+        if checks_consumer {
             match api.consumer_info(&stream.name, &consumer.name).await {
                 Ok(info) if info.created == consumer.created => {}
                 Ok(_) | Err(ApiError::NoConsumer) => {
@@ -357,10 +366,7 @@ impl JetStreamReader {
             }
             consumer.consumer_checked_at = requests;
         }
-        // A message that arrives while a request waits is delivered before it can be deleted. A bucket stores the latest
-        // values only, and promises no others.
-        let may_have_waited = consumer.has_more || consumer.pull.followed_a_pause();
-        if may_have_waited && consumer.stream_checked_at != requests && !self.filter.is_bucket() {
+        if checks_stream {
             match api.stream_info(&stream.name).await {
                 Ok(info) if StreamId::of(&stream.name, &info) == stream => {
                     let lost = info.state.first_sequence.min(delivery.stream_sequence) - 1;
