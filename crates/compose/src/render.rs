@@ -146,7 +146,7 @@ mod tests {
             place("yyy.graphql", 104, 1, "type Product {"),
             Place { line: 0, column: 0, ..place("z.graphql", 0, 0, "") },
         ];
-        let finding = finding(message, places, "add a key");
+        let first = finding(message, places, "add a key");
         expect![[r#"
             error[SATISFIABILITY_ERROR]: the query `{ a }` cannot be planned
                --> x.graphql:9:3
@@ -168,27 +168,9 @@ mod tests {
                 = note: `y` does not resolve it
                 = help: add a key
 
-            error[SATISFIABILITY_ERROR]: the query `{ a }` cannot be planned
-               --> x.graphql:9:3
-                |
-              9 |   weight: Int @external
-                |   ^^^^^^ in subgraph `x`
-                |
-               ::: x.graphql:12:15
-                |
-             12 |   weight: Int @external
-                |               ^^^^^^^^^ in subgraph `x`
-                |
-               ::: yyy.graphql:104:1
-                |
-            104 | type Product {
-                | ^^^^ in subgraph `yyy`
-               ::: z.graphql (subgraph `z`)
-                = note: `x` has no key
-                = note: `y` does not resolve it
-                = help: add a key
+            error[SATISFIABILITY_ERROR]: another message
         "#]]
-        .assert_eq(&render(&[finding.clone(), finding], Coloring::Plain));
+        .assert_eq(&render(&[first, finding("another message", Vec::new(), "")], Coloring::Plain));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct ComposedGraph {
 
 /// The schemas that are read before composition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadScope {
+pub(crate) enum ReadScope {
     /// All of them.
     Everything,
     /// Those in files. Servers are only asked for schemas that are not known yet.

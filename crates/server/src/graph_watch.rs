@@ -33,11 +33,11 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A graph that was read or composed.
 #[derive(Clone, Debug)]
-pub struct ReadGraph {
+pub(crate) struct ReadGraph {
     /// The supergraph SDL.
-    pub text: Arc<SourceText>,
+    pub(crate) text: Arc<SourceText>,
     /// Probable mistakes, which do not keep the graph from serving.
-    pub warnings: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// The parts of a graph that are read.
@@ -57,7 +57,7 @@ enum Notice {
 }
 
 /// Reads a graph and notices its changes.
-pub struct GraphWatch {
+pub(crate) struct GraphWatch {
     reader: GraphReader,
     files: FileWatch,
     changed: mpsc::Receiver<Notice>,
@@ -67,7 +67,7 @@ pub struct GraphWatch {
 
 impl GraphWatch {
     /// Creates a watch that has read nothing yet. With `reloads_on_hang_up`, SIGHUP counts as a change.
-    pub fn new(source: SupergraphSource, reloads_on_hang_up: bool) -> Self {
+    pub(crate) fn new(source: SupergraphSource, reloads_on_hang_up: bool) -> Self {
         // One waiting notice is enough for any number of changes.
         let (sender, changed) = mpsc::channel(1);
         let notices = sender.clone();
@@ -118,7 +118,7 @@ impl GraphWatch {
     ///
     /// # Errors
     /// All reasons why there is no graph.
-    pub async fn read(&mut self, scope: ReadScope) -> Result<ReadGraph, Vec<Diagnostic>> {
+    pub(crate) async fn read(&mut self, scope: ReadScope) -> Result<ReadGraph, Vec<Diagnostic>> {
         match &mut self.reader {
             GraphReader::Text(text) => {
                 Ok(ReadGraph { text: Arc::clone(text), warnings: Vec::new() })
@@ -174,7 +174,7 @@ impl GraphWatch {
 
     /// Waits for a change; returns the schemas that must be read again. A server that does not respond does not delay
     /// the changes of files.
-    pub async fn wait_for_change(&mut self) -> ReadScope {
+    pub(crate) async fn wait_for_change(&mut self) -> ReadScope {
         let Self { reader, files, changed, checks, polls } = self;
         tokio::select! {
             Some(notice) = changed.recv() => settle(changed, notice).await,

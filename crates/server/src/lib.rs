@@ -32,12 +32,10 @@ mod subscriptions_page;
 mod supergraph_source;
 
 pub use check::{check, has_errors};
-pub use composition::ReadScope;
 pub use config_changes::{ConfigSource, report_config_changes};
 pub use connectivity_check::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
 pub use error_reference::error_reference;
 pub use graph_change::{GraphChange, GraphDifference};
-pub use graph_watch::{GraphWatch, ReadGraph};
 pub use serving::generation::read_graph;
 pub use signals::{Signal, Signals};
 pub use start::{Options, RunningRouter, StartError, start};

@@ -51,6 +51,8 @@ pub struct Options {
     pub reloads_on_hang_up: bool,
     /// Gets the result of each reload. Refused graphs are then not logged.
     pub graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
+    /// Waits until the graph can be loaded. Otherwise the start fails. The observer gets the reasons.
+    pub waits_for_graph: bool,
 }
 
 impl Options {
@@ -64,6 +66,7 @@ impl Options {
             next_free_admin_port: false,
             reloads_on_hang_up: true,
             graph_changes: None,
+            waits_for_graph: false,
         }
     }
 }
@@ -180,10 +183,20 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
-    let loaded = watch.read(ReadScope::Everything).await.and_then(|read| {
-        reload::log_if_enabled(&read.warnings);
-        generation::load(&config, &read.text, &providers, 1, None)
-    });
+    let mut scope = ReadScope::Everything;
+    let loaded = loop {
+        let loaded = watch.read(scope).await.and_then(|read| {
+            reload::log_if_enabled(&read.warnings);
+            generation::load(&config, &read.text, &providers, 1, None)
+        });
+        match (loaded, &options.graph_changes) {
+            (Err(problems), Some(observer)) if options.waits_for_graph => {
+                let _ = observer.send(GraphChange::Refused(problems));
+                scope = watch.wait_for_change().await;
+            }
+            (loaded, _) => break loaded,
+        }
+    };
     let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {

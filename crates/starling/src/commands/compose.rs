@@ -220,7 +220,7 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) -> bool {
         Style::Plain => Coloring::Plain,
         Style::Colored => Coloring::Ansi,
     };
-    let subgraphs = count(report.subgraphs, "subgraph");
+    let subgraphs = super::count_of(report.subgraphs, "subgraph");
     let mut blocks = vec![diagnostic::render(&report.diagnostics, style)];
     match &report.composition {
         None => {}
@@ -229,7 +229,7 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) -> bool {
             blocks.push(compose::render(errors, coloring));
             blocks.push(format!(
                 "{subgraphs} cannot be composed: {}\n",
-                count(errors.len(), "error")
+                super::count_of(errors.len(), "error")
             ));
         }
         Some(Composition::Success { hints, .. }) => {
@@ -237,7 +237,7 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) -> bool {
             if let Some(path) = output.filter(|_| !report.has_failed()) {
                 let with_hints = match hints.len() {
                     0 => String::new(),
-                    hints => format!(" with {}", count(hints, "hint")),
+                    hints => format!(" with {}", super::count_of(hints, "hint")),
                 };
                 blocks.push(format!("composed {subgraphs} into {}{with_hints}\n", path.display()));
             }
@@ -246,14 +246,6 @@ fn print_text(report: &ComposeReport, output: Option<&Path>) -> bool {
     blocks.retain(|block| !block.is_empty());
     super::print_error(&blocks.join("\n"));
     output.is_some() || super::print_result(report.supergraph().unwrap_or_default())
-}
-
-/// Returns a number with its noun.
-fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
 }
 
 fn as_json(report: &ComposeReport, with_supergraph: bool) -> Value {

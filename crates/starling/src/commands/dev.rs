@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use config::diagnostic::Diagnostic;
 use config::{Config, Log, LogLevel, Overrides};
-use server::{
-    GraphChange, GraphDifference, GraphWatch, Options, ReadScope, RunningRouter, Signals,
-    StartError, SupergraphSource,
-};
+use server::{GraphChange, GraphDifference, Options, RunningRouter, Signals, SupergraphSource};
 use tokio::sync::mpsc;
 
 use super::browser;
@@ -110,7 +107,7 @@ fn router_config(arguments: &DevArguments) -> Result<Config, Vec<Diagnostic>> {
 /// Serves until a signal.
 async fn serve(arguments: &DevArguments, config: Config) -> Result<ExitCode, String> {
     let mut signals = Signals::listen().map_err(|error| error.to_string())?;
-    let (sender, changes) = mpsc::unbounded_channel();
+    let (sender, mut changes) = mpsc::unbounded_channel();
     let supergraph = SupergraphSource::Composition {
         file: arguments.config.clone(),
         poll_interval: POLL_INTERVAL,
@@ -123,11 +120,17 @@ async fn serve(arguments: &DevArguments, config: Config) -> Result<ExitCode, Str
         // Closing the terminal ends the command.
         reloads_on_hang_up: false,
         graph_changes: Some(sender),
+        waits_for_graph: true,
         ..Options::new(config, supergraph)
     };
-    let running = tokio::select! {
-        running = start(options) => running?,
-        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    let starting = server::start(options);
+    tokio::pin!(starting);
+    let running = loop {
+        tokio::select! {
+            running = &mut starting => break running.map_err(|error| error.to_string())?,
+            Some(change) = changes.recv() => print_waiting(change),
+            _ = signals.next() => return Ok(ExitCode::SUCCESS),
+        }
     };
     super::print(&greeting(arguments, &running));
     if let Some(address) = running.addresses.first().filter(|_| !arguments.no_open) {
@@ -140,25 +143,14 @@ async fn serve(arguments: &DevArguments, config: Config) -> Result<ExitCode, Str
     Ok(super::shut_down(running, signals).await)
 }
 
-/// Starts the router. While the subgraphs do not compose, prints the errors and waits for a change.
-async fn start(options: Options) -> Result<RunningRouter, String> {
-    loop {
-        let mut watch = GraphWatch::new(options.supergraph.clone(), false);
-        let problems = match watch.read(ReadScope::Everything).await {
-            Err(problems) => problems,
-            Ok(_) => match server::start(options.clone()).await {
-                Ok(running) => return Ok(running),
-                Err(StartError::Refused(problems)) => problems,
-                Err(error) => return Err(error.to_string()),
-            },
-        };
-        super::report(&problems);
-        if problems.iter().any(|problem| problem.code == "events") {
-            super::print("The file given by --router-config configures the providers of events.\n");
-        }
-        super::print("Waiting for a change of the subgraphs…\n");
-        watch.wait_for_change().await;
+/// Prints why there is no graph to start with.
+fn print_waiting(change: GraphChange) {
+    let GraphChange::Refused(problems) = change else { return };
+    super::report(&problems);
+    if problems.iter().any(|problem| problem.code == "events") {
+        super::print("The file given by --router-config configures the providers of events.\n");
     }
+    super::print("Waiting for a change of the subgraphs…\n");
 }
 
 /// Prints the result of each further composition.
