@@ -33,4 +33,4 @@ pub use operation::{GroupKey, LiveOperation, OperationUpdate, Resolve, TriggerEv
 pub use outlet::{EndReason, GroupId, Outlet, OutletCommand, Subscriber};
 pub use resolve::{EventResolver, Job, Workers};
 pub use settings::HubSettings;
-pub use stats::{GroupView, HubStats, TriggerState, TriggerView};
+pub use stats::{GroupView, HUB_COUNTERS, HubStats, TriggerState, TriggerView};

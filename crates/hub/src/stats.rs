@@ -7,64 +7,76 @@ use telemetry::DurationHistogram;
 
 use crate::GroupId;
 
-/// Counters of the whole hub. The first seven go up and down, the others only grow.
-#[derive(Debug, Default)]
-pub struct HubStats {
-    /// Events that wait in groups until earlier ones are resolved.
-    pub waiting: AtomicU64,
-    /// Events being resolved.
-    pub resolving: AtomicU64,
-    /// Groups that read past events at their own pace: they resumed from a cursor, or fell behind.
-    pub catching_up: AtomicU64,
-    /// Triggers that are open or being opened.
-    pub triggers: AtomicU64,
-    /// Groups.
-    pub groups: AtomicU64,
-    /// Subscribers in groups: every later event reaches them, or its loss is announced.
-    pub subscribers: AtomicU64,
-    /// Subscribers that are not in a group yet: their trigger is still opening, or the shard has not handled their
-    /// request.
-    pub joining: AtomicU64,
-    /// Events that came from providers, once per trigger.
-    pub events: AtomicU64,
-    /// Events larger than [`crate::HubSettings::event_bytes_max`].
-    pub events_too_large: AtomicU64,
-    /// Events with a started resolution: once per group and event.
-    pub resolutions: AtomicU64,
-    /// Batches: several waiting events that are resolved together.
-    pub batches: AtomicU64,
-    /// Events resolved in batches, once per group.
-    pub batched_events: AtomicU64,
-    /// Fetched current states: once for all subscribers that came while it was fetched.
-    pub states: AtomicU64,
-    /// Subscribers that got the state that an earlier one had requested.
-    pub states_shared: AtomicU64,
+telemetry::counters! {
+    /// Counters of the whole hub.
+    pub struct HubStats;
+    /// The metrics of these counters.
+    pub const HUB_COUNTERS;
+    {
+        gauge triggers = "starling_hub_triggers": "Open triggers";
+        gauge groups = "starling_hub_groups": "Groups of equal subscribers";
+        gauge catching_up = "starling_hub_groups_catching_up":
+            "Groups that read past events from their broker, because of a cursor or because they fell behind";
+        /// Subscribers in groups: every later event reaches them, or its loss is announced.
+        gauge subscribers = "starling_hub_subscribers": "Subscribers that get events";
+        /// Subscribers that are not in a group yet: their trigger is still opening, or the shard has not
+        /// handled their request.
+        gauge joining = "starling_hub_joining": "Subscribers that wait for their source to open";
+        gauge waiting = "starling_hub_events_waiting": "Events that wait in groups until earlier ones are resolved";
+        gauge resolving = "starling_hub_resolving": "Events being resolved";
+        /// Events that came from providers, once per trigger.
+        counter events = "starling_hub_events": "Events that reached triggers";
+        counter events_too_large = "starling_hub_events_too_large": "Events over `events.max_event_size`";
+        counter resolutions = "starling_hub_resolutions": "Events resolved, once per group";
+        counter batches = "starling_hub_batches": "Batches of events that waited in a group and were resolved together";
+        counter batched_events = "starling_hub_batched_events": "Events resolved in batches, once per group";
+        /// Resolutions that ended without a payload (a defect, or the cores have stopped).
+        counter resolutions_failed = "starling_hub_resolutions_failed": "Resolutions that failed because of a defect";
+        /// Payloads passed to outlets: once per outlet, group and event.
+        counter broadcasts = "starling_hub_broadcasts": "Payloads passed to outlets";
+        /// Payloads for subscribers: the sum of subscribers over all broadcasts.
+        counter deliveries = "starling_hub_deliveries": "Payloads for subscribers";
+        /// Cursors for subscribers without a payload: the sum of subscribers over all that were passed to
+        /// outlets.
+        counter positions = "starling_hub_positions": "Cursors sent to subscribers without a payload for some time";
+        /// Gaps that providers announced, once per trigger.
+        counter gaps = "starling_hub_gaps": "Gaps that reached triggers";
+        /// Filters compared with events: only those that an event's values may pass.
+        counter filters_evaluated = "starling_hub_filters_evaluated": "Filters of groups evaluated for an event";
+        /// Events that a filter kept from a group, once per group.
+        counter filtered_out = "starling_hub_filtered_out": "Events that a filter excluded from a group";
+        counter spliced = "starling_hub_operations_renewed": "Groups of subscribers that moved to a new graph";
+        counter moved = "starling_hub_operations_moved":
+            "Groups of subscribers that moved to a new graph and to another source";
+        /// Groups that ended because they are not valid on a new graph, or their new source could not be
+        /// opened.
+        counter ended_by_reload = "starling_hub_groups_ended_by_reload":
+            "Groups of subscribers that were not valid on a new graph";
+        counter states = "starling_hub_states":
+            "Current states fetched for subscriptions, once for all that joined together";
+        counter states_shared = "starling_hub_states_shared":
+            "Subscribers that shared a fetch of the current state that was in flight";
+        counter side_readers = "starling_hub_side_readers":
+            "Streams opened at brokers for groups that are behind the kept events";
+        /// Events that were replayed, once per group.
+        counter replayed = "starling_hub_events_replayed":
+            "Past events passed to groups that have a cursor or fell behind";
+        counter fell_behind = "starling_hub_groups_fell_behind":
+            "Groups that had more than subscriptions.group_queue_events waiting events, and read the rest from \
+             their broker";
+        counter held_back = "starling_hub_groups_held_back":
+            "Times that a group started to hold back results of stored events because a thread that writes to its \
+             clients did not keep up";
+        counter outrun = "starling_hub_groups_outrun":
+            "Times that a broker had deleted events before a group that had fallen behind read them";
+        counter merged = "starling_hub_groups_merged": "Groups that caught up and were merged with an equal one";
+    }
     /// Durations of resolutions of events, batches and states, from the start to the payload.
     pub resolve_durations: DurationHistogram,
-    /// Resolutions that ended without a payload (a defect, or the cores have stopped).
-    pub resolutions_failed: AtomicU64,
-    /// Payloads passed to outlets: once per outlet, group and event.
-    pub broadcasts: AtomicU64,
-    /// Payloads for subscribers: the sum of subscribers over all broadcasts.
-    pub deliveries: AtomicU64,
-    /// Cursors for subscribers without a payload: the sum of subscribers over all that were passed to outlets.
-    pub positions: AtomicU64,
     /// Events dropped because a group did not keep up, once per group.
     pub dropped_group_behind: AtomicU64,
     /// Events resolved in vain because the last subscriber left meanwhile, once per group.
     pub dropped_group_left: AtomicU64,
-    /// Filters compared with events: only those that an event's values may pass.
-    pub filters_evaluated: AtomicU64,
-    /// Events that a filter kept from a group, once per group.
-    pub filtered_out: AtomicU64,
-    /// Gaps that providers announced, once per trigger.
-    pub gaps: AtomicU64,
-    /// Groups that were moved to a new graph.
-    pub spliced: AtomicU64,
-    /// Groups that were moved to a new graph and to another source.
-    pub moved: AtomicU64,
-    /// Groups that ended because they are not valid on a new graph, or their new source could not be opened.
-    pub ended_by_reload: AtomicU64,
     /// Subscriptions refused because the provider could not open the stream.
     pub refused_provider: AtomicU64,
     /// Groups that came with a cursor and were served from the ring alone.
@@ -73,20 +85,6 @@ pub struct HubStats {
     pub resumed_from_reader: AtomicU64,
     /// Subscribers that came with a cursor and joined an equal group that catches up.
     pub resumed_shared: AtomicU64,
-    /// Streams opened beside those of triggers, for subscribers that resume from before the ring.
-    pub side_readers: AtomicU64,
-    /// Events that were replayed, once per group.
-    pub replayed: AtomicU64,
-    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to
-    /// read them from the broker.
-    pub fell_behind: AtomicU64,
-    /// Times that a group began to hold back results of stored events, because the thread or task that writes to its
-    /// subscribers' sockets had no room for them.
-    pub held_back: AtomicU64,
-    /// Groups that lost events because the broker deleted them before they were read.
-    pub outrun: AtomicU64,
-    /// Groups that caught up and were merged into an equal one.
-    pub merged: AtomicU64,
     /// Cursors refused because no key verifies them.
     pub cursors_invalid: AtomicU64,
     /// Cursors refused because they belong to another subscription.

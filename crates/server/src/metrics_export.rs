@@ -19,7 +19,7 @@ use execute::SubgraphFlights;
 use frontend::compression::COMPRESSION_METRICS;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
-use hub::HUB_METRICS;
+use hub::{HUB_COUNTERS, HUB_METRICS};
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
@@ -28,7 +28,7 @@ use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::generation::GRAPH_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
-use upstream::UPSTREAM_METRICS;
+use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
 use crate::composition::{COMPOSITION_METRICS, CompositionState};
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
@@ -66,6 +66,7 @@ fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Resu
     write_operations(out, sources)?;
     write_subgraphs(out, sources)?;
     write_providers(out, sources)?;
+    out.write(HUB_COUNTERS, sources.runner.hub.stats())?;
     out.write(HUB_METRICS, &sources.runner.hub)
 }
 
@@ -117,6 +118,8 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
     let serving = sources.runner.serving.current();
     let upstreams = serving.upstreams.iter();
     let upstreams: Vec<_> = upstreams.map(|it| (vec![("subgraph", it.name())], &**it)).collect();
+    let stats: Vec<_> = upstreams.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
+    out.write_each(UPSTREAM_COUNTERS, &stats)?;
     out.write_each(UPSTREAM_METRICS, &upstreams)
 }
 

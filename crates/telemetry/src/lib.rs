@@ -1,7 +1,7 @@
 //! Metrics and the log of the process.
 //!
-//! A crate that counts declares a table of [`Metric`]s beside its counters: name, help text, and a function that reads
-//! the value. The admin listener walks all tables through one [`MetricsExporter`]; no other list of metrics exists.
+//! A crate that counts declares its counters by [`counters!`], or a table of [`Metric`]s beside them: name, help text,
+//! and a function that reads the value. The admin listener walks all tables through one [`MetricsExporter`]; no other list of metrics exists.
 //! To add a metric, add a counter and a row to the table beside it. A new table also needs a line where the exporter
 //! is filled.
 //!
@@ -10,6 +10,7 @@
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.
 
+mod counters;
 mod duration_histogram;
 mod exporter;
 mod log_limit;

@@ -7,44 +7,40 @@ use std::time::Instant;
 use execute::FetchError;
 use telemetry::{Buckets, DurationHistogram};
 
-/// Events since the start. All counters only grow, except the gauges.
-#[derive(Debug, Default)]
-pub struct UpstreamStats {
-    /// Requests begun; retries are not counted separately here.
-    pub requests: AtomicU64,
-    /// Requests sent again after a failure, within the budget.
-    pub retries: AtomicU64,
-    /// Retries that did not happen because the budget was used up.
-    pub retries_refused: AtomicU64,
-    /// Requests with several aliases that failed as a whole and were repeated in parts.
-    pub taken_apart: AtomicU64,
-    /// Requests sent again at once because a reused connection had died.
-    pub reconnects: AtomicU64,
-    /// Times a server sent bytes over HTTP/1.1 while no request was open.
-    pub unsolicited: AtomicU64,
-    /// Connections opened.
-    pub connections_opened: AtomicU64,
-    /// Gauge: connections that are open now.
-    pub connections: AtomicU64,
-    /// Gauge: of these, those that wait for a request.
-    pub connections_idle: AtomicU64,
-    /// Gauge: requests in flight.
-    pub in_flight: AtomicU64,
-    /// Gauge: requests that wait for a connection.
-    pub waiting: AtomicU64,
-    /// Requests that had to wait for a connection.
-    pub queued: AtomicU64,
+telemetry::counters! {
+    /// Counts since the start.
+    pub struct UpstreamStats;
+    /// The metrics of these counters. The label that names the subgraph is added by the caller.
+    pub const UPSTREAM_COUNTERS;
+    {
+        /// Requests begun; retries are not counted separately here.
+        counter requests = "starling_subgraph_requests": "Requests to subgraphs, without retries";
+        counter retries = "starling_subgraph_retries": "Retries after a failure";
+        counter retries_refused = "starling_subgraph_retries_refused":
+            "Retries not sent because the budget was used up";
+        counter taken_apart = "starling_subgraph_requests_taken_apart":
+            "Requests with several aliases that failed as a whole and were repeated once, in parts";
+        counter reconnects = "starling_subgraph_reconnects":
+            "Requests repeated at once because a reused connection was closed";
+        counter unsolicited = "starling_subgraph_unsolicited_responses":
+            "Times a subgraph sent a response over HTTP/1.1 without a request; its connections are not reused for \
+             a while";
+        counter connections_opened = "starling_subgraph_connections_opened": "Connections opened to subgraphs";
+        counter queued = "starling_subgraph_requests_queued": "Requests that had to wait for a connection";
+        counter bytes_sent = "starling_subgraph_sent_bytes": "Bytes of HTTP sent, before TLS";
+        /// Bytes of HTTP received, after TLS and before they are expanded.
+        counter bytes_received = "starling_subgraph_received_bytes": "Bytes of HTTP received, before they are expanded";
+        counter breaker_opened = "starling_subgraph_breaker_opened": "Times that the circuit breaker has opened";
+        counter breaker_checks = "starling_subgraph_breaker_checks":
+            "Times that the circuit breaker sent a query of its own to find out whether the subgraph fails or \
+             only certain requests do";
+        gauge connections = "starling_subgraph_connections": "Open connections to subgraphs";
+        gauge connections_idle = "starling_subgraph_connections_idle": "Idle connections over HTTP/1.1";
+        gauge in_flight = "starling_subgraph_requests_in_flight": "Requests in flight";
+        gauge waiting = "starling_subgraph_requests_waiting": "Requests that wait for a connection";
+    }
     /// Total time that requests waited, in microseconds.
     pub queued_micros: AtomicU64,
-    /// Bytes of HTTP sent, before TLS.
-    pub bytes_sent: AtomicU64,
-    /// Bytes of HTTP received, after TLS and before they are expanded.
-    pub bytes_received: AtomicU64,
-    /// Number of times that the circuit breaker opened.
-    pub breaker_opened: AtomicU64,
-    /// Number of checks by which the circuit breaker found out if the subgraph fails or only
-    /// certain requests do.
-    pub breaker_checks: AtomicU64,
     /// Duration of requests, from the first attempt to the end of the response or the failure.
     pub seconds: DurationHistogram<RequestBuckets>,
     failures: [AtomicU64; FailureKind::ALL.len()],
