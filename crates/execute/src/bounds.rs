@@ -48,6 +48,11 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// responses read counts.
 pub(crate) const PAYLOAD_ROOM_BYTES_MAX: usize = 256 * 1024;
 
+/// Size of the responses read above which the payload is printed in another turn of the event loop.
+/// Reading or printing that much takes some tenths of a millisecond, and other clients wait for a
+/// turn.
+pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
+
 /// Maximum size of one request in which several events are resolved together. A request of a single
 /// event may be larger.
 pub(crate) const JOINT_BODY_BYTES_MAX: usize = 256 * 1024;

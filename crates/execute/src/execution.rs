@@ -13,7 +13,9 @@ use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
 use plan::{Fetch, ShapeField, SubscriptionRoot, Variables};
 
-use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
+use crate::bounds::{
+    PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX, TURN_BYTES_MAX,
+};
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
 use crate::error_path;
@@ -53,6 +55,9 @@ pub async fn execute(
     let mut execution = Execution::new(executable, variables, context);
     if execution.insert_seed(introspection, seed) {
         execution.run().await;
+        if execution.document.text_bytes() > TURN_BYTES_MAX {
+            tokio::task::yield_now().await;
+        }
     }
     execution.finish()
 }

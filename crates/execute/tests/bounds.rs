@@ -97,6 +97,29 @@ fn duplicates_do_not_count_as_representations() {
 }
 
 #[test]
+fn a_large_payload_is_printed_in_a_turn_of_its_own() {
+    let executable = plan("Query { p: String }", &[]);
+    let turns = |bytes: usize| {
+        let response = format!("{{\"data\":{{\"p\":\"{}\"}}}}", "x".repeat(bytes));
+        let rule = Rule { subgraph: "one".into(), contains: String::new(), reaction: response };
+        let world = World::new(&["one".to_owned()], vec![rule]);
+        let context = world.context(Instant::now() + Duration::from_secs(60));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let variables = Variables::default();
+        let execution = execute::execute(&executable, &variables, None, Seed::Nothing, &context);
+        let mut execution = std::pin::pin!(execution);
+        let mut turns = 0;
+        let payload = runtime.block_on(std::future::poll_fn(|context| {
+            turns += 1;
+            execution.as_mut().poll(context)
+        }));
+        assert!(payload.bytes.len() > bytes);
+        turns
+    };
+    assert_eq!(turns(1_000_000), turns(1_000) + 1);
+}
+
+#[test]
 fn errors_over_the_bound_are_counted() {
     let executable = plan("Query { p: [P] { name: String! } }", &[]);
     let one = format!("{{\"data\":{{\"p\":[{}{{}}]}}}}", "{},".repeat(299));
