@@ -151,7 +151,7 @@ impl std::fmt::Display for SchemaChange {
 }
 
 /// The use of a schema that exposes an operation to a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Exposure {
     /// No operation is affected.
     Nothing,
@@ -161,7 +161,7 @@ pub(super) enum Exposure {
     Type(Name),
     /// A selection on the abstract type.
     Selection(Name),
-    /// A selection on the abstract type, and a mention of the member.
+    /// A fragment relates two types that both have the member. `general` is one of them.
     Member { general: Name, member: Name },
     /// The field is selected.
     Field(Name, Name),

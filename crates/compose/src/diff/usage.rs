@@ -55,26 +55,8 @@ pub fn find_deprecated_uses(api: &ApiSchema, operation: &ClientOperation) -> Vec
 /// counts as sent.
 #[derive(Debug)]
 pub(super) struct OperationUsage {
-    kind: OperationType,
-    /// All types that the operation names or reads.
-    types: HashSet<Name>,
-    /// The types of selection sets.
-    selections: HashSet<Name>,
-    /// Pairs of types that a fragment relates: the type of a selection or a fragment, and a type that both have as a
-    /// member.
-    related: HashSet<(Name, Name)>,
-    /// The leaf types of selected fields.
-    returned: HashSet<Name>,
-    fields: HashSet<(Name, Name)>,
-    arguments: HashSet<(Name, Name, Name)>,
-    absent_arguments: HashSet<(Name, Name, Name)>,
-    inputs: HashSet<Name>,
-    input_fields: HashSet<(Name, Name)>,
-    absent_input_fields: HashSet<(Name, Name)>,
-    enum_values: HashSet<(Name, Name)>,
-    directives: HashSet<Name>,
-    directive_arguments: HashSet<(Name, Name)>,
-    directive_places: HashSet<(Name, DirectiveLocation)>,
+    /// The uses, as the exposures to the changes that affect them.
+    exposures: HashSet<Exposure>,
     deprecated: Vec<(String, String, Option<SourceSpan>)>,
 }
 
@@ -86,24 +68,8 @@ impl OperationUsage {
         document: &Valid<ExecutableDocument>,
         operation: &Operation,
     ) -> Self {
-        let usage = Self {
-            kind: operation.operation_type,
-            types: HashSet::new(),
-            selections: HashSet::new(),
-            related: HashSet::new(),
-            returned: HashSet::new(),
-            fields: HashSet::new(),
-            arguments: HashSet::new(),
-            absent_arguments: HashSet::new(),
-            inputs: HashSet::new(),
-            input_fields: HashSet::new(),
-            absent_input_fields: HashSet::new(),
-            enum_values: HashSet::new(),
-            directives: HashSet::new(),
-            directive_arguments: HashSet::new(),
-            directive_places: HashSet::new(),
-            deprecated: Vec::new(),
-        };
+        let exposures = HashSet::from([Exposure::Root(operation.operation_type)]);
+        let usage = Self { exposures, deprecated: Vec::new() };
         let mut collector = UsageCollector {
             schema,
             implementers,
@@ -118,40 +84,11 @@ impl OperationUsage {
 
     /// True if the operation uses the schema in that way.
     pub(super) fn has(&self, exposure: &Exposure) -> bool {
-        match exposure {
-            Exposure::Nothing => false,
-            Exposure::Root(kind) => self.kind == *kind,
-            Exposure::Type(ty) => self.types.contains(ty),
-            Exposure::Selection(ty) => self.selections.contains(ty),
-            Exposure::Member { general, member } => {
-                self.related.contains(&(general.clone(), member.clone()))
-            }
-            Exposure::Field(ty, field) => self.fields.contains(&(ty.clone(), field.clone())),
-            Exposure::Returned(ty) => self.returned.contains(ty),
-            Exposure::Argument(ty, field, argument) => {
-                self.arguments.contains(&(ty.clone(), field.clone(), argument.clone()))
-            }
-            Exposure::AbsentArgument(ty, field, argument) => {
-                self.absent_arguments.contains(&(ty.clone(), field.clone(), argument.clone()))
-            }
-            Exposure::Input(ty) => self.inputs.contains(ty),
-            Exposure::InputField(ty, field) => {
-                self.input_fields.contains(&(ty.clone(), field.clone()))
-            }
-            Exposure::AbsentInputField(ty, field) => {
-                self.absent_input_fields.contains(&(ty.clone(), field.clone()))
-            }
-            Exposure::EnumValue(ty, value) => {
-                self.enum_values.contains(&(ty.clone(), value.clone()))
-            }
-            Exposure::Directive(name) => self.directives.contains(name),
-            Exposure::DirectiveArgument(name, argument) => {
-                self.directive_arguments.contains(&(name.clone(), argument.clone()))
-            }
-            Exposure::DirectivePlace(name, place) => {
-                self.directive_places.contains(&(name.clone(), *place))
-            }
-        }
+        self.exposures.contains(exposure)
+    }
+
+    fn add(&mut self, exposure: Exposure) {
+        self.exposures.insert(exposure);
     }
 }
 
@@ -185,8 +122,8 @@ impl UsageCollector<'_> {
     }
 
     fn visit_selections(&mut self, set: &SelectionSet) {
-        self.usage.types.insert(set.ty.clone());
-        self.usage.selections.insert(set.ty.clone());
+        self.usage.add(Exposure::Type(set.ty.clone()));
+        self.usage.add(Exposure::Selection(set.ty.clone()));
         for selection in &set.selections {
             match selection {
                 Selection::Field(field) => self.visit_field(&set.ty, field),
@@ -223,7 +160,8 @@ impl UsageCollector<'_> {
         let own = members(self.schema, self.implementers, condition);
         for member in all.intersection(&own) {
             for general in [ty, condition] {
-                self.usage.related.insert((general.clone(), Name::clone(member)));
+                let (general, member) = (general.clone(), Name::clone(member));
+                self.usage.add(Exposure::Member { general, member });
             }
         }
     }
@@ -232,26 +170,27 @@ impl UsageCollector<'_> {
         self.visit_directives(&field.directives, DirectiveLocation::Field);
         let name = &field.name;
         if !name.starts_with("__") {
-            self.usage.fields.insert((ty.clone(), name.clone()));
+            self.usage.add(Exposure::Field(ty.clone(), name.clone()));
         }
         let span = field.name.location();
         self.note_deprecated(format!("{ty}.{name}"), &field.definition.directives, span);
         for definition in &field.definition.arguments {
-            let key = (ty.clone(), name.clone(), definition.name.clone());
-            let given = field.arguments.iter().find(|it| it.name == definition.name);
+            let argument = &definition.name;
+            let given = field.arguments.iter().find(|it| it.name == *argument);
             if given.is_none_or(|it| self.may_be_null(&it.value)) {
-                self.usage.absent_arguments.insert(key.clone());
+                let absent = Exposure::AbsentArgument(ty.clone(), name.clone(), argument.clone());
+                self.usage.add(absent);
             }
             let Some(given) = given else { continue };
-            self.usage.arguments.insert(key);
-            let coordinate = format!("{ty}.{name}({}:)", definition.name);
+            self.usage.add(Exposure::Argument(ty.clone(), name.clone(), argument.clone()));
+            let coordinate = format!("{ty}.{name}({argument}:)");
             self.note_deprecated(coordinate, &definition.directives, given.name.location());
             self.visit_value(&given.value, &definition.ty);
         }
         let returned = field.ty().inner_named_type();
-        self.usage.types.insert(returned.clone());
+        self.usage.add(Exposure::Type(returned.clone()));
         match field.selection_set.is_empty() {
-            true => _ = self.usage.returned.insert(returned.clone()),
+            true => self.usage.add(Exposure::Returned(returned.clone())),
             false => self.visit_selections(&field.selection_set),
         }
     }
@@ -259,11 +198,12 @@ impl UsageCollector<'_> {
     fn visit_directives(&mut self, directives: &[Node<Directive>], place: DirectiveLocation) {
         for directive in directives {
             let name = &directive.name;
-            self.usage.directives.insert(name.clone());
-            self.usage.directive_places.insert((name.clone(), place));
+            self.usage.add(Exposure::Directive(name.clone()));
+            self.usage.add(Exposure::DirectivePlace(name.clone(), place));
             let definition = self.schema.directive_definitions.get(name);
             for argument in &directive.arguments {
-                self.usage.directive_arguments.insert((name.clone(), argument.name.clone()));
+                let given = argument.name.clone();
+                self.usage.add(Exposure::DirectiveArgument(name.clone(), given));
                 let definition = definition.and_then(|it| it.argument_by_name(&argument.name));
                 if let Some(definition) = definition {
                     self.visit_value(&argument.value, &definition.ty);
@@ -287,12 +227,12 @@ impl UsageCollector<'_> {
     /// Visits a value of the document. Variables are visited with their definitions.
     fn visit_value(&mut self, value: &Node<Value>, ty: &Type) {
         let named = ty.inner_named_type();
-        self.usage.types.insert(named.clone());
+        self.usage.add(Exposure::Type(named.clone()));
         match &**value {
             // A list may be given as its only item.
             Value::List(items) => items.iter().for_each(|it| self.visit_value(it, ty.item_type())),
             Value::Enum(name) => {
-                self.usage.enum_values.insert((named.clone(), name.clone()));
+                self.usage.add(Exposure::EnumValue(named.clone(), name.clone()));
                 if let Some(ExtendedType::Enum(definition)) = self.schema.types.get(named)
                     && let Some(definition) = definition.values.get(name)
                 {
@@ -304,7 +244,7 @@ impl UsageCollector<'_> {
                 let Some(ExtendedType::InputObject(input)) = self.schema.types.get(named) else {
                     return;
                 };
-                self.usage.inputs.insert(named.clone());
+                self.usage.add(Exposure::Input(named.clone()));
                 for definition in input.fields.values() {
                     let given = members.iter().find(|(name, _)| *name == definition.name);
                     self.visit_input_field(named, definition, given);
@@ -320,12 +260,12 @@ impl UsageCollector<'_> {
         definition: &InputValueDefinition,
         given: Option<&(Name, Node<Value>)>,
     ) {
-        let key = (ty.clone(), definition.name.clone());
+        let field = &definition.name;
         if given.is_none_or(|(_, value)| self.may_be_null(value)) {
-            self.usage.absent_input_fields.insert(key.clone());
+            self.usage.add(Exposure::AbsentInputField(ty.clone(), field.clone()));
         }
         if let Some((name, value)) = given {
-            self.usage.input_fields.insert(key);
+            self.usage.add(Exposure::InputField(ty.clone(), field.clone()));
             let coordinate = format!("{ty}.{name}");
             self.note_deprecated(coordinate, &definition.directives, name.location());
             self.visit_value(value, &definition.ty);
@@ -340,20 +280,20 @@ impl UsageCollector<'_> {
             if !known.insert(ty) {
                 continue;
             }
-            self.usage.types.insert(ty.clone());
+            self.usage.add(Exposure::Type(ty.clone()));
             match self.schema.types.get(ty) {
                 Some(ExtendedType::Enum(definition)) => {
-                    let values = definition.values.keys();
-                    self.usage.enum_values.extend(values.map(|it| (ty.clone(), it.clone())));
+                    for value in definition.values.keys() {
+                        self.usage.add(Exposure::EnumValue(ty.clone(), value.clone()));
+                    }
                 }
                 Some(ExtendedType::InputObject(definition)) => {
-                    self.usage.inputs.insert(ty.clone());
+                    self.usage.add(Exposure::Input(ty.clone()));
                     for (name, field) in &definition.fields {
-                        let key = (ty.clone(), name.clone());
                         if !field.is_required() {
-                            self.usage.absent_input_fields.insert(key.clone());
+                            self.usage.add(Exposure::AbsentInputField(ty.clone(), name.clone()));
                         }
-                        self.usage.input_fields.insert(key);
+                        self.usage.add(Exposure::InputField(ty.clone(), name.clone()));
                         pending.push(field.ty.inner_named_type());
                     }
                 }
