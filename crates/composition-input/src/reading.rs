@@ -8,12 +8,26 @@ use config::diagnostic::Diagnostic;
 use config::parse_document;
 
 use crate::composition_config::CompositionConfig;
+use crate::file_format::CompositionFile;
 use crate::{conversion, text_file};
 
 /// The maximum size of the file, as of the configuration of the router. Schemas inside the file are the largest part.
 const FILE_BYTES_MAX: usize = 4 << 20;
 
 impl CompositionConfig {
+    /// True if the file is a composition configuration, with or without mistakes, and not the configuration of the
+    /// router. Both have the key `subgraphs`; only here a subgraph names its schema.
+    pub fn is_in_file(path: &Path) -> bool {
+        let Ok(text) = text_file::read(path, FILE_BYTES_MAX) else { return false };
+        let document = parse_document::<CompositionFile>(&text, "", &|name| std::env::var_os(name));
+        document.has_key(|path| {
+            let below = path.strip_prefix("subgraphs").and_then(|it| it.rsplit_once('.'));
+            below.is_some_and(|(subgraph, key)| {
+                !subgraph.is_empty() && ["schema", "introspection", "routing_url"].contains(&key)
+            })
+        })
+    }
+
     /// Reads the file.
     ///
     /// # Errors

@@ -37,6 +37,11 @@ impl<T> Document<T> {
         self.places.get(path).map(|place| self.span(place.value.clone()))
     }
 
+    /// True if the file has a key with such a path, whether its value is valid or not. Unknown keys do not count.
+    pub fn has_key(&self, is_wanted: impl FnMut(&str) -> bool) -> bool {
+        self.places.paths().any(is_wanted)
+    }
+
     fn span(&self, range: std::ops::Range<usize>) -> Span {
         // Masking keeps every offset.
         Span::of_bytes(&self.source.text, first_line(&self.source.text, range))

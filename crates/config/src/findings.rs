@@ -37,6 +37,10 @@ impl KeyPlaces {
         self.0.get(path)
     }
 
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Removes the place of a key and of its elements, because a command line flag replaces the value.
     pub(super) fn forget(&mut self, path: &str) {
         self.0.retain(|known, _| {

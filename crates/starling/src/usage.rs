@@ -11,7 +11,7 @@ use config::diagnostic::Diagnostic;
 use config::parse_address;
 
 /// The extensions of configuration files. JSON is a subset of YAML.
-const CONFIGURATION_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+pub(crate) const CONFIGURATION_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Extensions of GraphQL files.
 const GRAPHQL_EXTENSIONS: [&str; 4] = ["graphql", "graphqls", "gql", "sdl"];
@@ -72,7 +72,8 @@ fn find_file_option(file: &Path) -> Option<&'static str> {
     }
 }
 
-fn has_extension(file: &Path, extensions: &[&str]) -> bool {
+/// True if the name of the file ends with one of the extensions, in any case.
+pub(crate) fn has_extension(file: &Path, extensions: &[&str]) -> bool {
     let extension = file.extension().and_then(OsStr::to_str).unwrap_or_default();
     extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
@@ -102,13 +103,13 @@ pub(crate) fn check_file_kinds(
     Ok(())
 }
 
-/// Returns the problems of a configuration of the router. If the file is a composition configuration, one message
-/// replaces them, because messages about unknown keys would be puzzling.
+/// Returns the problems of a configuration of the router. If the file is a composition configuration, with or without
+/// mistakes, one message replaces them, because messages about unknown keys would be puzzling.
 pub(crate) fn recognize_composition(
     config: Option<&Path>,
     problems: Vec<Diagnostic>,
 ) -> Vec<Diagnostic> {
-    let Some(file) = config.filter(|file| CompositionConfig::read(file).is_ok()) else {
+    let Some(file) = config.filter(|file| CompositionConfig::is_in_file(file)) else {
         return problems;
     };
     let file = file.display();

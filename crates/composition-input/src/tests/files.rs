@@ -77,6 +77,37 @@ async fn describe(text: &str, path: &Path) -> String {
 }
 
 #[test]
+fn compositions_are_told_from_configurations_of_the_router() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("some.yaml");
+    let is_composition = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        CompositionConfig::is_in_file(&path)
+    };
+    for text in [
+        "subgraphs: {a: {schema: {file: a.graphql}}}",
+        "version: 1\nsubgraphs:\n  - name: a\n    introspection: {url: http://a/}\n",
+        // With mistakes.
+        "subgraphs: {a: {routing_url: http://a/}}",
+        "subgraphs: {a: {schema: {files: a.graphql}, url: http://a/}, b: 1}",
+        "subgraphs: {a: {schema: a.graphql}}",
+        "subgraph: {}\nsubgraphs: [{schema: {file: $a}}]",
+    ] {
+        assert!(is_composition(text), "{text}");
+    }
+    for text in [
+        "",
+        "supergraph: {compose: supergraph.yaml}\nintrospection: true\n",
+        "supergraph:\n  file: a.graphql\nsubgraphs:\n  schema: {url: http://schema/}\n",
+        "subgraphs: {",
+        "listen: 127.0.0.1:4000",
+    ] {
+        assert!(!is_composition(text), "{text}");
+    }
+    assert!(!CompositionConfig::is_in_file(folder.path()));
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_reported_with_advice() {
     let messages = |path: &Path| render(&CompositionConfig::read(path).unwrap_err(), Style::Plain);
     assert_eq!(

@@ -9,6 +9,8 @@ use config::Config;
 use config::diagnostic::{self, Diagnostic, SourceText, Style};
 use graph::Supergraph;
 
+use crate::usage;
+
 /// The mark by which a supergraph says that a router must enforce a feature.
 const SECURITY_PURPOSE: &str = ", for: SECURITY";
 
@@ -23,7 +25,7 @@ pub(super) fn render(diagnostics: &[Diagnostic]) -> String {
 /// # Errors
 /// The messages for standard error.
 pub(super) fn read_for_comparison(path: &Path) -> Result<Supergraph, String> {
-    let mut source = match is_yaml(path) {
+    let mut source = match usage::has_extension(path, &usage::CONFIGURATION_EXTENSIONS) {
         true => compose_file(path)?,
         false => read_supergraph(path)?,
     };
@@ -46,11 +48,6 @@ pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergrap
 /// The messages for standard error.
 pub(super) fn compose_for_serving(config: &Config, path: &Path) -> Result<Supergraph, String> {
     parse(config, compose_file(path)?)
-}
-
-fn is_yaml(path: &Path) -> bool {
-    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
-    ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 fn parse(config: &Config, source: SourceText) -> Result<Supergraph, String> {

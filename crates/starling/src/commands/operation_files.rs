@@ -8,6 +8,8 @@ use compose::{ClientOperation, OperationFile, OperationPlace, OperationProblem};
 use config::diagnostic::{Diagnostic, SourceText, Span};
 use serde_json::Value;
 
+use crate::usage::has_extension;
+
 /// Extensions of files with operations.
 const GRAPHQL_EXTENSIONS: [&str; 2] = ["graphql", "gql"];
 
@@ -84,11 +86,6 @@ pub(super) fn read(path: &Path) -> Result<ClientOperations, Vec<Diagnostic>> {
         )]);
     }
     Ok(ClientOperations { operations, sources })
-}
-
-fn has_extension(file: &Path, extensions: &[&str]) -> bool {
-    let extension = file.extension().and_then(|it| it.to_str()).unwrap_or_default();
-    extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// Collects the files of a folder. Hidden entries are skipped, and so are links to folders, which may form cycles.

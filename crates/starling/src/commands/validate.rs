@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, ValueEnum};
 use compose::{ClientOperation, OperationPlace};
+use composition_input::CompositionConfig;
 use config::diagnostic::{Diagnostic, Severity};
 use config::{Config, Overrides};
 use graph::Supergraph;
@@ -154,7 +155,7 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
         let path = arguments.supergraph.as_deref().unwrap_or(Path::new(""));
         return Ok((graph_file::read_for_serving(&Config::default(), path)?, defaults));
     };
-    if is_composition(path) {
+    if CompositionConfig::is_in_file(path) {
         return Ok((graph_file::compose_for_serving(&Config::default(), path)?, defaults));
     }
     let loaded = config::load(Some(path), &Overrides::default())
@@ -167,20 +168,6 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };
     Ok((graph, PrepareSettings { limits, introspection: config.introspection, ..defaults }))
-}
-
-/// True if the file looks like the configuration of a composition: it names schemas of subgraphs, and no supergraph.
-/// The reader of either configuration reports everything else.
-fn is_composition(path: &Path) -> bool {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines = || text.lines().map(|line| line.split('#').next().unwrap_or_default());
-    // `introspection` is also a key of the router, but one that is not indented.
-    let names_schema = |line: &str| {
-        line.contains("schema:")
-            || line.contains("\"schema\"")
-            || (line.starts_with([' ', '-', '{']) && line.contains("introspection:"))
-    };
-    lines().any(names_schema) && !lines().any(|line| line.starts_with("supergraph:"))
 }
 
 fn as_json(count: usize, findings: &[OperationFinding], is_ok: bool) -> serde_json::Value {
