@@ -1,8 +1,9 @@
 //! The protocol of the npm package graphql-ws (its PROTOCOL.md), subprotocol `graphql-transport-ws`, in both roles.
 //!
 //! [`GraphqlTransportWs`] is the server's machine: it turns messages into [`ServerEvent`]s and commands into messages.
-//! [`Client`] is its counterpart, which only tests use so far. [`crate::connection::Connection`] joins either to a
-//! WebSocket. Documents, variables and results stay text, which the layers above interpret.
+//! [`Client`] is a counterpart for tests, which can also break the rules; the router's own client is in
+//! [`crate::upstream`]. [`crate::connection::Connection`] joins a machine to a WebSocket. Documents, variables and
+//! results stay text, which the layers above interpret.
 
 mod client;
 mod position;

@@ -84,6 +84,7 @@ mod operations;
 pub mod pair;
 mod pending;
 pub mod result_stream;
+mod server_message;
 mod server_state;
 pub mod sse;
 pub mod subprotocol;

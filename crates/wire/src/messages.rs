@@ -1,4 +1,5 @@
-//! The JSON messages of both WebSocket subprotocols: parsing them and writing them.
+//! The JSON messages of both WebSocket subprotocols: parsing those of clients, and writing all of them.
+//! `server_message` parses those of servers.
 //!
 //! Only the envelope is interpreted. Variables, extensions and results are passed on as text.
 
@@ -10,8 +11,7 @@ use bytes::Bytes;
 
 use crate::Chunks;
 
-/// The maximum nesting of a message. Results are the deepest: an operation has at most 100 levels by default, some of
-/// them with a list, and the envelope adds two.
+/// The maximum nesting of a client's message: far more than variables need.
 const MESSAGE_DEPTH_MAX: u32 = 256;
 
 /// An operation that a client requests, as far as the transport interprets it.
@@ -111,17 +111,6 @@ pub(crate) enum ClientMessage {
     ConnectionTerminate,
 }
 
-/// A server's message of `graphql-transport-ws`.
-#[derive(Debug)]
-pub(crate) enum ServerMessage {
-    ConnectionAck { payload: Option<Bytes> },
-    Ping { payload: Option<Bytes> },
-    Pong,
-    Next { id: String, payload: Bytes },
-    Error { id: String, errors: Bytes },
-    Complete { id: String },
-}
-
 /// The defect of an invalid message; becomes the reason of a close frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InvalidMessage(pub(crate) Cow<'static, str>);
@@ -137,7 +126,7 @@ impl ClientMessage {
             }
             (kind, dialect) if kind == dialect.start() => ClientMessage::Start {
                 id: message.id()?,
-                request: message.member("payload", Kind::Object, "an object")?.request()?,
+                request: message.object("payload")?.request()?,
             },
             (kind, dialect) if kind == dialect.stop() => ClientMessage::Stop { id: message.id()? },
             ("ping", Dialect::TransportWs) => {
@@ -148,41 +137,9 @@ impl ClientMessage {
                 ClientMessage::Pong
             }
             ("connection_terminate", Dialect::Ws) => ClientMessage::ConnectionTerminate,
-            _ => return Err(unknown(&kind)),
+            _ => return Err(InvalidMessage(format!("unknown message type `{kind}`").into())),
         })
     }
-}
-
-impl ServerMessage {
-    pub(crate) fn parse(text: Bytes) -> Result<ServerMessage, InvalidMessage> {
-        let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
-        let message = MessageObject::parse(&mut document, text)?;
-        let kind = message.kind()?;
-        Ok(match &*kind {
-            "connection_ack" => {
-                ServerMessage::ConnectionAck { payload: message.optional_object("payload")? }
-            }
-            "ping" => ServerMessage::Ping { payload: message.optional_object("payload")? },
-            "pong" => {
-                message.optional_object("payload")?;
-                ServerMessage::Pong
-            }
-            "next" => ServerMessage::Next {
-                id: message.id()?,
-                payload: message.member("payload", Kind::Object, "an object")?.text(),
-            },
-            "error" => ServerMessage::Error {
-                id: message.id()?,
-                errors: message.member("payload", Kind::Array, "a list of errors")?.text(),
-            },
-            "complete" => ServerMessage::Complete { id: message.id()? },
-            _ => return Err(unknown(&kind)),
-        })
-    }
-}
-
-fn unknown(kind: &str) -> InvalidMessage {
-    InvalidMessage(format!("unknown message type `{kind}`").into())
 }
 
 fn must_be(name: &str, what: &str) -> InvalidMessage {
@@ -241,19 +198,16 @@ impl<'d> MessageObject<'d> {
     fn optional_object(self, name: &str) -> Result<Option<Bytes>, InvalidMessage> {
         match self.get(name) {
             None => Ok(None),
-            Some(_) => self.member(name, Kind::Object, "an object").map(|it| Some(it.text())),
+            Some(_) => self.object(name).map(|it| Some(it.text())),
         }
     }
 
-    fn member(
-        self,
-        name: &str,
-        kind: Kind,
-        what: &str,
-    ) -> Result<MessageObject<'d>, InvalidMessage> {
+    fn object(self, name: &str) -> Result<MessageObject<'d>, InvalidMessage> {
         match self.get(name) {
-            Some(node) if self.document.kind(node) == kind => Ok(MessageObject { node, ..self }),
-            _ => Err(must_be(name, what)),
+            Some(node) if self.document.kind(node) == Kind::Object => {
+                Ok(MessageObject { node, ..self })
+            }
+            _ => Err(must_be(name, "an object")),
         }
     }
 

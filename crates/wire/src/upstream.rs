@@ -20,7 +20,6 @@ mod error;
 mod operation_id;
 mod part_decoder;
 pub mod result_decoder;
-mod server_message;
 pub mod socket;
 
 pub use callback::{CallbackEvent, CallbackSettings, CallbackTable};

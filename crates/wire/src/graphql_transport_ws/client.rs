@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::protocol::INVALID_MESSAGE;
 use crate::connection::{Output, Protocol};
-use crate::messages::{InvalidMessage, ServerMessage, message, operation_message};
+use crate::messages::{Dialect, InvalidMessage, message, operation_message};
 use crate::pending::PendingQueues;
+use crate::server_message::ServerMessage;
 use crate::websocket::{CloseCode, Closed, ClosedBy};
 
 /// A message of the server, or the end of the connection.
@@ -90,6 +91,28 @@ impl Client {
         }
     }
 
+    /// Unlike an upstream client, ends the connection also if only one operation is concerned.
+    fn receive(&mut self, received: ServerMessage) -> Result<(), InvalidMessage> {
+        self.pending.push_event(match received {
+            ServerMessage::Ack { payload } => ClientEvent::Ack { payload },
+            ServerMessage::Next { id, payload } => {
+                ClientEvent::Next { id: id.into(), payload: payload? }
+            }
+            ServerMessage::Error { id, errors } => {
+                ClientEvent::Error { id: id.into(), errors: errors? }
+            }
+            ServerMessage::Complete { id } => ClientEvent::Complete { id: id.into() },
+            ServerMessage::Pong => ClientEvent::Pong,
+            ServerMessage::Ping { payload } => {
+                self.pending.set_pong(message("pong", payload));
+                return Ok(());
+            }
+            // Messages of the other subprotocol.
+            ServerMessage::KeepAlive | ServerMessage::Refused(_) => return Ok(()),
+        });
+        Ok(())
+    }
+
     fn close_invalid(&mut self, reason: &str) {
         self.close(INVALID_MESSAGE, &format!("Invalid message: {reason}"));
     }
@@ -102,18 +125,10 @@ impl Protocol for Client {
         if self.has_ended {
             return;
         }
-        let event = match ServerMessage::parse(text) {
-            Ok(ServerMessage::ConnectionAck { payload }) => ClientEvent::Ack { payload },
-            Ok(ServerMessage::Next { id, payload }) => ClientEvent::Next { id, payload },
-            Ok(ServerMessage::Error { id, errors }) => ClientEvent::Error { id, errors },
-            Ok(ServerMessage::Complete { id }) => ClientEvent::Complete { id },
-            Ok(ServerMessage::Pong) => ClientEvent::Pong,
-            Ok(ServerMessage::Ping { payload }) => {
-                return self.pending.set_pong(message("pong", payload));
-            }
-            Err(InvalidMessage(reason)) => return self.close_invalid(&reason),
-        };
-        self.pending.push_event(event);
+        let received = ServerMessage::parse(Dialect::TransportWs, &text);
+        if let Err(InvalidMessage(reason)) = received.and_then(|it| self.receive(it)) {
+            self.close_invalid(&reason);
+        }
     }
 
     fn receive_binary(&mut self, _: Bytes) {

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use astjson::{Kind, outline_members};
 use bytes::Bytes;
 
-use super::server_message::string;
+use crate::server_message::string;
 
 /// The value of the `subscription-protocol` header.
 pub(super) const PROTOCOL_VERSION: &str = "callback/1.0";

@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use super::error::{ConnectionEnd, IgnoredMessage, OperationError};
 use super::operation_id::OperationId;
-use super::server_message::UpstreamMessage;
 use crate::connection::{Output, Protocol};
 use crate::messages::{Dialect, InvalidMessage, message, operation_message};
 use crate::pending::PendingQueues;
+use crate::server_message::ServerMessage;
 use crate::websocket::{CloseCode, Closed, ClosedBy, WebSocketConfig};
 use crate::{graphql_transport_ws, graphql_ws};
 
@@ -348,16 +348,16 @@ impl UpstreamClient {
         self.pending.push_event(UpstreamEvent::Ignored(ignored));
     }
 
-    fn receive(&mut self, received: UpstreamMessage) {
+    fn receive(&mut self, received: ServerMessage) {
         match received {
-            UpstreamMessage::Next { id, payload } => {
+            ServerMessage::Next { id, payload } => {
                 let Some(id) = self.find_operation(&id) else { return };
                 match payload {
                     Ok(payload) => self.pending.push_event(UpstreamEvent::Next { id, payload }),
                     Err(invalid) => self.fail_invalid(id, &invalid),
                 }
             }
-            UpstreamMessage::Error { id, errors } => {
+            ServerMessage::Error { id, errors } => {
                 let Some(id) = self.find_operation(&id) else { return };
                 match errors {
                     Ok(errors) => {
@@ -368,20 +368,20 @@ impl UpstreamClient {
                     Err(invalid) => self.fail_invalid(id, &invalid),
                 }
             }
-            UpstreamMessage::Complete { id } => {
+            ServerMessage::Complete { id } => {
                 let Some(id) = self.find_operation(&id) else { return };
                 self.remove_ended(id);
                 self.pending.push_event(UpstreamEvent::Complete { id });
             }
-            UpstreamMessage::Ack { payload } => self.receive_ack(payload),
-            UpstreamMessage::Ping { payload } => self.pending.set_pong(message("pong", payload)),
-            UpstreamMessage::Pong => {
+            ServerMessage::Ack { payload } => self.receive_ack(payload),
+            ServerMessage::Ping { payload } => self.pending.set_pong(message("pong", payload)),
+            ServerMessage::Pong => {
                 if let ClientPhase::Ready { awaits_pong, .. } = &mut self.phase {
                     *awaits_pong = false;
                 }
             }
-            UpstreamMessage::KeepAlive => {}
-            UpstreamMessage::Refused(text) => {
+            ServerMessage::KeepAlive => {}
+            ServerMessage::Refused(text) => {
                 self.close_with(CloseCode::NORMAL, "", ConnectionEnd::Refused(text));
             }
         }
@@ -395,7 +395,7 @@ impl Protocol for UpstreamClient {
         if self.phase == ClientPhase::Ended {
             return;
         }
-        match UpstreamMessage::parse(self.dialect, &text) {
+        match ServerMessage::parse(self.dialect, &text) {
             Ok(received) => self.receive(received),
             Err(InvalidMessage(reason)) => self.close_invalid(&reason),
         }

@@ -10,7 +10,7 @@ use crate::messages::{Dialect, InvalidMessage};
 
 /// A message of the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum UpstreamMessage {
+pub(crate) enum ServerMessage {
     Ack {
         payload: Option<Bytes>,
     },
@@ -47,29 +47,29 @@ struct Envelope {
     payload: Option<Bytes>,
 }
 
-impl UpstreamMessage {
+impl ServerMessage {
     // hot path: once a result. Nothing is allocated except for the id.
-    pub(super) fn parse(dialect: Dialect, text: &Bytes) -> Result<UpstreamMessage, InvalidMessage> {
+    pub(crate) fn parse(dialect: Dialect, text: &Bytes) -> Result<ServerMessage, InvalidMessage> {
         let envelope = Envelope::parse(text)?;
         let kind = envelope.kind.as_ref().and_then(string);
         let kind = kind.ok_or(InvalidMessage("`type` must be a string".into()))?;
         let is_legacy = dialect == Dialect::Ws;
         Ok(match &*kind {
             kind if kind == dialect.result() => {
-                UpstreamMessage::Next { id: envelope.id()?, payload: envelope.result() }
+                ServerMessage::Next { id: envelope.id()?, payload: envelope.result() }
             }
-            "connection_ack" => UpstreamMessage::Ack { payload: envelope.payload },
-            "complete" => UpstreamMessage::Complete { id: envelope.id()? },
+            "connection_ack" => ServerMessage::Ack { payload: envelope.payload },
+            "complete" => ServerMessage::Complete { id: envelope.id()? },
             "error" if is_legacy && envelope.id.is_none() => {
-                UpstreamMessage::Refused(envelope.message())
+                ServerMessage::Refused(envelope.message())
             }
             "error" => {
-                UpstreamMessage::Error { id: envelope.id()?, errors: envelope.errors(dialect) }
+                ServerMessage::Error { id: envelope.id()?, errors: envelope.errors(dialect) }
             }
-            "ka" if is_legacy => UpstreamMessage::KeepAlive,
-            "connection_error" if is_legacy => UpstreamMessage::Refused(envelope.message()),
-            "ping" if !is_legacy => UpstreamMessage::Ping { payload: envelope.payload },
-            "pong" if !is_legacy => UpstreamMessage::Pong,
+            "ka" if is_legacy => ServerMessage::KeepAlive,
+            "connection_error" if is_legacy => ServerMessage::Refused(envelope.message()),
+            "ping" if !is_legacy => ServerMessage::Ping { payload: envelope.payload },
+            "pong" if !is_legacy => ServerMessage::Pong,
             _ => return Err(InvalidMessage(format!("unknown message type `{kind}`").into())),
         })
     }
@@ -150,7 +150,7 @@ impl Envelope {
 }
 
 /// Returns the value of a JSON text that is a string.
-pub(super) fn string(text: &Bytes) -> Option<Cow<'_, str>> {
+pub(crate) fn string(text: &Bytes) -> Option<Cow<'_, str>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if memchr::memchr(b'\\', inner).is_none() {
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
@@ -164,8 +164,8 @@ pub(super) fn string(text: &Bytes) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    fn parse(dialect: Dialect, text: &'static str) -> Result<UpstreamMessage, String> {
-        UpstreamMessage::parse(dialect, &Bytes::from_static(text.as_bytes()))
+    fn parse(dialect: Dialect, text: &'static str) -> Result<ServerMessage, String> {
+        ServerMessage::parse(dialect, &Bytes::from_static(text.as_bytes()))
             .map_err(|invalid| invalid.0.into())
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let text = Bytes::from_static(
             br#"{ "payload": {"data":{"id":"x","type":"error"}}, "id":"\u0031", "type":"next" }"#,
         );
-        let parsed = UpstreamMessage::parse(Dialect::TransportWs, &text).unwrap();
-        let UpstreamMessage::Next { id, payload: Ok(payload) } = parsed else {
+        let parsed = ServerMessage::parse(Dialect::TransportWs, &text).unwrap();
+        let ServerMessage::Next { id, payload: Ok(payload) } = parsed else {
             panic!("another message")
         };
         assert_eq!((&*id, &payload[..]), ("1", &br#"{"data":{"id":"x","type":"error"}}"#[..]));
@@ -204,7 +204,7 @@ mod tests {
     fn an_invalid_payload_belongs_to_its_operation() {
         let text = r#"{"type":"next","id":"1","payload":[]}"#;
         let payload = Err(InvalidMessage("`payload` must be an object".into()));
-        let expected = UpstreamMessage::Next { id: "1".into(), payload };
+        let expected = ServerMessage::Next { id: "1".into(), payload };
         assert_eq!(parse(Dialect::TransportWs, text), Ok(expected));
     }
 
@@ -219,10 +219,10 @@ mod tests {
             ),
         ];
         for (text, list) in cases {
-            let expected = UpstreamMessage::Error { id: "1".into(), errors: Ok(list.into()) };
+            let expected = ServerMessage::Error { id: "1".into(), errors: Ok(list.into()) };
             assert_eq!(parse(Dialect::Ws, text), Ok(expected), "{text}");
         }
-        let refused = |text: &str| Ok(UpstreamMessage::Refused(text.into()));
+        let refused = |text: &str| Ok(ServerMessage::Refused(text.into()));
         assert_eq!(
             parse(Dialect::Ws, r#"{"type":"connection_error","payload":{"message":"\"no\""}}"#),
             refused("\"no\"")
