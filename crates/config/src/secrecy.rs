@@ -1,7 +1,7 @@
 //! Masking of secrets in the excerpts that messages show.
 //!
-//! `check` reports which values are secret. Two cases remain: credentials inside URLs, and files so broken that no
-//! value can be assigned to its key. Both are guessed here, and in doubt a word is hidden: a hidden word costs a look
+//! `check` reports which values are secret. Two cases remain: secrets inside URLs, and files so broken that no value
+//! can be assigned to its key. Both are guessed here, and in doubt a word is hidden: a hidden word costs a look
 //! into the file, a shown one may cost a breach.
 
 use std::ops::Range;
@@ -15,11 +15,11 @@ const SECRET_WORDS: [&str; 9] =
 /// The similarity above which a key counts as one of these words (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.85;
 
-/// Replaces the bytes of the given ranges, and of credentials in URLs, by [`HIDDEN`]. Length and line breaks stay, so
+/// Replaces the bytes of the given ranges, and of secrets in URLs, by [`HIDDEN`]. Length and line breaks stay, so
 /// that places remain valid; the renderer shows no length. References such as `${NAME}` stay readable.
 pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    for range in hidden.iter().cloned().chain(credentials(text)) {
+    for range in hidden.iter().cloned().chain(url_secrets(text)) {
         // Ranges grow to whole characters, so that the rest stays UTF-8.
         let start = text.floor_char_boundary(range.start);
         let end = text.ceil_char_boundary(range.end).max(start);
@@ -66,17 +66,37 @@ fn hide(bytes: &mut [u8], text: &str, at: usize) {
     }
 }
 
-/// Returns the ranges between `://` and `@` in URLs.
-fn credentials(text: &str) -> Vec<Range<usize>> {
+/// Returns the ranges between `://` and `@` in URLs, and the values in their queries, which may be keys of an API.
+fn url_secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, separator) in text.match_indices("://") {
         let start = at + separator.len();
+        // The query of a socket is the path of the request.
+        if !text[..at].ends_with("unix") {
+            found.extend(query_values(text, start));
+        }
         let authority = text[start..]
             .find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'' | ',' | '?' | '#'))
             .map_or(text.len(), |end| start + end);
         if let Some(end) = text[start..authority].rfind('@') {
             found.push(start..start + end);
         }
+    }
+    found
+}
+
+/// Returns the values in the query of the URL around `start`. Parts without a name count as values.
+fn query_values(text: &str, start: usize) -> Vec<Range<usize>> {
+    let url = text[start..].split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).next();
+    // The end of a YAML collection in one line.
+    let url = url.unwrap_or_default().trim_end_matches([',', ']', '}']);
+    let Some((before, query)) = url.split_once('?') else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut part_start = start + before.len() + 1;
+    for part in query.split('&') {
+        let value = part.find('=').map_or(0, |equals| equals + 1);
+        found.push(part_start + value..part_start + part.len());
+        part_start += part.len() + 1;
     }
     found
 }
@@ -117,6 +137,23 @@ mod tests {
             assert_eq!(shown(&text), "url: nats://******@host:1\n");
         }
         assert_eq!(shown("url: http://host/@x\n"), "url: http://host/@x\n");
+    }
+
+    #[test]
+    fn values_in_the_queries_of_urls_are_always_hidden() {
+        let shown = |text: &str| shown_text(&mask(text, &[])).text.into_owned();
+        let cases = [
+            ("url: http://host/a?token=hunter2 # x\n", "url: http://host/a?token=****** # x\n"),
+            ("{a: [http://host?k=hunter2]}", "{a: [http://host?k=******]}"),
+            ("'http://host/?hunter2&b=&c=7,8'", "'http://host/?******&b=&c=******'"),
+            ("http://host/?k=${NAME}&l=${NAME:-x}", "http://host/?k=${NAME}&l=******}"),
+            ("http://host/?é=ü", "http://host/?é=******"),
+            ("unix:///run/a.sock?path=/graphql", "unix:///run/a.sock?path=/graphql"),
+            ("http://host/ is it? a=b", "http://host/ is it? a=b"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(text), expected);
+        }
     }
 
     #[test]
