@@ -26,14 +26,8 @@ pub(crate) fn check_content_type(
         None => status.is_success(),
     };
     if !is_graphql {
-        let printable = |it: &str| {
-            it.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect()
-        };
-        return Err(FetchError::Status {
-            status,
-            content_type: essence.map(printable),
-            body: None,
-        });
+        let content_type = printable_media_type(headers);
+        return Err(FetchError::Status { status, content_type, body: None });
     }
     let charset = parts.find_map(|part| {
         let (name, value) = part.split_once('=')?;
@@ -51,9 +45,20 @@ pub(crate) fn check_content_type(
 /// True if the content type is `application/json`. With a status of failure such a body may hold
 /// GraphQL errors, as sent by servers that are older than `application/graphql-response+json`.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = content_type.and_then(|it| it.split(';').next()).map(str::trim);
-    essence.is_some_and(|it| it.eq_ignore_ascii_case("application/json"))
+    media_type(headers).is_some_and(|it| it.eq_ignore_ascii_case("application/json"))
+}
+
+/// Returns the media type of the body for an error: short, and without characters that would disturb a log.
+pub(crate) fn printable_media_type(headers: &HeaderMap) -> Option<String> {
+    let printable =
+        |it: &str| it.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect();
+    media_type(headers).map(printable)
+}
+
+/// Returns the content type without its parameters.
+fn media_type(headers: &HeaderMap) -> Option<&str> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    content_type.split(';').next().map(str::trim)
 }
 
 #[cfg(test)]

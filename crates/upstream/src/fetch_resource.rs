@@ -15,13 +15,11 @@ use net::TlsClient;
 
 use crate::TargetError;
 use crate::connection::{connect, convert_error};
+use crate::content_type::printable_media_type;
 use crate::target::Target;
 
 /// The value of `user-agent`.
 const AGENT: &str = concat!("starling/", env!("CARGO_PKG_VERSION"));
-
-/// Bytes of a content type that an error may repeat.
-const CONTENT_TYPE_BYTES_MAX: usize = 64;
 
 /// A resource that is read by HTTP/1.1.
 #[derive(Clone, Debug)]
@@ -90,8 +88,9 @@ impl Resource {
             if status == StatusCode::OK || (is_post && status.is_success()) {
                 return self.read_body(response.into_body()).await;
             }
-            let content_type = is_post.then(|| content_type(response.headers())).flatten();
-            let is_json = content_type.as_deref().is_some_and(|it| it.ends_with("json"));
+            let content_type = is_post.then(|| printable_media_type(response.headers())).flatten();
+            let is_json =
+                content_type.as_deref().is_some_and(|it| it.to_ascii_lowercase().ends_with("json"));
             // The status says enough if the body cannot be read.
             let body = match is_json {
                 true => self.read_body(response.into_body()).await.ok(),
@@ -125,11 +124,4 @@ impl Resource {
             }),
         }
     }
-}
-
-/// Returns the media type of a body, without its parameters.
-fn content_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    let essence = value.split(';').next()?.trim().to_ascii_lowercase();
-    Some(essence.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect())
 }
