@@ -188,7 +188,9 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
         return Err(Complaint {
             reason: "it contains credentials, which would reach logs".into(),
             instead: Some(
-                "remove them, and send a header instead: `headers.subgraphs.<name>.request`".into(),
+                "remove them, and send a header instead; for requests to subgraphs, the router's \
+                 configuration has `headers.subgraphs.<name>.request`"
+                    .into(),
             ),
         });
     }

@@ -19,7 +19,7 @@ pub enum TargetError {
     #[error("only http, https and unix are supported")]
     Scheme,
     /// `user:password@`
-    #[error("it holds credentials; send them in a header instead (headers.subgraphs)")]
+    #[error("it contains credentials; send them in a header instead")]
     Credentials,
     /// https, but TLS was not set up.
     #[error("it is https, but TLS is not available")]
