@@ -75,7 +75,8 @@ async fn load_subgraph(
 async fn read_schema(path: &Path) -> Result<String, LoadErrorKind> {
     let shown = path.display().to_string();
     let path = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || text_file::read(&path, SDL_BYTES_MAX));
+    let reading =
+        tokio::task::spawn_blocking(move || text_file::read_regular(&path, SDL_BYTES_MAX));
     let read =
         reading.await.unwrap_or_else(|error| Err(text_file::FileError::Failed(error.to_string())));
     read.map_err(|error| LoadErrorKind::File { path: shown, error })

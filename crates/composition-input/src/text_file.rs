@@ -12,6 +12,9 @@ pub enum FileError {
     /// It is a folder.
     #[error("it is a folder")]
     Folder,
+    /// It is a pipe, a socket or a device.
+    #[error("it is not a regular file")]
+    Special,
     /// The user may not read it.
     #[error("permission denied")]
     Forbidden,
@@ -36,7 +39,7 @@ impl FileError {
             Self::Missing => {
                 format!("check the path in `{origin}`; it is relative to the folder of this file")
             }
-            Self::Folder => format!("write the path of a file in `{origin}`"),
+            Self::Folder | Self::Special => format!("write the path of a file in `{origin}`"),
             Self::Forbidden => "let the user that runs this command read it".to_owned(),
             Self::TooLarge(_) => format!("check that `{origin}` names the right file"),
             Self::NotText(_) => "save it as UTF-8".to_owned(),
@@ -56,7 +59,17 @@ impl From<std::io::Error> for FileError {
     }
 }
 
-/// Reads a file of at most `bytes_max` bytes. A byte order mark is removed.
+/// Reads a regular file as [`read`] does. Others may never end, or block the thread until another process opens them.
+pub(crate) fn read_regular(path: &Path, bytes_max: usize) -> Result<String, FileError> {
+    let kind = std::fs::metadata(path)?.file_type();
+    // The error of reading a folder is as good.
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(FileError::Special);
+    }
+    read(path, bytes_max)
+}
+
+/// Reads a file of at most `bytes_max` bytes, also from a pipe. A byte order mark is removed.
 pub(crate) fn read(path: &Path, bytes_max: usize) -> Result<String, FileError> {
     let mut bytes = Vec::new();
     // One byte more than allowed, to detect that the file is larger.
@@ -91,6 +104,8 @@ mod tests {
         assert_eq!(file("large", b"123456789"), Err(FileError::TooLarge(8)));
         assert_eq!(file("latin1", b"a\nb\xe4"), Err(FileError::NotText(2)));
         assert_eq!(read(folder.path(), 8), Err(FileError::Folder));
+        assert_eq!(read_regular(folder.path(), 8), Err(FileError::Folder));
+        assert_eq!(read_regular(Path::new("/dev/null"), 8), Err(FileError::Special));
         assert_eq!(read(&folder.path().join("none"), 8), Err(FileError::Missing));
         assert_eq!(
             read(Path::new("a\0b"), 8).map_err(|it| matches!(it, FileError::Failed(_))),
