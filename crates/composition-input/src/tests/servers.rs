@@ -7,7 +7,7 @@ use config::Secret;
 use config::diagnostic::{Style, render};
 use expect_test::expect;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::introspection::Endpoint;
 use crate::{CompositionConfig, introspect, load};
@@ -224,8 +224,10 @@ async fn all_failures_of_a_composition_are_reported_at_their_places() {
     let working =
         start(|_| json(r#"{"data": {"_service": {"sdl": "type Query { a: Int }"}}}"#)).await;
     let failing = start(|_| response("503 Service Unavailable", "text/plain", "")).await;
-    // A port that was free a moment ago.
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Nothing listens on the port, and no other test gets it.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = socket.local_addr().unwrap();
     let text = format!(
         "subgraphs:\n  a: {{schema: {{subgraph_url: {working}}}}}\n  b: {{schema: {{subgraph_url: {failing}}}}}\n  \
          c: {{schema: {{subgraph_url: 'http://{closed}/?key=hunter2'}}}}\n  d: {{schema: {{file: d.graphql}}}}\n"
@@ -240,6 +242,7 @@ async fn all_failures_of_a_composition_are_reported_at_their_places() {
     let diagnostics: Vec<_> = errors.into_iter().map(|it| *it.diagnostic).collect();
     let messages = render(&diagnostics, Style::Plain);
     assert!(messages.contains("--> supergraph.yaml:3:30"), "{messages}");
+    assert!(messages.contains("/?key=******"), "{messages}");
 
     let text = format!("subgraphs: {{a: {{schema: {{subgraph_url: '{working}'}}}}}}");
     let config = CompositionConfig::parse(&text, Path::new("supergraph.yaml")).unwrap();
