@@ -1,7 +1,7 @@
 //! One connection to a server from the upgrade request on: the opening handshake, the WebSocket and the subprotocol.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -59,12 +59,16 @@ pub struct UpgradeRequest<'a> {
 
 /// The client's side of one connection, with many operations. It is a [`Machine`].
 pub struct UpstreamSocket {
-    settings: Arc<UpstreamSettings>,
-    /// The opening handshake, until it has ended.
-    upgrade: Option<Upgrade>,
+    upgrade: UpgradeState,
     connection: Connection<UpstreamClient>,
-    /// True if there was no upgrade, so that the transport can be closed.
-    has_failed: bool,
+}
+
+/// The state of the opening handshake.
+enum UpgradeState {
+    InProgress(Upgrade),
+    Done,
+    /// There was no upgrade, so the transport can be closed.
+    Failed,
 }
 
 /// An opening handshake in progress.
@@ -75,6 +79,7 @@ struct Upgrade {
     init_payload: Option<Bytes>,
     subprotocols: SubprotocolChoice,
     began: Instant,
+    timeout: Duration,
 }
 
 impl UpstreamSocket {
@@ -92,11 +97,13 @@ impl UpstreamSocket {
         let names = subprotocols.names();
         let (handshake, text) =
             ClientHandshake::new(authority, target, request.key_entropy, names, headers)?;
-        let client = UpstreamClient::before_upgrade(settings.clone());
-        let websocket = settings.websocket.clone();
+        let (websocket, timeout) = (settings.websocket.clone(), settings.handshake_timeout);
+        let client = UpstreamClient::before_upgrade(settings);
         let connection = Connection::client(websocket, client, now, request.mask_seed);
-        let upgrade = Upgrade { handshake, request: text, init_payload, subprotocols, began: now };
-        Ok(UpstreamSocket { settings, upgrade: Some(upgrade), connection, has_failed: false })
+        let began = now;
+        let upgrade =
+            Upgrade { handshake, request: text, init_payload, subprotocols, began, timeout };
+        Ok(UpstreamSocket { upgrade: UpgradeState::InProgress(upgrade), connection })
     }
 
     /// See [`UpstreamClient::subscribe`].
@@ -112,8 +119,9 @@ impl UpstreamSocket {
     /// Closes the connection, for example because it has no operations.
     pub fn close(&mut self) {
         match self.upgrade {
-            Some(_) => self.fail(ConnectionEnd::ClosedByRouter),
-            None => self.connection.protocol.close(),
+            UpgradeState::InProgress(_) => self.fail(ConnectionEnd::ClosedByRouter),
+            UpgradeState::Done => self.connection.protocol.close(),
+            UpgradeState::Failed => {}
         }
     }
 
@@ -123,7 +131,7 @@ impl UpstreamSocket {
     }
 
     fn receive_upgrade(&mut self, now: Instant, bytes: &[u8]) {
-        let Some(upgrade) = &mut self.upgrade else { return };
+        let UpgradeState::InProgress(upgrade) = &mut self.upgrade else { return };
         let upgraded = match upgrade.handshake.receive(bytes) {
             Ok(None) => return,
             Ok(Some(upgraded)) => upgraded,
@@ -137,7 +145,7 @@ impl UpstreamSocket {
             let offered = offers.names().join(", ").into();
             return self.fail(ConnectionEnd::SubprotocolRefused { offered });
         }
-        self.upgrade = None;
+        self.upgrade = UpgradeState::Done;
         // The time of the handshake does not count as silence of the server.
         self.connection.taken(now);
         self.connection.receive(now, &rest);
@@ -145,8 +153,7 @@ impl UpstreamSocket {
 
     /// Ends a connection that was not upgraded.
     fn fail(&mut self, end: ConnectionEnd) {
-        self.upgrade = None;
-        self.has_failed = true;
+        self.upgrade = UpgradeState::Failed;
         self.connection.protocol.end(end);
     }
 }
@@ -155,20 +162,22 @@ impl Machine for UpstreamSocket {
     type Event = UpstreamEvent;
 
     fn receive(&mut self, now: Instant, bytes: &[u8]) {
-        if self.upgrade.is_some() {
-            self.receive_upgrade(now, bytes);
-        } else if !self.has_failed {
-            self.connection.receive(now, bytes);
+        match self.upgrade {
+            UpgradeState::InProgress(_) => self.receive_upgrade(now, bytes),
+            UpgradeState::Done => self.connection.receive(now, bytes),
+            UpgradeState::Failed => {}
         }
     }
 
     fn receive_eof(&mut self, now: Instant) {
-        if self.upgrade.is_some() {
-            let reason = "it ended during the handshake".into();
-            let closed = Closed { code: CloseCode::ABNORMAL, reason, by: ClosedBy::Loss };
-            self.fail(ConnectionEnd::Lost(closed));
-        } else if !self.has_failed {
-            self.connection.receive_eof(now);
+        match self.upgrade {
+            UpgradeState::InProgress(_) => {
+                let reason = "it ended during the handshake".into();
+                let closed = Closed { code: CloseCode::ABNORMAL, reason, by: ClosedBy::Loss };
+                self.fail(ConnectionEnd::Lost(closed));
+            }
+            UpgradeState::Done => self.connection.receive_eof(now),
+            UpgradeState::Failed => {}
         }
     }
 
@@ -178,18 +187,20 @@ impl Machine for UpstreamSocket {
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         match &mut self.upgrade {
-            Some(upgrade) if upgrade.request.is_empty() => None,
-            Some(upgrade) => Some(Chunks::whole(std::mem::take(&mut upgrade.request))),
-            None if self.has_failed => None,
-            None => self.connection.poll_transmit(now),
+            UpgradeState::InProgress(upgrade) if upgrade.request.is_empty() => None,
+            UpgradeState::InProgress(upgrade) => {
+                Some(Chunks::whole(std::mem::take(&mut upgrade.request)))
+            }
+            UpgradeState::Done => self.connection.poll_transmit(now),
+            UpgradeState::Failed => None,
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         match &self.upgrade {
-            Some(upgrade) => upgrade.began.checked_add(self.settings.handshake_timeout),
-            None if self.has_failed => None,
-            None => self.connection.poll_timeout(),
+            UpgradeState::InProgress(upgrade) => upgrade.began.checked_add(upgrade.timeout),
+            UpgradeState::Done => self.connection.poll_timeout(),
+            UpgradeState::Failed => None,
         }
     }
 
@@ -197,18 +208,21 @@ impl Machine for UpstreamSocket {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.upgrade {
-            Some(_) => self.fail(ConnectionEnd::HandshakeTimeout(self.settings.handshake_timeout)),
-            None => self.connection.handle_timeout(now),
+        match &self.upgrade {
+            UpgradeState::InProgress(upgrade) => {
+                self.fail(ConnectionEnd::HandshakeTimeout(upgrade.timeout));
+            }
+            UpgradeState::Done => self.connection.handle_timeout(now),
+            UpgradeState::Failed => {}
         }
     }
 
     fn is_open(&self) -> bool {
-        self.upgrade.is_none() && !self.has_failed && self.connection.is_open()
+        matches!(self.upgrade, UpgradeState::Done) && self.connection.is_open()
     }
 
     fn is_closed(&self) -> bool {
-        self.has_failed || self.connection.is_closed()
+        matches!(self.upgrade, UpgradeState::Failed) || self.connection.is_closed()
     }
 
     fn taken(&mut self, now: Instant) {
