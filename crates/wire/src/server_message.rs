@@ -123,7 +123,7 @@ impl Envelope {
                 let mut list = None;
                 // The payload was checked as a part of the message.
                 let _ = outline_members(error, |key, value| {
-                    if key == "errors" && value.starts_with(b"[") && value.len() > 2 {
+                    if key == "errors" && is_filled_list(&value) {
                         list = Some(value);
                     }
                 });
@@ -147,6 +147,11 @@ impl Envelope {
         }
         message.unwrap_or_else(|| "no reason given".into())
     }
+}
+
+/// True if a JSON text is a list with elements.
+pub(crate) fn is_filled_list(text: &[u8]) -> bool {
+    text.strip_prefix(b"[").is_some_and(|rest| !rest.trim_ascii_start().starts_with(b"]"))
 }
 
 /// Returns the value of a JSON text that is a string.
@@ -217,6 +222,7 @@ mod tests {
                 r#"{"type":"error","id":"1","payload":{"message":"a","errors":[{"message":"b"}]}}"#,
                 r#"[{"message":"b"}]"#,
             ),
+            (r#"{"type":"error","id":"1","payload":{"errors":[ ]}}"#, r#"[{"errors":[ ]}]"#),
         ];
         for (text, list) in cases {
             let expected = ServerMessage::Error { id: "1".into(), errors: Ok(list.into()) };

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use super::callback_message::{CallbackMessage, PROTOCOL_VERSION, is_equal_in_constant_time};
 use super::error::OperationError;
 use crate::lazy_state::pop_or_release;
+use crate::server_message::is_filled_list;
 
 pub use super::callback_message::{CallbackAction, CallbackId, CallbackRejection};
 
@@ -296,7 +297,7 @@ impl CallbackTable {
                 Some(errors) if !errors.starts_with(b"[") => {
                     return Err(self.fail_invalid(id, "`errors` must be a list"));
                 }
-                Some(errors) if errors != "[]" => {
+                Some(errors) if is_filled_list(&errors) => {
                     self.remove(id);
                     let error = OperationError::Errors(errors);
                     self.events.push_back(CallbackEvent::Failed { id, error });
@@ -393,7 +394,7 @@ mod tests {
         let mut it = Fixture::new(CallbackSettings::default());
         assert_eq!(it.send(0, "check", ""), 204);
         assert_eq!(it.send(1, "next", r#","payload":{"data":1}"#), 200);
-        assert_eq!(it.send(2, "complete", r#","errors":[]"#), 202);
+        assert_eq!(it.send(2, "complete", r#","errors":[ ]"#), 202);
         let (id, payload) = (it.id, Bytes::from_static(br#"{"data":1}"#));
         let expected = [CallbackEvent::Next { id, payload }, CallbackEvent::Complete { id }];
         assert_eq!(it.events(), expected);

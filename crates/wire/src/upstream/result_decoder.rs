@@ -11,6 +11,7 @@ use super::error::OperationError;
 use super::part_decoder::{PartDecoder, PartError};
 use crate::lazy_state::pop_or_release;
 use crate::multipart::MultipartForm;
+use crate::server_message::is_filled_list;
 use crate::sse::{Decoder, DecoderConfig, SseEvent};
 
 /// The maximum length of a boundary in characters (RFC 2046, section 5.1.1).
@@ -131,8 +132,8 @@ pub struct ResultDecoder {
 enum ResultSource {
     EventStream {
         decoder: Decoder,
-        /// True if there were results and none had the event name that GraphQL over SSE gives them. Servers without
-        /// that name do not send `complete` either.
+        /// True if the last result did not have the event name that GraphQL over SSE gives it. Servers without that
+        /// name do not send `complete` either.
         is_unnamed: bool,
     },
     Multipart {
@@ -336,8 +337,7 @@ impl PartMembers {
                 "data" => members.has_result = true,
                 "errors" => {
                     members.has_result = true;
-                    let has_errors = value.starts_with(b"[") && value[1..] != b"]"[..];
-                    members.errors = has_errors.then_some(value);
+                    members.errors = Some(value).filter(|value| is_filled_list(value));
                 }
                 "incremental" => members.is_incremental = true,
                 "hasNext" => members.is_last = value == "false",
@@ -458,7 +458,7 @@ mod tests {
         let part = "\r\ncontent-type: application/json\r\n\r\n";
         let body = format!(
             "\r\n--graphql{part}{{}}\r\n--graphql{part}{{\"payload\":{{\"data\":1}}}}\r\n--graphql\
-             {part}{{\"payload\":null}}\r\n--graphql"
+             {part}{{\"payload\":null,\"errors\":[ ]}}\r\n--graphql"
         );
         let results = [next(r#"{"data":1}"#)];
         let ends = [
