@@ -13,6 +13,14 @@ import { eventually, within } from "./waiting.mjs";
 /** How much output of the router is kept for the message of a failed test. */
 const OUTPUT_CHARACTERS_MAX = 20_000;
 
+/** The ports that tests use, up to 32,767: the first one, how many each process has, and for how many processes. */
+const PORTS_MIN = 12_768;
+const PORTS_PER_PROCESS = 100;
+const PROCESSES_MAX = 200;
+
+/** How many ports this process has tried. */
+let portsGiven = 0;
+
 /** `starling demo`. */
 export const startDemo = () => start(["demo"]);
 
@@ -30,15 +38,25 @@ export async function startServe({ supergraph, config = {}, extra = [], ports })
   return start(["serve", "--config", file, ...extra], folder, ports);
 }
 
-/** A port of 127.0.0.1 that was free a moment ago. */
+/**
+ * A port of 127.0.0.1 that was free a moment ago, and that neither this process nor another test process has got. It
+ * is below those that the system gives to connections and to listeners on port 0, which would take it at any time.
+ */
 export async function freePort() {
-  const server = net.createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
+  for (let tries = 0; tries < PORTS_PER_PROCESS; tries++) {
+    const port = firstPort() + (portsGiven++ % PORTS_PER_PROCESS);
+    const server = net.createServer().listen(port, "127.0.0.1");
+    const isFree = await once(server, "listening").then(() => true, () => false);
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+  throw new Error(`none of the ${PORTS_PER_PROCESS} ports from ${firstPort()} is free`);
 }
+
+/** The first port of this process. The processes of the tests have close ids, so that their ports are distinct. */
+const firstPort = () => PORTS_MIN + (process.pid % PROCESSES_MAX) * PORTS_PER_PROCESS;
 
 async function start(words, folder = null, ports = null) {
   const binary = process.env.STARLING_BIN;
