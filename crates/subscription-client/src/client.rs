@@ -50,9 +50,9 @@ impl SubgraphSubscriptions {
         Ok(Self { endpoint, websockets })
     }
 
-    /// Returns the client with the counters of `previous`.
+    /// Returns the same client with the counters of `previous`.
     #[must_use]
-    pub fn continuing(self, previous: &Self) -> Self {
+    pub fn continuing(&self, previous: &Self) -> Self {
         let SubscriptionEndpoint { source_name, target, settings, .. } = &*self.endpoint;
         let endpoint = Arc::new(SubscriptionEndpoint {
             source_name: source_name.clone(),
