@@ -6,7 +6,10 @@ use std::sync::Arc;
 use bindings::Source;
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
-use config::{Config, HttpProtocol, SubgraphSubscriptionSettings, SubscriptionProtocol as Named};
+use config::{
+    Config, HttpProtocol, QueryTransport, SubgraphSubscriptionSettings,
+    SubscriptionProtocol as Named, SubscriptionSharing,
+};
 use events::{Retry, SubgraphSubscription};
 use execute::{ClaimPath, ClaimValues, ErrorCode, Executable, ForwardedHeaders, GraphqlError};
 use graph::{SubgraphId, SubgraphKind, Supergraph};
@@ -199,7 +202,7 @@ fn load_stream(
     Ok(SubgraphStreams {
         client: Arc::new(client),
         share_by_headers: share_by.map(|it| it.headers.clone()),
-        claims: share_by.map(|it| it.claim_paths()).unwrap_or_default(),
+        claims: share_by.map(SubscriptionSharing::claim_paths).unwrap_or_default(),
         extensions: settings.extensions,
     })
 }

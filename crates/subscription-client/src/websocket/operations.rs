@@ -183,18 +183,20 @@ impl Operations {
         true
     }
 
-    /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
-    /// connection are refused. Returns the number of those that were removed.
-    pub(super) fn on_connection_lost(&mut self, reason: &str) -> usize {
+    /// Notes that the connection is gone, so that all operations begin again on the next one.
+    pub(super) fn detach(&mut self) {
         self.by_id.clear();
         for slot in self.slots.values_mut() {
             slot.id = None;
         }
+    }
+
+    /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
+    /// connection are refused. Returns the number of those that were removed.
+    pub(super) fn on_connection_lost(&mut self, reason: &str) -> usize {
+        self.detach();
         let is_waiting = |_: &u64, slot: &mut Slot| matches!(slot.state, SlotState::Waiting(_));
         let waiting: Vec<_> = self.slots.extract_if(is_waiting).collect();
-        for (_, slot) in &waiting {
-            debug_assert!(slot.id.is_none(), "the connection is gone");
-        }
         let count = waiting.len();
         subtract(&self.endpoint.stats.operations, count);
         add(&self.endpoint.stats.failed, count);

@@ -1,13 +1,16 @@
 //! The WebSocket connections of one subgraph, by partition.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use events::{EventStream, SourceError, SubgraphSubscription};
 use tokio::sync::{mpsc, oneshot};
+use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::connection::ConnectionTask;
 use crate::client::SubscriptionEndpoint;
+use crate::settings::SubscriptionProtocol;
 use crate::stats::{add, subtract};
 
 /// A request to a connection: begin a subscription.
@@ -22,6 +25,8 @@ pub(super) struct NewSubscription {
 pub(crate) struct WebSocketPool {
     pub(super) endpoint: Arc<SubscriptionEndpoint>,
     connections: Mutex<ConnectionTable>,
+    /// True if the subgraph chose `graphql-transport-ws` and then refused it.
+    prefers_old_subprotocol: AtomicBool,
 }
 
 /// The connections by partition. A partition has several if one cannot have all of its operations.
@@ -43,7 +48,38 @@ struct ConnectionHandle {
 
 impl WebSocketPool {
     pub(crate) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
-        Self { endpoint, connections: Mutex::default() }
+        Self {
+            endpoint,
+            connections: Mutex::default(),
+            prefers_old_subprotocol: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the subprotocols that the next connection offers.
+    pub(super) fn subprotocols(&self) -> SubprotocolChoice {
+        match self.endpoint.settings.protocol {
+            SubscriptionProtocol::GraphqlTransportWs => SubprotocolChoice::TransportWs,
+            SubscriptionProtocol::GraphqlWs => SubprotocolChoice::Ws,
+            _ if self.prefers_old_subprotocol.load(Ordering::Relaxed) => SubprotocolChoice::Ws,
+            _ => SubprotocolChoice::Auto,
+        }
+    }
+
+    /// Notes the end of a connection that was not acknowledged. Returns whether another one, which offers other
+    /// subprotocols, may succeed at once.
+    pub(super) fn note_refusal(&self, offer: SubprotocolChoice, end: &ConnectionEnd) -> bool {
+        // Servers that know the older subprotocol only, such as the npm package subscriptions-transport-ws, leave the
+        // choice to a library that takes the first offer, and then close the connection because of it.
+        let is_refusal = match end {
+            ConnectionEnd::ClosedByServer(closed) => matches!(closed.code.0, 1002 | 4406),
+            _ => false,
+        };
+        let is_refused = is_refusal && offer == SubprotocolChoice::Auto;
+        if self.endpoint.settings.protocol == SubscriptionProtocol::Auto {
+            // If the older one fails too, later connections offer both again.
+            self.prefers_old_subprotocol.store(is_refused, Ordering::Relaxed);
+        }
+        is_refused
     }
 
     /// Begins a subscription on the connection of its partition, which is opened if there is none.
