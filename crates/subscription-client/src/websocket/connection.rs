@@ -13,7 +13,7 @@ use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSoc
 
 use super::handshake;
 use super::operations::Operations;
-use super::pool::{NewSubscription, WebSocketPool};
+use super::pool::{NewOperation, WebSocketPool};
 use crate::client::SubscriptionEndpoint;
 use crate::stats::add;
 
@@ -32,7 +32,7 @@ pub(super) struct ConnectionTask {
     partition: Box<[u8]>,
     /// The latest headers of a subscription of this partition: a token may have been renewed.
     headers: Arc<[(HeaderName, HeaderValue)]>,
-    commands: mpsc::UnboundedReceiver<NewSubscription>,
+    commands: mpsc::UnboundedReceiver<NewOperation>,
     operations: Operations,
     attempts: Attempts,
     /// True if the subgraph has acknowledged the present connection.
@@ -65,8 +65,8 @@ impl ConnectionTask {
     pub(super) fn new(
         pool: Arc<WebSocketPool>,
         id: u64,
-        first: NewSubscription,
-        commands: mpsc::UnboundedReceiver<NewSubscription>,
+        first: NewOperation,
+        commands: mpsc::UnboundedReceiver<NewOperation>,
     ) -> Self {
         let endpoint = Arc::clone(&pool.endpoint);
         let partition = first.wanted.partition.clone();
@@ -304,7 +304,7 @@ impl ConnectionTask {
         }
     }
 
-    fn add(&mut self, new: NewSubscription) {
+    fn add(&mut self, new: NewOperation) {
         self.headers = Arc::clone(&new.wanted.headers);
         self.operations.add(new);
     }
