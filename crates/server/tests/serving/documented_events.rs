@@ -51,6 +51,7 @@ fn compose_with_server(subgraph: &str) -> String {
         url: url.into(),
         file: name.into(),
         sdl: sdl.into(),
+        subscription: None,
     });
     match compose::compose(&inputs) {
         Composition::Success { supergraph_sdl, .. } => supergraph_sdl,
