@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::connection::ConnectionTask;
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 use crate::settings::SubscriptionProtocol;
 use crate::stats::{add, subtract};
 
