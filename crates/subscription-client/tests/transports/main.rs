@@ -1,0 +1,5 @@
+//! The client of subgraphs' subscriptions against scripted servers on real sockets.
+
+mod event_streams;
+mod scripted_server;
+mod subscriber;
