@@ -40,7 +40,7 @@ pub(crate) async fn subscribe_with(
     request: &'static str,
     token: &str,
 ) -> Result<EventStream, SourceError> {
-    let header = (HeaderName::from_static("x-token"), HeaderValue::from_str(token).unwrap());
+    let header = (HeaderName::from_static("x-token"), HeaderValue::from_str(token).expect("ASCII"));
     let wanted = SubgraphSubscription {
         field: "Subscription.n".into(),
         request: request.into(),
