@@ -17,8 +17,10 @@ use upstream::Upstream;
 
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
+use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
 use crate::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use crate::upstreams::{SubgraphCertificates, settings_of};
+use crate::websocket_subgraph::WebSocketSubgraph;
 
 /// One generation, ready to serve.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct ServingGraph {
     pub forwarding: Forwarding,
     /// The subgraphs that have a server.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// The subgraphs that serve subscriptions, by [`SubgraphId`].
+    pub streams: Vec<Option<SubgraphStreams>>,
     /// The certificates for connections to subgraphs.
     pub certificates: SubgraphCertificates,
 }
@@ -93,11 +97,22 @@ pub fn load(
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
     let upstreams = upstreams(config, &graph, &certificates, previous)?;
     let endpoints = resolve_endpoints(config, &graph)?;
+    let known = previous.map_or(&[][..], |it| &it.streams);
+    let streams = load_streams(config, &graph, &endpoints, &certificates, known)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
-    for upstream in &upstreams {
-        subgraphs.push(match upstream {
-            Some(upstream) => Arc::clone(upstream) as Arc<dyn Subgraph>,
-            None => Arc::new(upstream::UnreachableSubgraph),
+    for (upstream, streams) in upstreams.iter().zip(&streams) {
+        let Some(upstream) = upstream else {
+            subgraphs.push(Arc::new(upstream::UnreachableSubgraph));
+            continue;
+        };
+        let streams = streams.as_ref().filter(|_| has_queries(config, upstream.name()));
+        subgraphs.push(match streams {
+            Some(streams) => Arc::new(WebSocketSubgraph {
+                client: Arc::clone(&streams.client),
+                upstream: Arc::clone(upstream),
+                timeout: config.traffic.of(upstream.name()).timeout,
+            }),
+            None => Arc::clone(upstream) as Arc<dyn Subgraph>,
         });
     }
     warn_of_unknown_subgraphs(config, &graph);
@@ -116,6 +131,7 @@ pub fn load(
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
+        streams,
         certificates,
         generation: Arc::new(Generation {
             number,
