@@ -15,7 +15,7 @@
 //! - `invention`: data that is made up for missing records.
 //! - `weather`: simulated latency and failures.
 //! - `fault`: faults that tests inject, and requests that tests observe.
-//! - `server`: sockets. `subscription_socket`: those of subscriptions.
+//! - `server`: sockets. `response`: HTTP responses. `subscription_socket`: WebSockets.
 //! - `subscriptions`: events, and counts of the operations that get them.
 //! - `errors`: a subgraph that cannot be built, a field that has no value.
 //!
@@ -36,6 +36,7 @@ mod invention;
 mod model;
 mod operation;
 mod resolvers;
+mod response;
 mod server;
 mod service;
 mod source;

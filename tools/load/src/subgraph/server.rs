@@ -9,17 +9,15 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ALLOW, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -30,7 +28,10 @@ use tokio::time::{Interval, MissedTickBehavior};
 use wire::websocket::handshake::{Accept, HandshakeRejection};
 
 use super::fault::{Controls, Fault};
-use super::service::{Subgraph, SubgraphResponse, errors_only};
+use super::response::{
+    Closed, JSON, SentBody, build_response, build_subgraph_response, negotiate_media_type,
+};
+use super::service::{Subgraph, errors_only};
 use super::subscription_socket::{check_upgrade, serve_socket};
 use super::weather::{Latency, SimulatedConditions};
 
@@ -47,8 +48,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const EVENTS_PATH: &str = "/_events";
 
 const HTML: &str = "<!doctype html><title>502 Bad Gateway</title><h1>Bad Gateway</h1>";
-const JSON: &str = "application/json";
-const GRAPHQL_RESPONSE: &str = "application/graphql-response+json";
 
 /// Collects the subgraphs and settings of a [`Server`].
 pub struct ServerBuilder {
@@ -531,79 +530,3 @@ async fn respond_faulty(
     };
     Ok(build_subgraph_response(content_type, subgraph.respond_with_fault(body, Some(&fault))))
 }
-
-/// Returns the media type of the response: the newer one only if the client accepts it by name.
-fn negotiate_media_type(headers: &HeaderMap) -> &'static str {
-    let names_it = headers
-        .get_all(ACCEPT)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|value| value.contains(GRAPHQL_RESPONSE)));
-    if names_it { GRAPHQL_RESPONSE } else { JSON }
-}
-
-fn build_subgraph_response(
-    content_type: &'static str,
-    response: SubgraphResponse,
-) -> Response<SentBody> {
-    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    build_response(status, content_type, SentBody::whole(response.body))
-}
-
-fn build_response(status: StatusCode, content_type: &str, body: SentBody) -> Response<SentBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if let Ok(content_type) = HeaderValue::from_str(content_type) {
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
-    }
-    response
-}
-
-/// A body that is available as a whole, or that ends before its announced length.
-struct SentBody {
-    left: Bytes,
-    /// The number of bytes that are announced but never sent.
-    missing: u64,
-}
-
-impl SentBody {
-    fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { left: bytes.into(), missing: 0 }
-    }
-
-    fn half_of(bytes: Bytes) -> Self {
-        let half = bytes.slice(..bytes.len() / 2);
-        Self { missing: (bytes.len() - half.len()).max(1) as u64, left: half }
-    }
-}
-
-impl Body for SentBody {
-    type Data = Bytes;
-    type Error = Closed;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Closed>>> {
-        let left = std::mem::take(&mut self.left);
-        Poll::Ready(if !left.is_empty() {
-            Some(Ok(Frame::data(left)))
-        } else if self.missing > 0 {
-            Some(Err(Closed))
-        } else {
-            None
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty() && self.missing == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.len() as u64 + self.missing)
-    }
-}
-
-/// Ends a connection without a response.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is closed on purpose")]
-struct Closed;
