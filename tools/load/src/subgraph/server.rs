@@ -38,6 +38,9 @@ use super::weather::{Latency, SimulatedConditions};
 /// The maximum length of a request body: entity batches of a hundred thousand representations fit.
 const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// The maximum length of an event.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
+
 /// The maximum number of concurrent connections; a router keeps some hundred. Further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 10_000;
 
@@ -390,7 +393,7 @@ async fn respond_events(
 ) -> Result<Response<SentBody>, Closed> {
     let subscriptions = endpoint.controls.subscriptions();
     if request.method() == Method::POST {
-        let body = match read_body(request.into_body()).await? {
+        let body = match read_body(request.into_body(), EVENT_BYTES_MAX).await? {
             Ok(body) => body,
             Err(refused) => return Ok(refused),
         };
@@ -421,8 +424,11 @@ async fn respond_events(
 }
 
 /// Reads a request's body; the inner error is the response to a body that is too large.
-async fn read_body(body: Incoming) -> Result<Result<Bytes, Response<SentBody>>, Closed> {
-    match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
+async fn read_body(
+    body: Incoming,
+    bytes_max: usize,
+) -> Result<Result<Bytes, Response<SentBody>>, Closed> {
+    match Limited::new(body, bytes_max).collect().await {
         Ok(body) => Ok(Ok(body.to_bytes())),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let body = errors_only("the request body is too large");
@@ -446,7 +452,7 @@ async fn respond_operation(
         return Ok(refused);
     }
     let (head, body) = request.into_parts();
-    let body = match read_body(body).await? {
+    let body = match read_body(body, REQUEST_BYTES_MAX).await? {
         Ok(body) => body,
         Err(refused) => return Ok(refused),
     };

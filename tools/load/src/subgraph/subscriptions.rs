@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
-/// The maximum number of events that wait for a socket. A reader that is so far behind misses the oldest ones.
-const EVENTS_WAITING_MAX: usize = 1024;
+/// The maximum number of events that wait for a socket, each of them at most 1 MiB if it came over HTTP. A socket that
+/// is further behind misses the oldest ones.
+const EVENTS_WAITING_MAX: usize = 256;
 
 /// An event of a subgraph.
 #[derive(Debug)]
