@@ -16,7 +16,8 @@ use graph::{SubgraphId, Supergraph};
 use http::HeaderName;
 use plan::Variables;
 use subscription_client::{
-    CallbackEndpoint, ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
+    CallbackEndpoint, ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol,
+    SubscriptionSettings,
 };
 
 use crate::forwarding;

@@ -36,6 +36,7 @@ pub use client::SubgraphSubscriptions;
 pub use settings::{ReconnectSettings, SubscriptionProtocol, SubscriptionSettings};
 pub use stats::{SUBSCRIPTION_COUNTERS, SubscriptionStats};
 pub use upstream::TargetError;
+pub use websocket::ProbeError;
 pub use wire::upstream::callback::{
     CallbackAction, CallbackRejection, CallbackRequest, CallbackSettings, PROTOCOL_HEADER,
 };
