@@ -134,6 +134,8 @@ pub struct RunningRouter {
     pub addresses: Vec<SocketAddr>,
     /// The bound address of the admin listener.
     pub admin: SocketAddr,
+    /// The bound address of the listener for callbacks of subgraphs, if they have one of their own.
+    pub callbacks: Option<SocketAddr>,
     parts: RouterParts,
     shutdown: Arc<Shutdown>,
     /// The reactors hold parts of the router, so they are dropped with this struct and not with those.
@@ -250,6 +252,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     parts.reloader.metrics.count(ReloadResult::loaded);
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(parts.admin.settings.listen);
+    let callback_address = callback_listener.as_ref().and_then(|it| it.local_addr().ok());
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     for listener in listeners {
         tokio::spawn(listener::accept_connections(Arc::clone(&parts.http), listener));
@@ -269,6 +272,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     Ok(RunningRouter {
         addresses,
         admin,
+        callbacks: callback_address,
         parts,
         shutdown,
         reactors,

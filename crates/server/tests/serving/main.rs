@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot get its response has failed
 
 mod bodies;
+mod callbacks;
 mod documented_events;
 mod http;
 mod http2;

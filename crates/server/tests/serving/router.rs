@@ -21,6 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Router {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) callbacks: Option<SocketAddr>,
     running: Option<RunningRouter>,
     runtime: Runtime,
 }
@@ -72,8 +73,8 @@ impl Router {
         let running = runtime.block_on(server::start(options))?;
         // A router that listens only on a socket has no address.
         let address = running.addresses.first().copied().unwrap_or(any_port);
-        let admin = running.admin;
-        Ok(Self { address, admin, running: Some(running), runtime })
+        let (admin, callbacks) = (running.admin, running.callbacks);
+        Ok(Self { address, admin, callbacks, running: Some(running), runtime })
     }
 
     /// Runs a client to its end, on the router's control runtime.
