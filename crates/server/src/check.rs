@@ -128,6 +128,8 @@ pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use config::diagnostic::{Style, render};
+
     use super::*;
 
     const GRAPH: &str = r#"
@@ -206,6 +208,19 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         assert_eq!(report(settings, GRAPH).subscriptions, route("sse", "http://r:1/s"));
         let without = GRAPH.replace("  subscription: Subscription\n", "");
         assert_eq!(report("", &without).subscriptions, []);
+    }
+
+    #[test]
+    fn excerpts_of_a_supergraph_hide_the_queries_of_urls() {
+        let graph = GRAPH.replace(
+            ":1\")",
+            ":1?key=hunter2\") @starling__subscription(protocol: \"mqtt\", url: \"ws://me:hunter2@r/?key=hunter2\")",
+        );
+        let shown = render(&report("", &graph).findings, Style::Plain);
+        assert!(
+            shown.contains("`mqtt` is not a protocol") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 
     #[test]
