@@ -8,6 +8,7 @@
 mod authority;
 mod batch;
 pub mod body;
+pub mod callback;
 mod client_connection;
 pub mod compression;
 mod connection;

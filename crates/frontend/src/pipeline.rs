@@ -10,6 +10,7 @@ use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS
 use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
 
+use super::callback::CallbackRoute;
 use super::client_connection::ClientRequest;
 use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
@@ -41,6 +42,8 @@ pub struct Pipeline {
     pub service: Arc<dyn GraphqlService>,
     /// True if messages on WebSockets may be compressed.
     pub has_websocket_compression: bool,
+    /// The endpoint for callbacks of subgraphs, if the listener for clients serves it.
+    pub callbacks: Option<CallbackRoute>,
     /// The counters of responses.
     pub metrics: HttpMetrics,
 }
@@ -80,6 +83,11 @@ async fn route(
     client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Response {
+    if let Some(callbacks) = &pipeline.callbacks
+        && callbacks.has_path(request.uri().path())
+    {
+        return receive_callback(callbacks, client, request).await;
+    }
     let head = RequestHead {
         method: request.method(),
         version: request.version(),
@@ -101,6 +109,22 @@ async fn route(
             response::keep_out_of_caches(&mut response, is_personal);
             response
         }
+    }
+}
+
+/// Passes a callback of a subgraph to its subscription. It needs no token: the subgraph knows a secret of the
+/// subscription.
+async fn receive_callback(
+    callbacks: &CallbackRoute,
+    client: &ClientRequest,
+    request: Request<Incoming>,
+) -> Response {
+    match callbacks.read(request).await {
+        Ok(received) => {
+            client.begin_work().await;
+            callbacks.respond(&received)
+        }
+        Err(response) => *response,
     }
 }
 

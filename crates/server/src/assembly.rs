@@ -27,9 +27,11 @@ use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
+use subscription_client::CallbackEndpoint;
 use tokio::sync::mpsc;
 
 use crate::admin::Admin;
+use crate::callbacks;
 use crate::composition::CompositionState;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::GraphLoadMetrics;
@@ -45,6 +47,8 @@ pub(crate) struct RouterMaterial {
     pub(crate) loaded: ServingGraph,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The endpoint for callbacks of subgraphs, if one is configured.
+    pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Verification of tokens, if it is configured.
     pub(crate) authenticator: Option<Authenticator>,
     /// The signer of cursors, if they are enabled.
@@ -128,6 +132,9 @@ pub(crate) fn assemble(
     let stream_operations_max = config.websocket.max_subscriptions_per_connection;
     let live =
         Arc::new(LiveServer::new(&reactor, reactor_handles, stream_operations_max, &shutdown));
+    // Callbacks with a listener of their own are not served to clients.
+    let has_own_listener = callbacks::own_address(&config).is_some();
+    let shared_callbacks = material.callbacks.as_ref().filter(|_| !has_own_listener);
     let http = Arc::new(HttpServer {
         settings: config.http.clone(),
         pipeline: Pipeline {
@@ -138,6 +145,7 @@ pub(crate) fn assemble(
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
+            callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
             metrics: HttpMetrics::default(),
         },
         limits,
@@ -150,6 +158,7 @@ pub(crate) fn assemble(
         serving,
         hub: Arc::clone(&hub),
         providers: Arc::clone(&providers),
+        callbacks: material.callbacks.clone(),
         metrics: Arc::clone(&graph_loads),
         shutdown: Arc::clone(&shutdown),
         changes: material.graph_changes,
@@ -159,6 +168,7 @@ pub(crate) fn assemble(
         runner,
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
+        callbacks: material.callbacks,
         graph_loads,
         composition: material.composition,
     };

@@ -123,7 +123,8 @@ async fn run_checks(
         }
     }
     let endpoints = resolve_endpoints(&config, &graph)?;
-    let streams = load_streams(&config, &graph, &endpoints, &SubgraphCertificates::default(), &[])?;
+    let certificates = SubgraphCertificates::default();
+    let streams = load_streams(&config, &graph, &endpoints, &certificates, None, &[])?;
     for endpoint in &endpoints {
         if let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] {
             checks.push(check_subscriptions(&streams.client, endpoint).await);

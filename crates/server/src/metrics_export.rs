@@ -27,7 +27,7 @@ use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::generation::GRAPH_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
-use subscription_client::SUBSCRIPTION_COUNTERS;
+use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
@@ -50,6 +50,8 @@ pub(crate) struct MetricsSources {
     pub(crate) authentication: Arc<ClientAuthentication>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The endpoint for callbacks of subgraphs, if one is configured.
+    pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Attempts to load a graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
     /// The composition of the graph.
@@ -125,7 +127,11 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
     let clients = serving.streams.iter().flatten().map(|it| &it.client);
     let stats: Vec<_> =
         clients.map(|it| (vec![("subgraph", it.subgraph())], &**it.stats())).collect();
-    out.write_each(SUBSCRIPTION_COUNTERS, &stats)
+    out.write_each(SUBSCRIPTION_COUNTERS, &stats)?;
+    match &sources.callbacks {
+        Some(callbacks) => out.write(CALLBACK_COUNTERS, callbacks.stats()),
+        None => Ok(()),
+    }
 }
 
 fn write_providers(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

@@ -12,6 +12,7 @@ use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
 use serving::generation::{self, ServingGraph};
 use serving::serving::Serving;
 use serving::subscription_migration;
+use subscription_client::CallbackEndpoint;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -30,6 +31,8 @@ pub(crate) struct Reloader {
     pub(crate) hub: Arc<Hub>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The endpoint for callbacks of subgraphs, if one is configured.
+    pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// The counters of reloads.
     pub(crate) metrics: Arc<GraphLoadMetrics>,
     /// The state of the shutdown.
@@ -101,8 +104,9 @@ async fn reload(reloader: &Arc<Reloader>, watch: &mut GraphWatch, scope: ReadSco
         if generation::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
-        let (config, providers) = (&loading.config, &loading.providers);
-        generation::load(config, &text, providers, number, Some(&previous)).map(Some)
+        let Reloader { config, providers, callbacks, .. } = &*loading;
+        generation::load(config, &text, providers, callbacks.as_ref(), number, Some(&previous))
+            .map(Some)
     })
     .await;
     match result {

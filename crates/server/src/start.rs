@@ -20,10 +20,12 @@ use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
 use serving::generation;
+use subscription_client::CallbackEndpoint;
 use tokio::sync::{mpsc, watch};
 
 use crate::admin;
 use crate::assembly::{self, RouterMaterial, RouterParts};
+use crate::callbacks;
 use crate::certificates;
 use crate::composition::ReadScope;
 use crate::graph_change::GraphChange;
@@ -139,14 +141,16 @@ pub struct RunningRouter {
     threads: WorkerThreads,
     stop: watch::Sender<bool>,
     /// Runs to the very end, so that operators can observe the shutdown.
-    admin_task: AdminTask,
+    admin_task: OwnedTask,
+    /// The listener for callbacks of subgraphs, if they have one of their own.
+    callback_task: Option<OwnedTask>,
 }
 
 /// A task that ends with its owner.
 #[derive(Debug)]
-struct AdminTask(tokio::task::AbortHandle);
+struct OwnedTask(tokio::task::AbortHandle);
 
-impl Drop for AdminTask {
+impl Drop for OwnedTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -171,6 +175,9 @@ const LISTEN: &str = "`listen`, --listen";
 /// The configuration key and the flag of the admin address.
 const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 
+/// The configuration key of the address for callbacks.
+const CALLBACK_LISTEN: &str = "`subscriptions.callback.listen`";
+
 /// The number of ports that are tried after one in use.
 const PORTS_TRIED: u16 = 100;
 
@@ -182,12 +189,13 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let Options { config, tabs, next_free_port, next_free_admin_port, .. } = options;
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
+    let callbacks = callbacks::callback_endpoint(&config);
     let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
     let mut scope = ReadScope::Everything;
     let loaded = loop {
         let loaded = watch.read(scope).await.and_then(|read| {
             reload::log_if_enabled(&read.warnings);
-            generation::load(&config, &read.text, &providers, 1, None)
+            generation::load(&config, &read.text, &providers, callbacks.as_ref(), 1, None)
         });
         match (loaded, &options.graph_changes) {
             (Err(problems), Some(observer)) if options.waits_for_graph => {
@@ -209,6 +217,9 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         wait_for_providers(&providers).await?;
     }
     let listeners = bind_listeners(&config, tls, next_free_port)?;
+    let callback_listener = callbacks::own_address(&config)
+        .map(|address| bind(CALLBACK_LISTEN, address, false))
+        .transpose()?;
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let (workers, threads) =
         Workers::start(worker_count(config.workers)).map_err(StartError::Workers)?;
@@ -224,6 +235,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         page: page(&config, tabs),
         connections_max: connections_max(&config, descriptors),
         providers,
+        callbacks: callbacks.clone(),
         workers,
         shutdown: Arc::clone(&shutdown),
         composition: watch.composition_state(),
@@ -243,7 +255,10 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         tokio::spawn(listener::accept_connections(Arc::clone(&parts.http), listener));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener));
-    let admin_task = AdminTask(admin_task.abort_handle());
+    let admin_task = OwnedTask(admin_task.abort_handle());
+    let callback_task = callback_listener
+        .zip(callbacks)
+        .map(|(listener, endpoint)| serve_callbacks(&parts.reloader.config, &endpoint, listener));
     tokio::spawn(reload::follow_changes(watch, Arc::clone(&parts.reloader)));
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
@@ -251,7 +266,31 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         tokio::spawn(certificates::watch_files(certificates, shutdown.signal()));
     }
     log_listeners(&parts, &places, admin);
-    Ok(RunningRouter { addresses, admin, parts, shutdown, reactors, threads, stop, admin_task })
+    Ok(RunningRouter {
+        addresses,
+        admin,
+        parts,
+        shutdown,
+        reactors,
+        threads,
+        stop,
+        admin_task,
+        callback_task,
+    })
+}
+
+/// Serves the listener for callbacks of subgraphs.
+fn serve_callbacks(
+    config: &Config,
+    endpoint: &Arc<CallbackEndpoint>,
+    listener: std::net::TcpListener,
+) -> OwnedTask {
+    let route = Arc::new(callbacks::route(config, endpoint));
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, path = route.path, "serving callbacks of subgraphs");
+    }
+    let task = tokio::spawn(callbacks::serve(route, config.http.header_timeout, listener));
+    OwnedTask(task.abort_handle())
 }
 
 /// Logs each listener with the size of the router behind it.
@@ -429,6 +468,7 @@ impl RunningRouter {
             threads.stop();
         });
         let _ = ended.await;
+        drop(self.callback_task);
         drop(self.admin_task);
         tracing::info!("stopped");
     }

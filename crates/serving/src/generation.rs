@@ -12,6 +12,7 @@ use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use prepare::Preparer;
 use sha2::{Digest, Sha256};
+use subscription_client::CallbackEndpoint;
 use telemetry::Metric;
 use upstream::Upstream;
 
@@ -90,6 +91,7 @@ pub fn load(
     config: &Config,
     source: &Arc<SourceText>,
     providers: &Arc<Providers>,
+    callbacks: Option<&Arc<CallbackEndpoint>>,
     number: u64,
     previous: Option<&ServingGraph>,
 ) -> Result<ServingGraph, Vec<Diagnostic>> {
@@ -99,7 +101,7 @@ pub fn load(
     let upstreams = upstreams(config, &graph, &certificates, previous)?;
     let endpoints = resolve_endpoints(config, &graph)?;
     let known = previous.map_or(&[][..], |it| &it.streams);
-    let streams = load_streams(config, &graph, &endpoints, &certificates, known)?;
+    let streams = load_streams(config, &graph, &endpoints, &certificates, callbacks, known)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for (upstream, streams) in upstreams.iter().zip(&streams) {
         let Some(upstream) = upstream else {

@@ -16,12 +16,13 @@ use graph::{SubgraphId, Supergraph};
 use http::HeaderName;
 use plan::Variables;
 use subscription_client::{
-    ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
+    CallbackEndpoint, ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol,
+    SubscriptionSettings,
 };
 
 use crate::forwarding;
 use crate::subscription_endpoint::ResolvedEndpoint;
-use crate::upstreams::SubgraphCertificates;
+use crate::upstreams::{SubgraphCertificates, protocol_of};
 
 /// Distinguishes partitions by some headers from partitions by all: a query, which goes by all, never gets a connection
 /// that was opened with the headers of another client.
@@ -143,12 +144,13 @@ pub fn load_streams(
     graph: &Supergraph,
     endpoints: &[ResolvedEndpoint],
     certificates: &SubgraphCertificates,
+    callbacks: Option<&Arc<CallbackEndpoint>>,
     previous: &[Option<SubgraphStreams>],
 ) -> Result<Vec<Option<SubgraphStreams>>, Vec<Diagnostic>> {
     let mut streams: Vec<_> = graph.subgraphs.iter().map(|_| None).collect();
     let mut problems = Vec::new();
     for endpoint in endpoints {
-        match load_stream(config, graph, endpoint, certificates) {
+        match load_stream(config, graph, endpoint, certificates, callbacks) {
             Ok(new) => {
                 streams[usize::from(endpoint.subgraph.0)] = Some(continue_stream(new, previous));
             }
@@ -183,6 +185,7 @@ fn load_stream(
     graph: &Supergraph,
     endpoint: &ResolvedEndpoint,
     certificates: &SubgraphCertificates,
+    callbacks: Option<&Arc<CallbackEndpoint>>,
 ) -> Result<SubgraphStreams, Box<Diagnostic>> {
     let ResolvedEndpoint { protocol, url, .. } = endpoint;
     let name = &*graph.subgraph(endpoint.subgraph).name;
@@ -205,7 +208,7 @@ fn load_stream(
     })?;
     let share_by = settings.share_by.as_ref();
     Ok(SubgraphStreams {
-        client: Arc::new(client),
+        client: Arc::new(client.with_callbacks(callbacks.cloned())),
         share_by_headers: share_by.map(|it| it.headers.clone()),
         claims: share_by.map(SubscriptionSharing::claim_paths).unwrap_or_default(),
         extensions: settings.extensions,
@@ -229,6 +232,7 @@ fn settings_of(
             Named::Multipart => SubscriptionProtocol::Multipart,
             Named::Callback => SubscriptionProtocol::Callback,
         },
+        http: protocol_of(config.traffic.of(subgraph).protocol),
         init_payload: settings.init_payload,
         connect_timeout: connect_timeout
             .unwrap_or_else(|| config.traffic.of(subgraph).connect_timeout),

@@ -22,11 +22,7 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
         max_connections: traffic.max_connections as usize,
         max_waiting: traffic.max_waiting as usize,
         probation: UpstreamSettings::default().probation,
-        protocol: match traffic.protocol {
-            HttpProtocol::Auto => Protocol::Auto,
-            HttpProtocol::Http1 => Protocol::Http1,
-            HttpProtocol::Http2 => Protocol::Http2,
-        },
+        protocol: protocol_of(traffic.protocol),
         compression: traffic.compression,
         retry: RetrySettings {
             retries: traffic.retry.retries,
@@ -39,6 +35,15 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
             min_requests: breaker.min_requests,
             open_for: breaker.open_for,
         }),
+    }
+}
+
+/// Returns the HTTP version as the subgraph client names it.
+pub(crate) fn protocol_of(configured: HttpProtocol) -> Protocol {
+    match configured {
+        HttpProtocol::Auto => Protocol::Auto,
+        HttpProtocol::Http1 => Protocol::Http1,
+        HttpProtocol::Http2 => Protocol::Http2,
     }
 }
 

@@ -1,0 +1,312 @@
+//! Server-sent events and multipart.
+
+use std::time::Duration;
+
+use subscription_client::{SubscriptionProtocol, SubscriptionSettings};
+use tokio::join;
+
+use crate::scripted_server::ScriptedServer;
+use crate::subscriber::{
+    QUERY, client, collect, next, read, settings, subscribe, subscribe_with, wait_until,
+};
+
+const RESULTS: [&str; 3] =
+    [r#"{"data":{"n":1}}"#, r#"{"data":{"n":2}}"#, "(the source is complete)"];
+
+fn sse() -> SubscriptionSettings {
+    settings(SubscriptionProtocol::Sse)
+}
+
+#[tokio::test]
+async fn each_protocol_sends_its_request_and_delivers_results_until_the_end() {
+    let events = "event: next\ndata: {\"data\":{\"n\":1}}\n\n:\n\nevent: next\ndata: {\"data\":{\"n\":2}}\n\nevent: complete\n\n";
+    let parts = "--b\r\ncontent-type: application/json\r\n\r\n{\"payload\":{\"data\":{\"n\":1}}}\r\n--b\r\n\r\n{}\r\n--b\r\n\r\n{\"payload\":{\"data\":{\"n\":2}}}\r\n--b--\r\n";
+    let increments =
+        "\r\n---\r\n\r\n{\"data\":{\"n\":1}}\r\n---\r\n\r\n{\"data\":{\"n\":2}}\r\n-----\r\n";
+    let post = "post /graphql?key=1 http/1.1";
+    let get = "get /graphql?key=1&query=subscription%7bn%7d&variables=%7b%22a%22%3a1%7d http/1.1";
+    let multipart =
+        "multipart/mixed;subscriptionspec=1.0, multipart/mixed;q=0.9, application/json;q=0.1";
+    let of_subscriptions = "multipart/mixed;boundary=b;subscriptionSpec=\"1.0\"";
+    for (protocol, line, accept, content_type, body) in [
+        (SubscriptionProtocol::Sse, post, "text/event-stream", "text/event-stream", events),
+        (SubscriptionProtocol::SseGet, get, "text/event-stream", "text/event-stream", events),
+        (SubscriptionProtocol::Multipart, post, multipart, of_subscriptions, parts),
+        (
+            SubscriptionProtocol::Multipart,
+            post,
+            multipart,
+            "multipart/mixed; boundary=\"-\"",
+            increments,
+        ),
+    ] {
+        let server = ScriptedServer::start().await;
+        let client = client(&format!("{}?key=1", server.url()), settings(protocol));
+        let serve = async {
+            let request = server.next_request().await;
+            let (head, sent) = (request.head.clone(), request.body.clone());
+            request.respond("200 OK", content_type, body).await;
+            (head, sent)
+        };
+        let (stream, (head, sent)) = join!(subscribe_with(&client, QUERY, "secret"), serve);
+        assert_eq!(collect(stream.unwrap()).await, RESULTS, "{protocol:?}");
+        let mut lines: Vec<_> = head.trim_end().lines().collect();
+        assert_eq!(lines.remove(0), line);
+        let host = server.url().replace("http://", "host: ").replace("/graphql", "");
+        for expected in
+            [&host, &format!("accept: {accept}"), "accept-encoding: identity", "x-token: secret"]
+        {
+            assert!(lines.contains(&expected), "{expected} in {head}");
+        }
+        let is_post = line.starts_with("post");
+        assert_eq!(lines.contains(&"content-type: application/json"), is_post);
+        assert_eq!(sent, if is_post { QUERY } else { "" });
+        let stats = client.stats();
+        wait_until("the operation and its connection are counted as ended", || {
+            read(&stats.operations) == 0 && read(&stats.connections) == 0
+        })
+        .await;
+        let counts = [&stats.started, &stats.results, &stats.failed, &stats.connections_lost];
+        assert_eq!(counts.map(read), [1, 2, 0, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_stream_is_begun_again_with_a_gap_also_after_a_while_of_failures() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let first = async {
+        let mut request = server.next_request().await;
+        request.begin_events().await;
+        request.send_event(RESULTS[0]).await;
+        request
+    };
+    let (stream, first) = join!(subscribe(&client), first);
+    let mut stream = stream.unwrap();
+    assert_eq!(next(&mut stream).await, RESULTS[0]);
+    drop(first);
+    server.next_request().await.respond("503 Service Unavailable", "text/plain", "starting").await;
+    let cut_off = server.next_request().await;
+    drop(cut_off);
+    let mut second = server.next_request().await;
+    assert_eq!(second.body, QUERY);
+    second.begin_events().await;
+    second.send_event(RESULTS[1]).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULTS[1]]);
+    let stats = client.stats();
+    let counts = [&stats.started, &stats.resumed, &stats.connections_lost, &stats.failed];
+    assert_eq!(counts.map(read), [2, 1, 1, 0]);
+    // The result has shown that the connection works, so there are as many attempts as before.
+    drop(second);
+    for _ in 0..3 {
+        drop(server.next_request().await);
+    }
+    let rest = collect(stream).await;
+    assert_eq!(rest, ["(the connection to the subgraph was lost: unexpected end)"]);
+    assert_eq!(read(&stats.failed), 1);
+}
+
+#[tokio::test]
+async fn a_chunked_response_that_breaks_off_is_lost_too() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let first = async {
+        let mut request = server.next_request().await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        request.send(&format!("{head}2\r\n:\n\r\n")).await;
+    };
+    let (stream, ()) = join!(subscribe(&client), first);
+    let second = async {
+        let mut request = server.next_request().await;
+        request.begin_events().await;
+        request.send("event: complete\n\n").await;
+    };
+    let (rest, ()) = join!(collect(stream.unwrap()), second);
+    assert_eq!(rest, ["gap", RESULTS[2]]);
+}
+
+#[tokio::test]
+async fn a_refusal_while_subscribing_again_ends_the_stream_with_its_reason() {
+    for (status, content_type, body, expected) in [
+        (
+            "401 Unauthorized",
+            "application/json",
+            r#"{"errors":[{"message":"from a proxy"}]}"#,
+            vec!["(the subgraph responded with status 401)"],
+        ),
+        (
+            "200 OK",
+            "application/json",
+            r#"{"errors":[{"message":"no"}]}"#,
+            vec![r#"{"errors":[{"message":"no"}]}"#, RESULTS[2]],
+        ),
+    ] {
+        let server = ScriptedServer::start().await;
+        let client = client(&server.url(), sse());
+        let (stream, first) = join!(subscribe(&client), server.next_event_stream());
+        drop(first);
+        let second =
+            async { server.next_request().await.respond(status, content_type, body).await };
+        let (rest, ()) = join!(collect(stream.unwrap()), second);
+        assert_eq!(rest, expected);
+    }
+}
+
+#[tokio::test]
+async fn errors_of_a_refused_operation_are_a_result_and_the_end() {
+    let body = r#"{"data":null,"errors":[{"message":"no"}]}"#;
+    for (status, content_type) in [
+        ("200 OK", "application/json"),
+        ("400 Bad Request", "application/json; charset=utf-8"),
+        ("403 Forbidden", "application/graphql-response+json"),
+    ] {
+        let server = ScriptedServer::start().await;
+        let client = client(&server.url(), sse());
+        let serve = async { server.next_request().await.respond(status, content_type, body).await };
+        let (stream, ()) = join!(subscribe(&client), serve);
+        assert_eq!(
+            collect(stream.unwrap()).await,
+            [r#"{"errors":[{"message":"no"}]}"#, RESULTS[2]],
+            "{status}"
+        );
+        assert_eq!([&client.stats().failed, &client.stats().operations].map(read), [1, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_first_attempt_that_fails_is_reported_at_once() {
+    let html = "<html>";
+    for (status, content_type, body, reason) in [
+        ("401 Unauthorized", "text/plain", "", "the subgraph responded with status 401"),
+        (
+            "503 Service Unavailable",
+            "text/event-stream",
+            "",
+            "the subgraph responded with status 503",
+        ),
+        ("302 Found", "text/html", html, "the subgraph responded with status 302"),
+        (
+            "200 OK",
+            "text/html",
+            html,
+            "the subgraph responded with content type `text/html` instead of a stream of results",
+        ),
+        (
+            "200 OK",
+            "application/json",
+            r#"{"data":{"n":1}}"#,
+            "the subgraph responded with one JSON result instead of a stream",
+        ),
+        ("200 OK", "application/json", html, "the subgraph's response is not a JSON object"),
+        (
+            "200 OK",
+            "multipart/mixed",
+            "",
+            "the subgraph's multipart response has no valid boundary",
+        ),
+        (
+            "200 OK",
+            "text/event-stream\r\ncontent-encoding: gzip",
+            "",
+            "the subgraph sent a compressed response",
+        ),
+    ] {
+        let server = ScriptedServer::start().await;
+        let client = client(&server.url(), sse());
+        let serve = async { server.next_request().await.respond(status, content_type, body).await };
+        let (refused, ()) = join!(subscribe(&client), serve);
+        let reported = refused.unwrap_err().to_string();
+        assert_eq!(reported, format!("subgraph/reviews: {reason}"));
+        assert_eq!([&client.stats().failed, &client.stats().operations].map(read), [1, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_or_does_not_respond_is_an_error_in_time() {
+    let gone = ScriptedServer::start().await.url();
+    let refused = subscribe(&client(&gone, sse())).await.unwrap_err();
+    assert!(refused.to_string().contains("connection failed"), "{refused}");
+    let server = ScriptedServer::start().await;
+    let settings = SubscriptionSettings { ack_timeout: Duration::from_millis(50), ..sse() };
+    let client = client(&server.url(), settings);
+    let (refused, request) = join!(subscribe(&client), server.next_request());
+    let reason = "subgraph/reviews: the subgraph did not respond within 0.05 s";
+    assert_eq!(refused.unwrap_err().to_string(), reason);
+    request.wait_for_close().await;
+}
+
+#[tokio::test]
+async fn nonsense_and_oversized_results_end_only_their_own_subscription() {
+    let large = format!("event: next\ndata: {}\n\n", "x".repeat(2000));
+    for (bytes, reason) in [
+        (large.as_str(), "(the subgraph sent a result of more than 1000 bytes)"),
+        (
+            "event: next\ndata: 1\n\n",
+            "(the subgraph sent an invalid result: a result is not a JSON object)",
+        ),
+        ("event: next\ndata: {\n\n", "(the subgraph sent an invalid result: a result is not JSON)"),
+    ] {
+        let server = ScriptedServer::start().await;
+        let settings = SubscriptionSettings { message_bytes_max: 1000, ..sse() };
+        let client = client(&server.url(), settings);
+        let (good, mut good_request) = join!(subscribe(&client), server.next_event_stream());
+        let begin = async {
+            let mut request = server.next_request().await;
+            request.begin_events().await;
+            request.send(bytes).await;
+            request
+        };
+        let (bad, bad_request) = join!(subscribe(&client), begin);
+        assert_eq!(collect(bad.unwrap()).await, [reason]);
+        bad_request.wait_for_close().await;
+        good_request.send_event(RESULTS[0]).await;
+        assert_eq!(next(&mut good.unwrap()).await, RESULTS[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_begun_again() {
+    let server = ScriptedServer::start().await;
+    let idle_timeout = Some(Duration::from_millis(200));
+    let client = client(&server.url(), SubscriptionSettings { idle_timeout, ..sse() });
+    let (stream, first) = join!(subscribe(&client), server.next_event_stream());
+    let second = server.next_request().await;
+    first.wait_for_close().await;
+    second.respond("200 OK", "text/event-stream", "event: complete\n\n").await;
+    assert_eq!(collect(stream.unwrap()).await, ["gap", RESULTS[2]]);
+}
+
+#[tokio::test]
+async fn dropping_the_stream_closes_its_connection_and_frees_its_place() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), SubscriptionSettings { operations_max: 1, ..sse() });
+    let (stream, request) = join!(subscribe(&client), server.next_event_stream());
+    let refused = subscribe(&client).await.unwrap_err();
+    let reason = "subgraph/reviews: there are 1 operations, the most that are allowed";
+    assert_eq!((refused.to_string().as_str(), read(&client.stats().overloaded)), (reason, 1));
+    drop(stream);
+    request.wait_for_close().await;
+    wait_until("the place is free", || read(&client.stats().operations) == 0).await;
+    let (again, _request) = join!(subscribe(&client), server.next_event_stream());
+    assert!(again.is_ok());
+}
+
+#[tokio::test]
+async fn results_that_nobody_reads_are_dropped_and_counted() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let serve = async {
+        let mut request = server.next_request().await;
+        request.begin_events().await;
+        for _ in 0..1000 {
+            request.send_event(RESULTS[0]).await;
+        }
+        request.send("event: complete\n\n").await;
+    };
+    let (stream, ()) = join!(subscribe(&client), serve);
+    let stats = client.stats();
+    wait_until("the operation ends", || read(&stats.operations) == 0).await;
+    assert_eq!([&stats.results, &stats.dropped].map(read), [1000, 1000 - 256]);
+    let messages = collect(stream.unwrap()).await;
+    assert_eq!((messages.len(), messages.last().map(String::as_str)), (257, Some(RESULTS[2])));
+}

@@ -1,0 +1,6 @@
+//! The client of subgraphs' subscriptions against scripted servers on real sockets.
+
+mod callbacks;
+mod event_streams;
+mod scripted_server;
+mod subscriber;
