@@ -117,7 +117,7 @@ describe("healing of subgraphs' subscriptions", () => {
   it("a connection that takes bytes but is not served is replaced", async () => {
     const server = keep(await startProcess());
     const { client, visits } = await open(server, {
-      subscription: { ping_interval: "100ms", ack_timeout: "300ms", connect_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 } },
+      subscription: { ping_interval: "1s", ack_timeout: "300ms", connect_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 } },
     });
     const socket = client();
     const subscription = socket.subscribe(REVIEW_ADDED);
@@ -143,7 +143,7 @@ describe("healing of subgraphs' subscriptions", () => {
   it("a stopped process that continues serves its subscriptions again", async () => {
     const server = keep(await startProcess());
     const { client, router } = await open(server, {
-      subscription: { ping_interval: "100ms", ack_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 } },
+      subscription: { ping_interval: "1s", ack_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 } },
     });
     const subscription = client().subscribe(REVIEW_ADDED);
     await eventually(async () => await server.operations() === 1, "the operation to begin");
