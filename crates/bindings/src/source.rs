@@ -1,15 +1,22 @@
-//! The source of a trigger's events. Equal sources share one trigger.
+//! The source of a trigger's events: topics of a provider, or a subscription of a subgraph. Equal sources share one
+//! trigger.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use events::{Durable, Provider, Start, StreamRequest};
+use events::{
+    Durable, EventStream, Provider, SourceError, Start, StreamRequest, SubgraphSubscription,
+    SubscriptionClient,
+};
 
-/// A provider and the topics that are read from it.
+/// Topics of a provider, or a subscription of a subgraph.
 #[derive(Clone)]
-pub struct Source {
-    provider: Arc<dyn Provider>,
-    wanted: Arc<StreamRequest>,
+pub struct Source(SourceKind);
+
+#[derive(Clone)]
+enum SourceKind {
+    Topics { provider: Arc<dyn Provider>, wanted: Arc<StreamRequest> },
+    Subgraph { client: Arc<dyn SubscriptionClient>, wanted: Arc<SubgraphSubscription> },
 }
 
 impl Source {
@@ -22,55 +29,116 @@ impl Source {
     pub fn with_wanted(provider: Arc<dyn Provider>, mut wanted: StreamRequest) -> Self {
         wanted.topics.sort_unstable();
         wanted.topics.dedup();
-        Self { provider, wanted: Arc::new(wanted) }
+        Self(SourceKind::Topics { provider, wanted: Arc::new(wanted) })
     }
 
-    /// Returns the provider of the topics.
-    pub fn provider(&self) -> &Arc<dyn Provider> {
-        &self.provider
+    /// Creates a source of the results of a subgraph's subscription.
+    pub fn of_subgraph(client: Arc<dyn SubscriptionClient>, wanted: SubgraphSubscription) -> Self {
+        Self(SourceKind::Subgraph { client, wanted: Arc::new(wanted) })
     }
 
-    /// Returns the description that a stream is opened with.
-    pub fn wanted(&self) -> &StreamRequest {
-        &self.wanted
+    /// Returns the name of the provider, such as `nats/default`, or of the subgraph, such as `subgraph/reviews`.
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => provider.name(),
+            SourceKind::Subgraph { client, .. } => client.name(),
+        }
     }
 
-    /// Returns the rendered topics, sorted.
+    /// True if a subgraph serves it.
+    pub fn is_of_subgraph(&self) -> bool {
+        matches!(self.0, SourceKind::Subgraph { .. })
+    }
+
+    /// Returns the description that a provider opens a stream with. `None` if a subgraph serves it.
+    pub fn wanted(&self) -> Option<&StreamRequest> {
+        match &self.0 {
+            SourceKind::Topics { wanted, .. } => Some(wanted),
+            SourceKind::Subgraph { .. } => None,
+        }
+    }
+
+    /// Returns the rendered topics, sorted; of a subgraph the coordinate of the field.
     pub fn topics(&self) -> &[Box<str>] {
-        &self.wanted.topics
+        match &self.0 {
+            SourceKind::Topics { wanted, .. } => &wanted.topics,
+            SourceKind::Subgraph { wanted, .. } => std::slice::from_ref(&wanted.field),
+        }
+    }
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// The provider or the subgraph cannot open it.
+    pub async fn open(&self) -> Result<EventStream, SourceError> {
+        match &self.0 {
+            SourceKind::Topics { provider, wanted } => {
+                provider.subscribe(StreamRequest::clone(wanted)).await
+            }
+            SourceKind::Subgraph { client, wanted } => client.subscribe(Arc::clone(wanted)).await,
+        }
+    }
+
+    /// Opens a second stream; see [`Source::read_from`].
+    ///
+    /// # Errors
+    /// The provider cannot open it, or a subgraph serves the source.
+    pub async fn open_reader(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => provider.subscribe(wanted).await,
+            SourceKind::Subgraph { client, .. } => {
+                Err(SourceError::Gone { provider: client.name().into() })
+            }
+        }
     }
 
     /// True if it can be read from a position in the past.
     pub fn replays(&self) -> bool {
-        self.provider.replays(self.wanted.durable.as_deref())
+        match &self.0 {
+            SourceKind::Topics { provider, wanted } => provider.replays(wanted.durable.as_deref()),
+            SourceKind::Subgraph { .. } => false,
+        }
     }
 
     /// True if a broker stores its events, so that they outlive this process.
     pub fn is_stored_by_broker(&self) -> bool {
-        self.replays() && !self.provider.name().starts_with("memory/")
+        self.replays() && !self.name().starts_with("memory/")
     }
 
     /// Returns the description of a second stream that reads from `start`. The durable consumer that the broker keeps
     /// for this router is not moved.
     pub fn read_from(&self, start: Start) -> StreamRequest {
-        let StreamRequest { topics, durable, .. } = self.wanted();
         let without_consumer = |durable: &Arc<Durable>| {
             Arc::new(Durable { consumer: None, ..Durable::clone(durable) })
         };
-        let durable = durable.as_ref().map(without_consumer);
-        StreamRequest { topics: topics.clone(), start, durable, bounded: false }
+        let durable = self.wanted().and_then(|it| it.durable.as_ref()).map(without_consumer);
+        StreamRequest { topics: self.topics().into(), start, durable, bounded: false }
     }
 
-    /// Returns the identity of the source. A reloaded configuration makes new providers under old names, so the name is
-    /// not enough.
-    fn identity(&self) -> (*const (), &StreamRequest) {
-        (Arc::as_ptr(&self.provider).cast(), &self.wanted)
+    /// Returns the address of the client, which is part of the identity: a reloaded configuration makes new clients
+    /// under old names, so the name is not enough.
+    fn client_address(&self) -> *const () {
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => Arc::as_ptr(provider).cast(),
+            SourceKind::Subgraph { client, .. } => Arc::as_ptr(client).cast(),
+        }
     }
 }
 
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
+        if self.client_address() != other.client_address() {
+            return false;
+        }
+        match (&self.0, &other.0) {
+            (SourceKind::Topics { wanted, .. }, SourceKind::Topics { wanted: other, .. }) => {
+                wanted == other
+            }
+            (SourceKind::Subgraph { wanted, .. }, SourceKind::Subgraph { wanted: other, .. }) => {
+                wanted == other
+            }
+            _ => false,
+        }
     }
 }
 
@@ -78,14 +146,20 @@ impl Eq for Source {}
 
 impl Hash for Source {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.identity().hash(state);
+        self.client_address().hash(state);
+        match &self.0 {
+            SourceKind::Topics { wanted, .. } => wanted.hash(state),
+            SourceKind::Subgraph { wanted, .. } => wanted.hash(state),
+        }
     }
 }
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let StreamRequest { topics, start, durable, bounded } = self.wanted();
-        write!(f, "{} {topics:?}", self.provider.name())?;
+        write!(f, "{} {:?}", self.name(), self.topics())?;
+        let Some(StreamRequest { topics: _, start, durable, bounded }) = self.wanted() else {
+            return Ok(());
+        };
         if *start != Start::New {
             write!(f, " from {start:?}")?;
         }

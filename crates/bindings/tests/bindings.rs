@@ -186,7 +186,7 @@ async fn topics_are_rendered_from_literals_and_variables() {
     let filter = Value::Object(vec![("region".into(), Value::Variable(VariableId(0)))]);
     let arguments = vec![("id".into(), string("7")), ("filter".into(), filter)];
     let moved = source(&graph, "moved", arguments, &["\"eu\""]).expect("renders");
-    assert_eq!(moved.provider().name(), "nats/default");
+    assert_eq!(moved.name(), "nats/default");
     assert_eq!(moved.topics(), ["orders.7.moved", "orders.eu"].map(Box::<str>::from));
     let any = source(&graph, "any", vec![], &[]).expect("renders");
     assert_eq!(format!("{any:?}"), r#"nats/default ["orders"]"#);
@@ -598,7 +598,10 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
     );
     let wanted = |name: &str| {
         let source = source(&graph, name, vec![], &[]).expect("renders");
-        (source.wanted().start.clone(), source.wanted().durable.as_deref().cloned())
+        {
+            let wanted = source.wanted().expect("topics");
+            (wanted.start.clone(), wanted.durable.as_deref().cloned())
+        }
     };
     let since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_846_400);
     for (name, start) in [
@@ -625,8 +628,10 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
         assert_eq!(wanted(name), (Start::New, Some(durable)), "{name}");
     }
     let replayed = source(&graph, "replayed", vec![], &[]).expect("renders");
-    assert!(replayed.wanted().bounded && replayed.wanted().start == Start::All);
-    assert!(!source(&graph, "all", vec![], &[]).expect("renders").wanted().bounded);
+    let wanted = replayed.wanted().expect("topics");
+    assert!(wanted.bounded && wanted.start == Start::All);
+    let all = source(&graph, "all", vec![], &[]).expect("renders");
+    assert!(!all.wanted().expect("topics").bounded);
     let providers = providers();
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let of = |name: &str| {

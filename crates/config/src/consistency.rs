@@ -1,5 +1,5 @@
 //! Rules that involve several keys: duplicates, conflicts, settings without effect. Those for providers are in
-//! `provider_consistency`.
+//! `provider_consistency`, those for subscriptions of subgraphs in `subgraph_subscription_consistency`.
 //!
 //! Each value on its own is valid when it gets here, because `check` has run before.
 
@@ -9,7 +9,9 @@ use std::path::Path;
 use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
-use super::{Config, HeaderRule, Listener, provider_consistency};
+use super::{
+    Config, HeaderRule, Listener, provider_consistency, subgraph_subscription_consistency,
+};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
@@ -21,6 +23,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_subgraph_certificates(config, places, findings);
     check_traffic_retries(config, places, findings);
     check_tokens(config, places, findings);
+    subgraph_subscription_consistency::check(config, places, findings);
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
@@ -75,6 +78,8 @@ fn check_listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings)
         }
     }
     known.push(("admin.listen".into(), config.admin.listen));
+    let callback = config.subscriptions.callback.as_ref().and_then(|it| it.listen);
+    known.extend(callback.map(|address| ("subscriptions.callback.listen".into(), address)));
     for (index, (path, address)) in known.iter().enumerate() {
         let clash = known[..index].iter().find(|(_, other)| is_overlapping(*address, *other));
         let Some((other_path, other)) = clash else { continue };

@@ -68,6 +68,11 @@ formats! {
     SubgraphUrl, SubgraphUrlText, "subgraph-url", "a URL",
         "write scheme, host and path: `http://reviews.internal:4001/graphql`; or a unix socket: \
          `unix:///run/reviews.sock?path=/graphql`";
+    SubscriptionUrl, SubscriptionUrlText, "subscription-url", "a URL",
+        "write scheme, host and path: `ws://reviews.internal:4001/graphql` (or `wss`, `http`, `https`); or a unix \
+         socket: `unix:///run/reviews.sock?path=/graphql`";
+    CallbackUrl, CallbackUrlText, "callback-url", "a URL",
+        "write scheme, host and path: `http://router.internal:4000/callback`";
     NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
         "write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection";
     KafkaBroker, KafkaBrokerText, "kafka-broker", "the address of a Kafka broker",

@@ -61,8 +61,15 @@ impl Format {
             Self::Reactors => Ok(ReactorCount::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Path => check_path(text),
-            Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
+            Self::SubgraphUrl | Self::SubscriptionUrl if text.starts_with("unix:") => {
+                check_socket(text)
+            }
             Self::SubgraphUrl => check_url(text, &["http", "https"]),
+            Self::SubscriptionUrl => check_url(text, &["ws", "wss", "http", "https"]),
+            Self::CallbackUrl if text.contains('?') => {
+                Err("it has a query (`?`), and the id of the subscription comes last".into())
+            }
+            Self::CallbackUrl => check_url(text, &["http", "https"]),
             Self::HttpUrl => check_url(text, &["http", "https"]),
             Self::MemberPath if execute::ClaimPath::parse(text).is_none() => {
                 Err("it has an empty name".into())
@@ -173,7 +180,10 @@ fn check_nats_urls(text: &str) -> Result<(), Complaint> {
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
     let expected = || {
         let quoted: Vec<_> = schemes.iter().map(|scheme| format!("`{scheme}://`")).collect();
-        quoted.join(" or ")
+        match quoted.split_last() {
+            Some((last, first @ [_, ..])) => format!("{} or {last}", first.join(", ")),
+            _ => quoted.concat(),
+        }
     };
     let Some((scheme, rest)) = text.split_once("://") else {
         return Err(format!("it does not begin with {}", expected()).into());
@@ -373,6 +383,31 @@ mod tests {
             ("unix:///a.sock?path=graphql", "`path` is not the path of a URL"),
         ] {
             assert_eq!(reason(Format::SubgraphUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_of_subscriptions_may_be_those_of_websockets() {
+        let not_known = "the scheme `sse` is not `ws://`, `wss://`, `http://` or `https://`";
+        for (text, expected) in [
+            ("ws://reviews.internal:4001/subscriptions", "fine"),
+            ("wss://reviews/", "fine"),
+            ("http://reviews/graphql", "fine"),
+            ("https://reviews/graphql?x=1", "fine"),
+            ("unix:///run/reviews.sock?path=/graphql", "fine"),
+            ("sse://reviews/", not_known),
+            ("wss://me:hunter2@host/", "it contains credentials, which would reach logs"),
+            ("ws:///graphql", "the host is missing"),
+        ] {
+            assert_eq!(reason(Format::SubscriptionUrl, text), expected, "{text}");
+        }
+        let with_query = "it has a query (`?`), and the id of the subscription comes last";
+        for (text, expected) in [
+            ("https://router.internal/callback", "fine"),
+            ("http://router.internal/?a=b", with_query),
+            ("ws://router.internal/", "the scheme `ws` is not `http://` or `https://`"),
+        ] {
+            assert_eq!(reason(Format::CallbackUrl, text), expected, "{text}");
         }
     }
 

@@ -54,6 +54,8 @@ mod secret;
 mod sharing;
 mod shutdown;
 mod source_tree;
+mod subgraph_subscription;
+mod subgraph_subscription_consistency;
 mod subgraphs;
 mod subscriptions;
 mod supergraph;
@@ -99,11 +101,15 @@ pub use schema::config_schema;
 pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;
+pub use subgraph_subscription::{
+    QueryTransport, SubgraphSubscriptionSettings, SubscriptionProtocol, SubscriptionRetry,
+    SubscriptionSharing,
+};
 pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
-pub use subscriptions::{OverflowPolicy, Subscriptions, WebSocket};
+pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, WebSocket};
 pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;

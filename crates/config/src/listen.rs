@@ -200,18 +200,18 @@ pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
 }
 
 /// Serialization for `#[serde(with = …)]` on an optional address.
-mod optional_address {
+pub(super) mod optional_address {
     use super::{Deserialize, Deserializer, Error, Serializer, SocketAddr, parse_address};
     use serde::Serialize;
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         address: &Option<SocketAddr>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         address.map(|it| it.to_string()).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<SocketAddr>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;

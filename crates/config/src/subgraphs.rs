@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::client_tls::ClientTls;
 use super::format::{DurationText, SizeText, SubgraphUrlText};
 use super::quantity;
+use super::subgraph_subscription::{QueryTransport, SubgraphSubscriptionSettings};
 
 /// Settings of one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,14 @@ pub struct SubgraphSettings {
     /// Certificates for a subgraph whose URL is `https`. The files are watched: connections that are opened after a
     /// change use the new ones.
     pub tls: ClientTls,
+
+    /// Subscriptions that the subgraph serves itself (`docs/subgraph-subscriptions.md`). A graph that has them works
+    /// without any of these keys.
+    pub subscription: SubgraphSubscriptionSettings,
+
+    /// The transport of queries and mutations. `websocket` uses the connections of the subscriptions.
+    #[schemars(example = &"websocket")]
+    pub queries_over: QueryTransport,
 }
 
 /// Timeouts and bounds of requests to subgraphs.

@@ -1,13 +1,18 @@
 //! Settings of WebSockets and of subscriptions.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{DurationOrZeroText, DurationText, HeaderNameText, SizeText};
+use super::format::{
+    AddressText, CallbackUrlText, DurationOrZeroText, DurationText, HeaderNameText, PathText,
+    SizeText,
+};
 use super::headers::header_names;
+use super::listen::optional_address;
 use super::quantity;
 
 /// WebSocket connections of clients.
@@ -175,6 +180,12 @@ pub struct Subscriptions {
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"5s")]
     pub drain_period: Duration,
+
+    /// The endpoint for subgraphs that send events by requests to the router (`subgraphs.<name>.subscription.protocol:
+    /// callback`, Apollo's HTTP callback protocol 1.0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-needs-keys" = true))]
+    pub callback: Option<SubscriptionCallback>,
 }
 
 impl Default for Subscriptions {
@@ -199,6 +210,7 @@ impl Default for Subscriptions {
             // Proxies commonly close connections that are silent for 15 to 60 seconds.
             heartbeat: Duration::from_secs(12),
             drain_period: Duration::from_secs(30),
+            callback: None,
         }
     }
 }
@@ -214,4 +226,42 @@ pub enum OverflowPolicy {
     /// Keeps only the newest event of each subscription in the queue, always. The client gets the number of lost
     /// events.
     Latest,
+}
+
+/// The endpoint to which subgraphs send events by requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriptionCallback {
+    /// The URL under which subgraphs reach the endpoint. The router appends `/` and the id of the subscription. Each
+    /// router needs a URL of its own: an event that reaches another router is lost.
+    #[schemars(with = "CallbackUrlText", example = &"http://router.internal:4000/callback")]
+    pub public_url: String,
+
+    /// The address of a listener for these requests alone. By default the main listener serves them at `path`, where
+    /// clients can reach them too; requests without the secret of a subscription are refused there.
+    #[serde(default, with = "optional_address", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<AddressText>", example = &"127.0.0.1:4100")]
+    #[schemars(extend("default" = null))]
+    pub listen: Option<SocketAddr>,
+
+    /// The path of the endpoint on its listener. It is equal to the path of `public_url`, unless a proxy between them
+    /// changes it.
+    #[serde(default = "callback_path_default")]
+    #[schemars(with = "PathText", example = &"/callback")]
+    pub path: String,
+
+    /// The interval at which subgraphs send a sign of life for each subscription. After several without one the
+    /// subscription counts as lost. `0s` requests none.
+    #[serde(default = "heartbeat_interval_default", with = "quantity::text")]
+    #[schemars(with = "DurationOrZeroText", example = &"10s", extend("x-minimum" = 1000))]
+    pub heartbeat_interval: Duration,
+}
+
+fn callback_path_default() -> String {
+    "/callback".into()
+}
+
+/// Five seconds, as in the example of the specification. Some servers ignore the value and use this one.
+fn heartbeat_interval_default() -> Duration {
+    Duration::from_secs(5)
 }

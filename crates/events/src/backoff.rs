@@ -20,24 +20,25 @@ impl Default for Retry {
 /// Doubling delays with jitter. Each delay is between half of the nominal delay and the whole, so that routers that
 /// lost the same broker do not reconnect at the same moment.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     retry: Retry,
     failures: u32,
     random: fastrand::Rng,
 }
 
 impl Backoff {
-    pub(crate) fn new(retry: Retry) -> Self {
+    /// Starts with the initial delay.
+    pub fn new(retry: Retry) -> Self {
         Self { retry, failures: 0, random: fastrand::Rng::new() }
     }
 
     /// Starts again with the initial delay, after a success.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// Returns the delay before the next attempt, after a failure.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let nominal = self
             .retry
             .initial

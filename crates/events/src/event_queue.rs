@@ -10,7 +10,7 @@ use crate::{Event, EventStream, PartitionOffset, SourceMessage, StreamEnd};
 
 /// The result of sending an event without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SendOutcome {
+pub enum SendOutcome {
     /// The event is in the queue.
     Queued,
     /// The queue is full. The stream receives a gap before its next event.
@@ -24,7 +24,7 @@ pub(crate) enum SendOutcome {
 
 /// The sending half of one [`EventStream`].
 #[derive(Debug)]
-pub(crate) struct EventSender {
+pub struct EventSender {
     sender: mpsc::Sender<SourceMessage>,
     /// The reserved slot for the last message, so that the reason for the end fits into a full queue.
     last: OwnedPermit<SourceMessage>,
@@ -39,7 +39,7 @@ pub(crate) struct EventSender {
 
 impl EventSender {
     /// Makes a stream that holds up to `events` messages (at least one) in addition to the last one.
-    pub(crate) fn new(events: usize) -> (Self, EventStream) {
+    pub fn new(events: usize) -> (Self, EventStream) {
         let (sender, messages) = mpsc::channel(events.max(1) + 1);
         let last =
             sender.clone().try_reserve_owned().expect("a new queue has room for at least two");
@@ -60,7 +60,7 @@ impl EventSender {
     }
 
     /// Queues an event if there is room, and never waits.
-    pub(crate) fn try_send(&mut self, event: impl Into<Arc<Event>>) -> SendOutcome {
+    pub fn try_send(&mut self, event: impl Into<Arc<Event>>) -> SendOutcome {
         let event = event.into();
         self.counts.record_received(&event.topic);
         let topic = Arc::clone(&event.topic);
@@ -106,7 +106,7 @@ impl EventSender {
 
     /// Announces that events may be missing here: at once if there is room, otherwise before the next event. Returns
     /// false if that is already announced.
-    pub(crate) fn announce_gap(&mut self) -> bool {
+    pub fn announce_gap(&mut self) -> bool {
         if self.gap_sent || self.gap_due {
             return false;
         }
@@ -147,17 +147,17 @@ impl EventSender {
     }
 
     /// Sends the reason for the end of the stream. It always fits.
-    pub(crate) fn end(self, reason: StreamEnd) {
+    pub fn end(self, reason: StreamEnd) {
         self.last.send(SourceMessage::End(reason));
     }
 
     /// True if the stream was dropped.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
     /// Resolves when the stream was dropped or has ended.
-    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
         let mut ended = self.ended.subscribe();
         async move {

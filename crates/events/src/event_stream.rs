@@ -97,6 +97,9 @@ pub enum StreamEnd {
     /// The topic or stream was deleted.
     #[error("{0} was deleted")]
     Gone(String),
+    /// A subgraph's subscription cannot continue. The reason contains no credentials, and may be shown to clients.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// An open stream of one or more topics.
@@ -134,6 +137,14 @@ pub enum SourceError {
         /// The name of the provider, `kind/id`.
         provider: Box<str>,
         /// The reason, without credentials.
+        reason: String,
+    },
+    /// A subgraph did not begin the subscription.
+    #[error("{source_name}: {reason}")]
+    Subgraph {
+        /// The name of the source, `subgraph/name`.
+        source_name: Box<str>,
+        /// The reason, without credentials, so that it may be shown to clients.
         reason: String,
     },
     /// The events behind the requested position are not stored any more, or never were.

@@ -1,7 +1,7 @@
-//! Brokers behind one interface: memory, NATS, Kafka and Redis.
+//! Brokers behind one interface: memory, NATS, Kafka and Redis; and the interface of subgraphs that serve subscriptions.
 //!
 //! Invariant: this crate knows topics, payloads and positions, and nothing of GraphQL execution. A [`Provider`] is one
-//! configured broker. [`Providers`] finds it by the name that directives use.
+//! configured broker. [`Providers`] finds it by the name that directives use. A [`SubscriptionClient`] is one subgraph.
 //!
 //! The feature `kafka` adds the Kafka client. Without it the settings are still known and checked, so that the error for
 //! a configured Kafka cluster can name the feature.
@@ -24,13 +24,15 @@ mod provider_stats;
 mod providers;
 mod redis;
 mod shared_subscriptions;
+mod subscription_client;
 mod tls;
 mod topic;
 mod topic_check;
 mod topic_stats;
 
-pub use backoff::Retry;
+pub use backoff::{Backoff, Retry};
 pub use event::{Event, Headers, Message};
+pub use event_queue::{EventSender, SendOutcome};
 pub use event_stream::{
     Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
@@ -48,6 +50,7 @@ pub use provider::{EventFuture, Provider, PublishError};
 pub use provider_stats::{ErrorKind, ProviderState, ProviderStats};
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
+pub use subscription_client::{SubgraphSubscription, SubscriptionClient};
 pub use tls::{BrokerTls, BrokerTlsError};
 pub use topic::{TOPIC_BYTES_MAX, TopicUsage};
 pub use topic_check::{TopicUse, Verdict};

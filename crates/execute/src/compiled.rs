@@ -2,6 +2,7 @@
 
 use astjson::Shape;
 use bytes::Bytes;
+use plan::Fetch;
 
 use crate::compiled_objects::{CompiledRepresentation, CompiledReusePlace, CompiledTarget};
 
@@ -21,6 +22,17 @@ pub(crate) struct CompiledFetch {
     /// For entity fetches: the constants of each batch.
     pub(crate) batches: Vec<CompiledBatch>,
     /// The layout of the response.
+    pub(crate) response: Shape,
+}
+
+/// A subscription that a subgraph serves.
+#[derive(Debug)]
+pub(crate) struct CompiledSubscription {
+    /// The subscription as a fetch of root fields: each of its results is treated like the response to one.
+    pub(crate) fetch: Fetch,
+    /// The request body up to and with the opening brace of `variables`.
+    pub(crate) head: Vec<u8>,
+    /// The layout of a result.
     pub(crate) response: Shape,
 }
 

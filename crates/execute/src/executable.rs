@@ -7,9 +7,11 @@ use std::sync::atomic::AtomicUsize;
 
 use astjson::Shape;
 use bytes::Bytes;
-use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
+use plan::{
+    Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation, SubscriptionRoot, Variables,
+};
 
-use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch};
+use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch, CompiledSubscription};
 use crate::compiled_objects::{
     CompiledRepresentation, CompiledReusePlace, CompiledTarget, common_steps, step_slots,
 };
@@ -26,6 +28,8 @@ const PAYLOAD_BYTES_GUESS: usize = 1024;
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
+    /// The subscription of a subgraph that starts each execution.
+    pub(crate) subscription: Option<CompiledSubscription>,
     pub(crate) printing: CompiledPrinting,
     /// Length of the last payload: the capacity for the next one.
     pub(crate) payload_bytes: AtomicUsize,
@@ -47,7 +51,12 @@ impl Executable {
                 FetchKind::Publish(_) | FetchKind::Request(_) => usize::MAX,
             })
             .collect();
+        let result = match &plan.subscription {
+            Some(SubscriptionRoot::Upstream { .. }) => Some(layout.add_root_response(&plan)),
+            Some(SubscriptionRoot::Event(_)) | None => None,
+        };
         let shape = layout.shape();
+        let subscription = result.and_then(|it| compile_subscription(&plan, shape.at(it)));
         let targets = PathTree::new(&plan);
         let mut fetches: Vec<CompiledFetch> = plan
             .fetches
@@ -70,13 +79,54 @@ impl Executable {
             }
         }
         let printing = CompiledPrinting::new(&plan.shape, &layout, shape);
-        Self { plan, fetches, printing, payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_GUESS) }
+        let payload_bytes = AtomicUsize::new(PAYLOAD_BYTES_GUESS);
+        Self { plan, fetches, subscription, printing, payload_bytes }
     }
 
     /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
+
+    /// The request that begins the subscription at its subgraph, a JSON object with `query`, `variables` and
+    /// `extensions`, if `extensions` (a JSON object) is given. `None` if the operation is no subscription of a
+    /// subgraph.
+    pub fn subscription_request(
+        &self,
+        variables: &Variables,
+        extensions: Option<&Bytes>,
+    ) -> Option<Bytes> {
+        let CompiledSubscription { fetch, head, .. } = self.subscription.as_ref()?;
+        let FetchKind::Root { operation, .. } = &fetch.kind else { return None };
+        let mut body = head.clone();
+        write_variables(operation, variables, &mut body);
+        body.push(b'}');
+        if let Some(extensions) = extensions {
+            body.extend_from_slice(b",\"extensions\":");
+            body.extend_from_slice(extensions);
+        }
+        body.push(b'}');
+        Some(body.into())
+    }
+}
+
+fn compile_subscription(plan: &Plan, response: Shape) -> Option<CompiledSubscription> {
+    let Some(SubscriptionRoot::Upstream { subgraph, operation }) = &plan.subscription else {
+        return None;
+    };
+    let root = plan.shape.objects.get(plan.shape.root.0 as usize)?;
+    let fields = root.variants.iter().flat_map(|variant| &variant.fields);
+    let mut data_keys: Vec<_> = fields.map(|field| field.data_key.clone()).collect();
+    data_keys.sort_unstable();
+    data_keys.dedup();
+    let fetch = Fetch {
+        subgraph: *subgraph,
+        kind: FetchKind::Root { operation: operation.clone(), data_keys },
+        depends_on: Vec::new(),
+        any_of: Vec::new(),
+        representations_max: u32::MAX,
+    };
+    Some(CompiledSubscription { fetch, head: request_head(operation), response })
 }
 
 fn compile_fetch(
@@ -165,6 +215,25 @@ pub(crate) fn request_head(operation: &SubgraphOperation) -> Vec<u8> {
     }
     head.extend_from_slice(b",\"variables\":{");
     head
+}
+
+/// Writes the members of `variables`. Returns the separator before another member.
+pub(crate) fn write_variables(
+    operation: &SubgraphOperation,
+    variables: &Variables,
+    body: &mut Vec<u8>,
+) -> &'static [u8] {
+    let mut separator: &'static [u8] = b"";
+    for (name, id) in &operation.variables {
+        let Some(value) = variables.get(*id) else { continue };
+        body.extend_from_slice(separator);
+        separator = b",";
+        body.push(b'"');
+        body.extend_from_slice(name.as_bytes());
+        body.extend_from_slice(b"\":");
+        body.extend_from_slice(value.as_bytes());
+    }
+    separator
 }
 
 /// Returns the steps after `path` in `longer`, if `longer` begins with the same keys.

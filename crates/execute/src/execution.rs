@@ -10,19 +10,20 @@ use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use plan::{Fetch, ShapeField, SubscriptionRoot, Variables};
 
 use crate::bounds::{
     PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX, TURN_BYTES_MAX,
 };
+use crate::compiled::CompiledSubscription;
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
 use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, PrintStop};
-use crate::{ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event};
+use crate::{ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event, response};
 
 mod apply_entity_cache;
 mod batched_fetch;
@@ -134,25 +135,20 @@ impl<'a> Execution<'a> {
             Seed::BadEvent(problem) => Err(problem),
         };
         let plan = &**self.executable.plan();
-        let Some(root) = &plan.subscription else { return true };
-        let field = match root {
-            SubscriptionRoot::Event(event) => self.root_field(&event.data_key),
-            // A subscription has one root field.
-            SubscriptionRoot::Upstream { .. } => self.root_fields().first(),
+        let event = match &plan.subscription {
+            None => return true,
+            Some(SubscriptionRoot::Upstream { .. }) => return self.insert_result(payload),
+            Some(SubscriptionRoot::Event(event)) => event,
         };
-        let Some(field) = field else { return true };
+        let Some(field) = self.root_field(&event.data_key) else { return true };
         let parsed = payload.and_then(|payload| {
             self.document.parse(payload).map_err(|error| format!("is not valid JSON: {error}"))
         });
-        let checked = match root {
-            SubscriptionRoot::Event(_) => parsed.and_then(|payload| {
-                let graph = &self.context.generation.graph;
-                event::complete_payload(&mut self.document, graph, plan, field, payload)
-                    .map(|()| payload)
-            }),
-            // An event of a subgraph is a response like any other.
-            SubscriptionRoot::Upstream { .. } => parsed,
-        };
+        let checked = parsed.and_then(|payload| {
+            let graph = &self.context.generation.graph;
+            event::complete_payload(&mut self.document, graph, plan, field, payload)
+                .map(|()| payload)
+        });
         match checked {
             Ok(payload) => {
                 self.document.set(self.root, &field.data_key, payload);
@@ -164,6 +160,28 @@ impl<'a> Execution<'a> {
                 let error = GraphqlError::new(ErrorCode::InvalidEvent, message).at(path);
                 self.errors.push(0, error);
                 self.errors.explain_keys(std::slice::from_ref(&field.data_key));
+                false
+            }
+        }
+    }
+
+    /// Adds a result of a subgraph's subscription, which is a response like any other. Returns false if nothing needs
+    /// to be fetched.
+    fn insert_result(&mut self, payload: Result<Bytes, String>) -> bool {
+        let Some(subscription) = &self.executable.subscription else { return true };
+        let CompiledSubscription { fetch, response: shape, .. } = subscription;
+        let response = match payload {
+            Ok(text) => response::read_response(&mut self.document, StatusCode::OK, text, shape),
+            Err(problem) => Err(format!("sent an event that {problem}").into()),
+        };
+        // Errors are sorted by fetch, so those of the event come before those of all fetches.
+        match response {
+            Ok(response) => {
+                self.merge_response(0, fetch, &[], &response);
+                response.data.is_some()
+            }
+            Err(problem) => {
+                self.reject_response(0, fetch, &[], &problem);
                 false
             }
         }

@@ -79,8 +79,8 @@ impl Scope {
     /// through topics. `bound_to` contains the claims that the cursor is bound to.
     pub(crate) fn new(graph: &str, field: &str, source: &Source, bound_to: &[u8]) -> Self {
         let mut hash = Sha256::new();
-        let stream = source.wanted().durable.as_ref().and_then(|it| it.stream.as_deref());
-        let fixed = [graph, field, source.provider().name(), stream.unwrap_or_default()];
+        let stream = source.wanted().and_then(|it| it.durable.as_ref()?.stream.as_deref());
+        let fixed = [graph, field, source.name(), stream.unwrap_or_default()];
         for text in fixed.into_iter().chain(source.topics().iter().map(|it| &**it)) {
             // The length before each text makes the hash of different lists different.
             hash.update((text.len() as u64).to_be_bytes());

@@ -37,6 +37,9 @@ pub struct EventResolver {
     pub generation: Arc<Generation>,
     /// The headers that are forwarded; part of the group's partition.
     pub headers: Arc<ForwardedHeaders>,
+    /// True if the headers are those of one member only and others may have different ones: no subgraph is asked with
+    /// them.
+    pub has_mixed_headers: bool,
     /// The claims that authorized the operation, and the claims that its cursors are bound to; part of the group's
     /// partition.
     pub claims: ClaimValues,

@@ -193,6 +193,7 @@ impl Router {
             state: prepared.state.clone(),
             variables: Arc::new(prepared.coerce(&variables.into()).expect("valid variables")),
             generation: Arc::clone(&self.generation),
+            has_mixed_headers: false,
             headers: Arc::new(ForwardedHeaders::default()),
             payload: match &prepared.plan.subscription {
                 Some(SubscriptionRoot::Event(field)) => self.bindings.payload_mapping(field.field),

@@ -27,6 +27,7 @@ use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::generation::GRAPH_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
+use subscription_client::SUBSCRIPTION_COUNTERS;
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
@@ -120,7 +121,11 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
     let upstreams: Vec<_> = upstreams.map(|it| (vec![("subgraph", it.name())], &**it)).collect();
     let stats: Vec<_> = upstreams.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
     out.write_each(UPSTREAM_COUNTERS, &stats)?;
-    out.write_each(UPSTREAM_METRICS, &upstreams)
+    out.write_each(UPSTREAM_METRICS, &upstreams)?;
+    let clients = serving.streams.iter().flatten().map(|it| &it.client);
+    let stats: Vec<_> =
+        clients.map(|it| (vec![("subgraph", it.subgraph())], &**it.stats())).collect();
+    out.write_each(SUBSCRIPTION_COUNTERS, &stats)
 }
 
 fn write_providers(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

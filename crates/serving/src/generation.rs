@@ -17,6 +17,7 @@ use upstream::Upstream;
 
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
+use crate::subgraph_streams::{SubgraphStreams, load_streams};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 
 /// One generation, ready to serve.
@@ -34,6 +35,8 @@ pub struct ServingGraph {
     pub forwarding: Forwarding,
     /// The subgraphs that have a server.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// The subgraphs that serve subscriptions, by [`SubgraphId`].
+    pub streams: Vec<Option<SubgraphStreams>>,
     /// The certificates for connections to subgraphs.
     pub certificates: SubgraphCertificates,
 }
@@ -91,6 +94,8 @@ pub fn load(
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
     let upstreams = upstreams(config, &graph, &certificates, previous)?;
+    let known = previous.map_or(&[][..], |it| &it.streams);
+    let streams = load_streams(config, &graph, &certificates, known)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for upstream in &upstreams {
         subgraphs.push(match upstream {
@@ -116,6 +121,7 @@ pub fn load(
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
+        streams,
         certificates,
         generation: Arc::new(Generation {
             number,

@@ -11,6 +11,7 @@ mod prepare_settings;
 pub mod prepared_request;
 pub mod serving;
 pub mod sharing;
+pub mod subgraph_streams;
 pub mod subscription_migration;
 pub mod trace;
 pub mod upstreams;

@@ -72,7 +72,20 @@ pub async fn prepare_for(
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
     })?;
-    Ok(PreparedRequest { loaded, prepared, variables, variables_text, headers, identity, resume })
+    let extensions = match prepared.kind {
+        OperationKind::Subscription => request.extensions.clone(),
+        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+    };
+    Ok(PreparedRequest {
+        loaded,
+        prepared,
+        variables,
+        variables_text,
+        extensions,
+        headers,
+        identity,
+        resume,
+    })
 }
 
 /// The texts of a request that are parsed once its operation is known.

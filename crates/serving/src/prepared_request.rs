@@ -22,6 +22,9 @@ pub struct PreparedRequest {
     /// The text of the declared variables, in memory of its own, for subscriptions, which outlive their graph. Empty
     /// for other operations.
     pub variables_text: Bytes,
+    /// The `extensions` of a subscription, the text of a JSON object; empty for other operations. A subgraph may get
+    /// members of it.
+    pub extensions: Bytes,
     /// The headers for subgraphs.
     pub headers: Arc<ForwardedHeaders>,
     /// The identity of the client.

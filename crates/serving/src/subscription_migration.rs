@@ -7,28 +7,41 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::error_mapping;
 use execute::{ClaimValues, Claims, ErrorCode, GraphqlError};
+use graph::SubgraphId;
 use hub::{EventResolver, GroupKey, LiveOperation};
-use plan::SubscriptionRoot;
+use plan::{EventField, SubscriptionRoot, Variables};
 use prepare::{OperationRequest, PrepareError};
 
 use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::prepared_request::PreparedRequest;
+use crate::subgraph_streams::{SubgraphSource, SubgraphStreams};
 
 /// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the claims of a client that a subscription depends on, on this graph.
 pub fn claims_of(ready: &PreparedRequest) -> ClaimValues {
-    let loaded = &ready.loaded;
-    let read = match &ready.prepared.plan.subscription {
-        Some(SubscriptionRoot::Event(field)) => loaded.bindings.claims(field.field),
-        Some(SubscriptionRoot::Upstream { .. }) | None => &[],
-    };
-    Claims::select(ready.identity.claims(), read.iter().chain(&loaded.cursor_claims))
+    let (loaded, claims) = (&ready.loaded, ready.identity.claims());
+    match &ready.prepared.plan.subscription {
+        Some(SubscriptionRoot::Event(field)) => {
+            let read = loaded.bindings.claims(field.field);
+            Claims::select(claims, read.iter().chain(&loaded.cursor_claims))
+        }
+        // There are no cursors.
+        Some(SubscriptionRoot::Upstream { subgraph, .. }) => {
+            Claims::select(claims, streams_of(loaded, *subgraph).map_or(&[][..], |it| it.claims()))
+        }
+        None => ClaimValues::default(),
+    }
+}
+
+fn streams_of(loaded: &ServingGraph, subgraph: SubgraphId) -> Option<&SubgraphStreams> {
+    loaded.streams.get(usize::from(subgraph.0)).and_then(Option::as_ref)
 }
 
 /// Creates the live operation of a prepared subscription: its source, its group, and the resolver of its events with
@@ -41,63 +54,124 @@ pub fn live_operation(
     claims: ClaimValues,
     timeout: Duration,
 ) -> Result<LiveOperation, GraphqlError> {
-    let PreparedRequest {
-        loaded,
-        prepared,
-        variables,
-        variables_text,
-        headers,
-        identity: _,
-        resume: _,
-    } = ready;
-    let field = match &prepared.plan.subscription {
-        Some(SubscriptionRoot::Event(field)) => field,
-        Some(SubscriptionRoot::Upstream { .. }) | None => {
-            return Err(GraphqlError::new(
-                ErrorCode::NotSupported,
-                "subscriptions of subgraphs that have a server are not supported yet; bind the field to a \
-                 topic in an event subgraph",
-            ));
+    let plan = Arc::clone(&ready.prepared.plan);
+    match &plan.subscription {
+        Some(SubscriptionRoot::Event(field)) => event_operation(ready, field, claims, timeout),
+        Some(SubscriptionRoot::Upstream { subgraph, .. }) => {
+            subgraph_operation(ready, *subgraph, claims, timeout)
         }
-    };
-    loaded.bindings.authorize(field, &variables, &claims)?;
-    let source = loaded.bindings.source(field, &variables, &claims)?;
-    let filter = loaded.bindings.filter(field, &variables, &claims)?;
-    let variables = Arc::new(variables);
+        None => {
+            let message = "The operation is not a subscription.";
+            Err(GraphqlError::new(ErrorCode::BadRequest, message))
+        }
+    }
+}
+
+/// Creates the live operation of a subscription to topics.
+fn event_operation(
+    ready: PreparedRequest,
+    field: &EventField,
+    claims: ClaimValues,
+    timeout: Duration,
+) -> Result<LiveOperation, GraphqlError> {
+    let loaded = Arc::clone(&ready.loaded);
+    let bindings = &loaded.bindings;
+    bindings.authorize(field, &ready.variables, &claims)?;
+    let source = bindings.source(field, &ready.variables, &claims)?;
+    let filter = bindings.filter(field, &ready.variables, &claims)?;
     let mut bound_to = Vec::new();
     claims.only(&loaded.cursor_claims).append_canonical(&mut bound_to);
-    let mut partition = forwarding::partition(&headers);
+    let mut partition = forwarding::partition(&ready.headers);
     claims.append_canonical(&mut partition);
+    let (prepared, variables) = (Arc::clone(&ready.prepared), Arc::new(ready.variables.clone()));
+    let group = GroupKey {
+        operation_id: prepared.operation_id,
+        variables: Arc::clone(&variables),
+        partition: partition.into(),
+    };
+    let mut resolve = resolver(ready, variables, claims, timeout, Bytes::new());
+    resolve.payload = bindings.payload_mapping(field.field);
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
         // A field with a source has a coordinate.
-        field: loaded.bindings.coordinate(field.field).unwrap_or_default(),
+        field: bindings.coordinate(field.field).unwrap_or_default(),
         bound_to: bound_to.into(),
         filter,
-        group: GroupKey {
-            operation_id: prepared.operation_id,
-            variables: Arc::clone(&variables),
-            partition: partition.into(),
-        },
-        resolve: Arc::new(EventResolver {
-            executable: Arc::clone(&prepared.executable),
-            state: prepared.state.clone(),
-            variables,
-            generation: Arc::clone(&loaded.generation),
-            headers,
-            claims,
-            payload: loaded.bindings.payload_mapping(field.field),
-            timeout,
-            request: OperationRequest {
-                query: prepared.query.clone(),
-                operation_name: prepared.name.clone(),
-                variables: variables_text,
-                extensions: Default::default(),
-            },
-            held: None,
-        }),
+        group,
+        resolve: Arc::new(resolve),
     })
+}
+
+/// Creates the live operation of a subscription that a subgraph serves.
+fn subgraph_operation(
+    ready: PreparedRequest,
+    subgraph: SubgraphId,
+    claims: ClaimValues,
+    timeout: Duration,
+) -> Result<LiveOperation, GraphqlError> {
+    let loaded = Arc::clone(&ready.loaded);
+    let prepared = Arc::clone(&ready.prepared);
+    let Some(streams) = streams_of(&loaded, subgraph) else {
+        let message = "The subgraph of this subscription has no server.";
+        return Err(GraphqlError::new(ErrorCode::NotSupported, message));
+    };
+    let (headers, extensions) = (&ready.headers, &ready.extensions);
+    let executable = &prepared.executable;
+    let made =
+        streams.source(subgraph, executable, &ready.variables, headers, &claims, extensions)?;
+    let SubgraphSource { source, mut partition, field, extensions } = made;
+    // Without another fetch, payloads depend on nothing else.
+    let ignores_headers = streams.ignores_other_headers() && prepared.plan.fetches.is_empty();
+    if !ignores_headers {
+        partition.extend_from_slice(&forwarding::partition(headers));
+    }
+    let variables = Arc::new(ready.variables.clone());
+    let group = GroupKey {
+        operation_id: prepared.operation_id,
+        variables: Arc::clone(&variables),
+        partition: partition.into(),
+    };
+    let mut resolve = resolver(ready, variables, claims, timeout, extensions);
+    resolve.has_mixed_headers = ignores_headers;
+    Ok(LiveOperation {
+        generation: loaded.generation.number,
+        source,
+        field,
+        bound_to: Box::default(),
+        filter: None,
+        group,
+        resolve: Arc::new(resolve),
+    })
+}
+
+/// Creates the resolver of a prepared subscription. `extensions` are those that are sent to a subgraph.
+fn resolver(
+    ready: PreparedRequest,
+    variables: Arc<Variables>,
+    claims: ClaimValues,
+    timeout: Duration,
+    extensions: Bytes,
+) -> EventResolver {
+    let PreparedRequest { loaded, prepared, variables_text, headers, .. } = ready;
+    EventResolver {
+        executable: Arc::clone(&prepared.executable),
+        state: prepared.state.clone(),
+        variables,
+        generation: Arc::clone(&loaded.generation),
+        headers,
+        has_mixed_headers: false,
+        claims,
+        payload: None,
+        timeout,
+        request: OperationRequest {
+            query: prepared.query.clone(),
+            operation_name: prepared.name.clone(),
+            variables: variables_text,
+            extensions,
+        },
+        held: None,
+    }
 }
 
 /// Prepares the same operation on the graph of `loaded`.
@@ -109,10 +183,9 @@ pub async fn renew(
     loaded: &Arc<ServingGraph>,
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
-    let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
-    let Some(EventResolver { request, headers, claims, timeout, held, .. }) = resolver else {
-        return Err(invalid("it cannot be prepared again"));
-    };
+    let resolver = resolver_of(operation);
+    let Some(resolver) = resolver else { return Err(invalid("it cannot be prepared again")) };
+    let EventResolver { request, headers, has_mixed_headers, claims, timeout, held, .. } = resolver;
     let prepared = loop {
         match loaded.preparer.prepare(request).await {
             Ok(prepared) => break prepared,
@@ -127,6 +200,7 @@ pub async fn renew(
         prepared,
         variables,
         variables_text: request.variables.clone(),
+        extensions: request.extensions.clone(),
         identity: Identity::ANONYMOUS,
         resume: None,
     };
@@ -135,6 +209,12 @@ pub async fn renew(
         return Err(invalid("it depends on other claims of the token; subscribe again"));
     }
     let renewed = live_operation(ready, claims.clone(), *timeout);
+    if let Ok(renewed) = &renewed
+        && *has_mixed_headers
+        && !resolver_of(renewed).is_some_and(|it| it.has_mixed_headers)
+    {
+        return Err(invalid("it depends on other headers of the request; subscribe again"));
+    }
     let renewed = renewed.map(|renewed| holding(renewed, held.clone()));
     renewed.map_err(|error| match error.code {
         ErrorCode::Forbidden => error,
@@ -147,11 +227,14 @@ pub fn holding(
     mut operation: LiveOperation,
     held: Option<Arc<dyn Any + Send + Sync>>,
 ) -> LiveOperation {
-    let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
-    if let Some(resolver) = resolver {
+    if let Some(resolver) = resolver_of(&operation) {
         operation.resolve = Arc::new(EventResolver { held, ..resolver.clone() });
     }
     operation
+}
+
+fn resolver_of(operation: &LiveOperation) -> Option<&EventResolver> {
+    (&*operation.resolve as &dyn Any).downcast_ref()
 }
 
 fn refused(error: &PrepareError) -> GraphqlError {

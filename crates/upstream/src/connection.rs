@@ -26,7 +26,7 @@ use crate::http1::Http1Connection;
 use crate::retry::{FailedAttempt, SentState};
 use crate::shared::{STREAMS_MAX, SubgraphState};
 use crate::stats::count;
-use crate::target::{Address, Origin};
+use crate::target::{Address, Origin, Target};
 
 /// Time without a frame after which an HTTP/2 connection with requests in flight is checked by a
 /// ping.
@@ -72,6 +72,16 @@ pub(crate) async fn open_connection(
         Ok(OpenedConnection::Http2(Rc::new(Http2Connection::start(stream).await?)))
     } else {
         Ok(OpenedConnection::Http1(Http1Connection::new(stream, Arc::clone(&state.reuse))))
+    }
+}
+
+impl Target {
+    /// Opens a connection to the server that belongs to no pool.
+    ///
+    /// # Errors
+    /// No connection could be opened within the time.
+    pub async fn connect(&self, timeout: Duration) -> Result<Stream, FetchError> {
+        connect(&self.origin, timeout).await
     }
 }
 

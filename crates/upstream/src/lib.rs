@@ -43,6 +43,6 @@ pub use metrics::UPSTREAM_METRICS;
 pub use request_headers::belongs_to_connection;
 pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 pub use stats::{FailureKind, RequestBuckets, UPSTREAM_COUNTERS, UpstreamStats};
-pub use target::TargetError;
+pub use target::{Target, TargetError};
 pub use unreachable_subgraph::UnreachableSubgraph;
 pub use upstream::Upstream;

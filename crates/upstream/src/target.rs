@@ -43,9 +43,9 @@ pub(crate) enum Address {
     Unix(Box<Path>),
 }
 
-/// A subgraph's URL.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
+/// A subgraph's URL, parsed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
     pub(crate) origin: Origin,
     /// Path and query: the request target of HTTP/1.1.
     pub(crate) path: PathAndQuery,
@@ -57,7 +57,10 @@ pub(crate) struct Target {
 
 impl Target {
     /// Parses `url`. `tls` is for https only.
-    pub(crate) fn parse(url: &str, tls: Option<TlsClient>) -> Result<Self, TargetError> {
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn parse(url: &str, tls: Option<TlsClient>) -> Result<Self, TargetError> {
         if let Some(rest) = url.strip_prefix("unix:") {
             return Self::parse_unix(rest);
         }
@@ -93,8 +96,18 @@ impl Target {
         })
     }
 
-    /// The address for log lines, without the query, which may hold a key.
-    pub(crate) fn address_text(&self) -> String {
+    /// Returns the value of the `host` header.
+    pub fn authority(&self) -> &str {
+        self.host.to_str().unwrap_or_default()
+    }
+
+    /// Returns path and query: the request target of HTTP/1.1.
+    pub fn path_and_query(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// Returns the address for log lines, without the query, which may hold a key.
+    pub fn address_text(&self) -> String {
         let path = self.path.path();
         match &self.origin.address {
             Address::Unix(socket) => format!("unix://{}?path={path}", socket.display()),

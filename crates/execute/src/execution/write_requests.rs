@@ -10,6 +10,7 @@ use super::request_splitting::{ListStart, split_body};
 use crate::argument_text::print_arguments;
 use crate::context_values;
 use crate::error_path::any_holds;
+use crate::executable::write_variables;
 use crate::representations::{CollectedBatch, CollectedObject, TargetWalk, write_representations};
 
 impl<'a> Execution<'a> {
@@ -260,16 +261,6 @@ impl<'a> Execution<'a> {
         operation: &SubgraphOperation,
         body: &mut Vec<u8>,
     ) -> &'static [u8] {
-        let mut separator: &'static [u8] = b"";
-        for (name, id) in &operation.variables {
-            let Some(value) = self.variables.get(*id) else { continue };
-            body.extend_from_slice(separator);
-            separator = b",";
-            body.push(b'"');
-            body.extend_from_slice(name.as_bytes());
-            body.extend_from_slice(b"\":");
-            body.extend_from_slice(value.as_bytes());
-        }
-        separator
+        write_variables(operation, self.variables, body)
     }
 }

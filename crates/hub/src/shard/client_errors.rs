@@ -27,6 +27,10 @@ pub(super) fn source_error(error: &SourceError) -> GraphqlError {
             ErrorCode::ProviderUnavailable,
             format!("The event provider {provider} refuses this subscription."),
         ),
+        SourceError::Subgraph { source_name, reason } => GraphqlError::new(
+            ErrorCode::SubgraphRequestFailed,
+            format!("Subscribing to {} failed: {reason}.", subgraph(source_name)),
+        ),
         SourceError::Gone { provider } => GraphqlError::new(
             ErrorCode::CursorExpired,
             format!(
@@ -44,10 +48,19 @@ pub(super) fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
         StreamEnd::Refused(_) => {
             format!("The event provider {provider} refuses the topic of this subscription.")
         }
+        StreamEnd::Failed(reason) => {
+            let message = format!("The subscription at {} ended: {reason}.", subgraph(provider));
+            return GraphqlError::new(ErrorCode::SubgraphRequestFailed, message);
+        }
         StreamEnd::Gone(_) => {
             let message = format!("The stream of this subscription at {provider} was deleted.");
             return GraphqlError::new(ErrorCode::SourceGone, message);
         }
     };
     GraphqlError::new(ErrorCode::ProviderUnavailable, message)
+}
+
+/// Returns the name of a source of the kind `subgraph` as errors write it.
+fn subgraph(source_name: &str) -> String {
+    format!("subgraph \"{}\"", source_name.strip_prefix("subgraph/").unwrap_or(source_name))
 }

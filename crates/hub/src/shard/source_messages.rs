@@ -44,7 +44,10 @@ impl Shard {
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
     fn on_event(&mut self, id: TriggerId, event: Arc<Event>) -> usize {
-        let event = TriggerEvent::new(event, self.settings.event_bytes_max);
+        // The client of a subgraph has a limit of its own for its results.
+        let is_of_subgraph = self.triggers.get(id).is_some_and(|it| it.source.is_of_subgraph());
+        let bytes_max = if is_of_subgraph { usize::MAX } else { self.settings.event_bytes_max };
+        let event = TriggerEvent::new(event, bytes_max);
         let Some((event, number)) = self.triggers.record_event(id, event) else { return 0 };
         let Some(recorded) = self.catch_up.record_event(id, &event, number) else { return 0 };
         if recorded.has_partition_hole {
@@ -82,7 +85,7 @@ impl Shard {
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
     fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
         let Some(trigger) = self.triggers.get_mut(id).filter(|it| !it.is_ending()) else { return };
-        let provider = trigger.source.provider().name();
+        let provider = trigger.source.name();
         tracing::info!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
         let reason = match end {
             StreamEnd::Complete => EndReason::Complete,

@@ -328,12 +328,12 @@ impl ShardTask {
         for effect in self.shard.take_effects() {
             match effect {
                 Effect::Open { trigger, source } => {
-                    let wanted = source.wanted().clone();
-                    self.open_stream(StreamOwner::Trigger(trigger), source, wanted);
+                    self.open_stream(StreamOwner::Trigger(trigger), source, None);
                 }
                 Effect::Close { trigger } => self.close_stream(StreamOwner::Trigger(trigger)),
                 Effect::OpenReader { trigger, stream_id, source, wanted } => {
-                    self.open_stream(StreamOwner::Reader(trigger, stream_id), source, wanted);
+                    let of = StreamOwner::Reader(trigger, stream_id);
+                    self.open_stream(of, source, Some(wanted));
                 }
                 Effect::ResumeReader { trigger, stream_id } => {
                     let of = StreamOwner::Reader(trigger, stream_id);
@@ -359,16 +359,25 @@ impl ShardTask {
         }
     }
 
-    fn open_stream(&mut self, of: StreamOwner, source: Source, wanted: StreamRequest) {
+    /// Opens the stream of a source, or another one over its topics.
+    fn open_stream(&mut self, of: StreamOwner, source: Source, other: Option<StreamRequest>) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
-            let provider = source.provider();
-            let opening = provider.subscribe(wanted);
+            let opening = async {
+                match other {
+                    None => source.open().await,
+                    Some(wanted) => source.open_reader(wanted).await,
+                }
+            };
+            if source.is_of_subgraph() {
+                // Its client has limits of its own for each step, which the configuration sets.
+                return (of, opening.await);
+            }
             let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
                 Ok(result) => result,
                 Err(_) => Err(SourceError::Unavailable {
-                    provider: provider.name().into(),
+                    provider: source.name().into(),
                     reason: format!("no response within {OPEN_TIMEOUT:?}"),
                 }),
             };

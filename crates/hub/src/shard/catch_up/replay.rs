@@ -82,7 +82,7 @@ impl Replay {
 
     /// Returns the name of the trigger's provider, for errors.
     pub(super) fn provider_name(&self) -> &str {
-        self.source.provider().name()
+        self.source.name()
     }
 
     /// Returns the side reader of that number.

@@ -1,0 +1,266 @@
+//! The clients of subscriptions that subgraphs serve: created from the configuration, one for each subgraph that
+//! resolves a subscription field. A subscription's source is made here, with everything that decides about sharing.
+
+use std::sync::Arc;
+
+use bindings::Source;
+use bytes::Bytes;
+use config::diagnostic::Diagnostic;
+use config::{Config, HttpProtocol, SubgraphSubscriptionSettings, SubscriptionProtocol as Named};
+use events::{Retry, SubgraphSubscription};
+use execute::{ClaimPath, ClaimValues, ErrorCode, Executable, ForwardedHeaders, GraphqlError};
+use graph::{SubgraphId, SubgraphKind, Supergraph};
+use http::HeaderName;
+use plan::Variables;
+use subscription_client::{
+    ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
+};
+
+use crate::forwarding;
+use crate::upstreams::SubgraphCertificates;
+
+/// The subscriptions of one subgraph.
+#[derive(Clone, Debug)]
+pub struct SubgraphStreams {
+    /// The client.
+    pub client: Arc<SubgraphSubscriptions>,
+    /// The headers that distinguish clients; `None`: all that are forwarded.
+    share_by_headers: Option<Vec<HeaderName>>,
+    /// The claims that distinguish clients.
+    claims: Vec<ClaimPath>,
+    /// The members of the client's `extensions` that are sent.
+    extensions: Vec<String>,
+}
+
+/// A source, and everything that its events may depend on.
+pub(crate) struct SubgraphSource {
+    pub(crate) source: Source,
+    /// The headers, claims and extensions that distinguish clients, in a canonical form.
+    pub(crate) partition: Vec<u8>,
+    /// The coordinate of the root field.
+    pub(crate) field: Arc<str>,
+    /// The members of the client's `extensions` that are sent, as a JSON object. Empty without any.
+    pub(crate) extensions: Bytes,
+}
+
+impl SubgraphStreams {
+    /// Returns the claims that distinguish clients.
+    pub(crate) fn claims(&self) -> &[ClaimPath] {
+        &self.claims
+    }
+
+    /// True if forwarded headers that are not listed do not distinguish clients.
+    pub(crate) fn ignores_other_headers(&self) -> bool {
+        self.share_by_headers.is_some()
+    }
+
+    /// Returns the source of a subscription.
+    pub(crate) fn source(
+        &self,
+        subgraph: SubgraphId,
+        executable: &Executable,
+        variables: &Variables,
+        headers: &ForwardedHeaders,
+        claims: &ClaimValues,
+        extensions: &Bytes,
+    ) -> Result<SubgraphSource, GraphqlError> {
+        let headers = headers.of(subgraph);
+        let extensions = select_members(extensions, &self.extensions);
+        let sent = Some(&extensions).filter(|it| !it.is_empty());
+        let shape = &executable.plan().shape;
+        let root = shape.objects.get(shape.root.0 as usize);
+        let root_field = root.and_then(|it| it.variants.first()?.fields.first());
+        let request = executable.subscription_request(variables, sent).zip(root_field);
+        let Some((request, root_field)) = request else {
+            let message = "The operation has no root field that a subgraph serves.";
+            return Err(GraphqlError::new(ErrorCode::InternalServerError, message));
+        };
+        let decides =
+            |name: &HeaderName| self.share_by_headers.as_ref().is_none_or(|it| it.contains(name));
+        let distinct = headers.iter().filter(|(name, _)| decides(name)).cloned().collect();
+        let distinct = ForwardedHeaders { all: distinct, by_subgraph: Vec::new() };
+        let mut partition = forwarding::partition(&distinct);
+        claims.only(&self.claims).append_canonical(&mut partition);
+        let wanted = SubgraphSubscription {
+            field: root_field.field_name.clone(),
+            request,
+            headers: headers.into(),
+            partition: partition.clone().into(),
+        };
+        partition.extend_from_slice(&extensions);
+        let client = Arc::clone(&self.client) as Arc<dyn events::SubscriptionClient>;
+        let source = Source::of_subgraph(client, wanted);
+        let field = root_field.field_name.as_ref().into();
+        Ok(SubgraphSource { source, partition, field, extensions })
+    }
+}
+
+/// Returns a JSON object with those members of `extensions`, a JSON object, that have one of the names, in the order of
+/// the names. Empty without any.
+fn select_members(extensions: &Bytes, names: &[String]) -> Bytes {
+    if names.is_empty() || extensions.is_empty() {
+        return Bytes::new();
+    }
+    let mut values: Vec<Option<Bytes>> = vec![None; names.len()];
+    // A request whose extensions are not an object was refused before.
+    let _ = astjson::outline_members(extensions, |key, value| {
+        if let Some(at) = names.iter().position(|name| *name == *key) {
+            values[at] = Some(value);
+        }
+    });
+    let mut text = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        let Some(value) = value else { continue };
+        text.push(if text.is_empty() { b'{' } else { b',' });
+        astjson::print_string(name, &mut text);
+        text.push(b':');
+        text.extend_from_slice(&value);
+    }
+    if !text.is_empty() {
+        text.push(b'}');
+    }
+    text.into()
+}
+
+/// Creates the clients of all subgraphs that resolve a subscription field, in the order of the graph. Connects to
+/// nothing yet. A client of `previous` that asks the same server in the same way is kept with its connections.
+///
+/// # Errors
+/// Every URL that cannot be used, and certificates that cannot be read.
+pub fn load_streams(
+    config: &Config,
+    graph: &Supergraph,
+    certificates: &SubgraphCertificates,
+    previous: &[Option<SubgraphStreams>],
+) -> Result<Vec<Option<SubgraphStreams>>, Vec<Diagnostic>> {
+    let (mut streams, mut problems) = (Vec::new(), Vec::new());
+    for (index, subgraph) in graph.subgraphs.iter().enumerate() {
+        let id = SubgraphId(index as u16);
+        if subgraph.kind == SubgraphKind::Events || !resolves_subscriptions(graph, id) {
+            streams.push(None);
+            continue;
+        }
+        match load_stream(config, graph, id, certificates) {
+            Ok(new) => streams.push(Some(continue_stream(new, previous))),
+            Err(diagnostic) => problems.push(*diagnostic),
+        }
+    }
+    if problems.is_empty() { Ok(streams) } else { Err(problems) }
+}
+
+/// Returns the stream with the client of `previous` if it is equal, or with its counters.
+fn continue_stream(
+    mut new: SubgraphStreams,
+    previous: &[Option<SubgraphStreams>],
+) -> SubgraphStreams {
+    let same_name = |it: &&SubgraphStreams| it.client.subgraph() == new.client.subgraph();
+    let Some(known) = previous.iter().flatten().find(same_name) else { return new };
+    new.client = match known.client.is_equal(&new.client) {
+        true => Arc::clone(&known.client),
+        false => Arc::new(new.client.continuing(&known.client)),
+    };
+    new
+}
+
+fn resolves_subscriptions(graph: &Supergraph, id: SubgraphId) -> bool {
+    let fields = graph.subscription.into_iter().flat_map(|root| &graph.ty(root).fields);
+    let mut fields = fields.into_iter();
+    fields.any(|field| graph.field(*field).resolved_by.contains(id))
+}
+
+fn load_stream(
+    config: &Config,
+    graph: &Supergraph,
+    id: SubgraphId,
+    certificates: &SubgraphCertificates,
+) -> Result<SubgraphStreams, Box<Diagnostic>> {
+    let subgraph = graph.subgraph(id);
+    let name = &*subgraph.name;
+    let section = config.subgraphs.get(name).map(|it| &it.subscription);
+    let settings = section.cloned().unwrap_or_default();
+    let url = settings.url.as_deref().unwrap_or(&subgraph.url);
+    let protocol = settings.protocol.unwrap_or_default();
+    // WebSockets are upgraded from HTTP/1.1.
+    let http = match protocol.is_websocket() {
+        true => HttpProtocol::Http1,
+        false => config.traffic.of(name).protocol,
+    };
+    let tls_url = url.replacen("wss:", "https:", 1);
+    let tls = certificates.client_of(config, name, &tls_url, http)?;
+    let client =
+        SubgraphSubscriptions::new(name, url, tls, settings_of(config, name, &settings, protocol));
+    let client = client.map_err(|error| {
+        let message = format!("the URL of the subscriptions of subgraph `{name}`: {error}");
+        Box::new(Diagnostic::error("subgraph-url", message).help(format!(
+            "set `subgraphs.{name}.subscription.url` to the URL of a ws, wss, http, https or unix server"
+        )))
+    })?;
+    let share_by = settings.share_by.as_ref();
+    Ok(SubgraphStreams {
+        client: Arc::new(client),
+        share_by_headers: share_by.map(|it| it.headers.clone()),
+        claims: share_by.map(|it| it.claim_paths()).unwrap_or_default(),
+        extensions: settings.extensions,
+    })
+}
+
+fn settings_of(
+    config: &Config,
+    subgraph: &str,
+    settings: &SubgraphSubscriptionSettings,
+    protocol: Named,
+) -> SubscriptionSettings {
+    let connect_timeout = settings.connect_timeout;
+    SubscriptionSettings {
+        protocol: match protocol {
+            Named::Auto => SubscriptionProtocol::Auto,
+            Named::GraphqlTransportWs => SubscriptionProtocol::GraphqlTransportWs,
+            Named::GraphqlWs => SubscriptionProtocol::GraphqlWs,
+            Named::Sse => SubscriptionProtocol::Sse,
+            Named::SseGet => SubscriptionProtocol::SseGet,
+            Named::Multipart => SubscriptionProtocol::Multipart,
+            Named::Callback => SubscriptionProtocol::Callback,
+        },
+        init_payload: settings.init_payload,
+        connect_timeout: connect_timeout
+            .unwrap_or_else(|| config.traffic.of(subgraph).connect_timeout),
+        ack_timeout: settings.ack_timeout,
+        ping_interval: Some(settings.ping_interval).filter(|it| !it.is_zero()),
+        idle_timeout: Some(settings.idle_timeout).filter(|it| !it.is_zero()),
+        message_bytes_max: settings.max_message_size,
+        connections_max: settings.max_connections as usize,
+        operations_max: settings.max_operations as usize,
+        close_after: settings.close_after,
+        reconnect: ReconnectSettings {
+            delays: Retry { initial: settings.retry.initial, max: settings.retry.max },
+            attempts: settings.retry.attempts,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_configuration_are_those_of_the_client() {
+        let settings = SubgraphSubscriptionSettings::default();
+        let used = settings_of(&Config::default(), "a", &settings, Named::default());
+        assert_eq!(used, SubscriptionSettings::default());
+    }
+
+    #[test]
+    fn only_listed_members_of_extensions_are_sent() {
+        let select = |extensions: &'static str, names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&it| it.to_owned()).collect();
+            select_members(&Bytes::from(extensions), &names)
+        };
+        assert_eq!(
+            select(r#"{"a":1,"b":{"c":2},"cursor":"x"}"#, &["b", "a"]),
+            r#"{"b":{"c":2},"a":1}"#
+        );
+        assert_eq!(select(r#"{"a":1}"#, &["b"]), "");
+        assert_eq!(select(r#"{"a":1}"#, &[]), "");
+        assert_eq!(select("", &["a"]), "");
+    }
+}

@@ -1,0 +1,125 @@
+//! The client of one subgraph's subscriptions.
+
+use std::sync::Arc;
+
+use events::{EventFuture, EventStream, SourceError, SubgraphSubscription, SubscriptionClient};
+use net::TlsClient;
+use upstream::{Target, TargetError};
+
+use crate::settings::SubscriptionSettings;
+use crate::stats::SubscriptionStats;
+use crate::websocket::WebSocketPool;
+
+/// The subscriptions of one subgraph. Connections outlive this value as long as a stream uses them.
+#[derive(Debug)]
+pub struct SubgraphSubscriptions {
+    endpoint: Arc<SubscriptionEndpoint>,
+    websockets: Arc<WebSocketPool>,
+}
+
+/// The server of the subscriptions, and everything that its connections share.
+#[derive(Debug)]
+pub(crate) struct SubscriptionEndpoint {
+    /// The name of the source: `subgraph/` and the name of the subgraph.
+    pub(crate) source_name: Box<str>,
+    pub(crate) target: Target,
+    pub(crate) settings: SubscriptionSettings,
+    pub(crate) stats: Arc<SubscriptionStats>,
+}
+
+impl SubgraphSubscriptions {
+    /// Creates the client of the subgraph `name`. `url` has the scheme `ws`, `wss`, `http`, `https` or `unix`; `tls` is
+    /// for `wss` and `https`. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn new(
+        name: &str,
+        url: &str,
+        tls: Option<TlsClient>,
+        settings: SubscriptionSettings,
+    ) -> Result<Self, TargetError> {
+        let target = Target::parse(&http_url(url), tls)?;
+        let endpoint = Arc::new(SubscriptionEndpoint {
+            source_name: format!("subgraph/{name}").into(),
+            target,
+            settings,
+            stats: Arc::default(),
+        });
+        let websockets = Arc::new(WebSocketPool::new(Arc::clone(&endpoint)));
+        Ok(Self { endpoint, websockets })
+    }
+
+    /// Returns the same client with the counters of `previous`.
+    #[must_use]
+    pub fn continuing(&self, previous: &Self) -> Self {
+        let SubscriptionEndpoint { source_name, target, settings, .. } = &*self.endpoint;
+        let endpoint = Arc::new(SubscriptionEndpoint {
+            source_name: source_name.clone(),
+            target: target.clone(),
+            settings: settings.clone(),
+            stats: Arc::clone(&previous.endpoint.stats),
+        });
+        Self { websockets: Arc::new(WebSocketPool::new(Arc::clone(&endpoint))), endpoint }
+    }
+
+    /// True if both ask the same server in the same way, so that one can replace the other.
+    pub fn is_equal(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&*self.endpoint, &*other.endpoint);
+        ours.source_name == theirs.source_name
+            && ours.target == theirs.target
+            && ours.settings == theirs.settings
+    }
+
+    /// Returns the name of the subgraph.
+    pub fn subgraph(&self) -> &str {
+        let name = &*self.endpoint.source_name;
+        name.strip_prefix("subgraph/").unwrap_or(name)
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> &Arc<SubscriptionStats> {
+        &self.endpoint.stats
+    }
+}
+
+impl SubscriptionClient for SubgraphSubscriptions {
+    fn name(&self) -> &str {
+        &self.endpoint.source_name
+    }
+
+    fn subscribe(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        Box::pin(self.websockets.subscribe(wanted))
+    }
+}
+
+impl SubscriptionEndpoint {
+    /// Returns the error of a subscription that could not begin.
+    pub(crate) fn error(&self, reason: impl Into<String>) -> SourceError {
+        SourceError::Subgraph { source_name: self.source_name.clone(), reason: reason.into() }
+    }
+}
+
+/// Returns the URL of the HTTP server behind a WebSocket URL (RFC 6455, section 3). Other URLs are returned unchanged.
+fn http_url(url: &str) -> String {
+    match url.strip_prefix("ws") {
+        Some(rest) if rest.starts_with(':') || rest.starts_with("s:") => format!("http{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn websocket_urls_are_those_of_their_http_servers() {
+        assert_eq!(http_url("ws://a/b"), "http://a/b");
+        assert_eq!(http_url("wss://a/b"), "https://a/b");
+        assert_eq!(http_url("https://a/b"), "https://a/b");
+        assert_eq!(http_url("wsx://a/b"), "wsx://a/b");
+    }
+}

@@ -1,0 +1,329 @@
+//! The task of one connection: it connects, reads and writes, and connects again after a loss.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use events::Backoff;
+use http::{HeaderName, HeaderValue};
+use net::Stream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use wire::Machine as _;
+use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSocket};
+
+use super::handshake;
+use super::operations::Operations;
+use super::pool::{NewSubscription, WebSocketPool};
+use crate::client::SubscriptionEndpoint;
+use crate::stats::add;
+
+/// The size of the buffer for reading, and the number of bytes to write at which the machine is not asked for more.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The time for writing the rest, such as a close frame, when a connection ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One connection with its operations.
+pub(super) struct ConnectionTask {
+    pool: Arc<WebSocketPool>,
+    endpoint: Arc<SubscriptionEndpoint>,
+    machine_settings: Arc<UpstreamSettings>,
+    id: u64,
+    partition: Box<[u8]>,
+    /// The latest headers of a subscription of this partition: a token may have been renewed.
+    headers: Arc<[(HeaderName, HeaderValue)]>,
+    commands: mpsc::UnboundedReceiver<NewSubscription>,
+    operations: Operations,
+    attempts: Attempts,
+}
+
+/// The attempts to connect again since the connection last worked.
+struct Attempts {
+    backoff: Backoff,
+    count: u32,
+    /// The headers of the last attempt.
+    headers: Arc<[(HeaderName, HeaderValue)]>,
+}
+
+/// The reason why a connection is not used any more.
+enum ConnectionOutcome {
+    /// It had no operations for a while, and was removed from the pool.
+    Unused,
+    /// It could not be opened, or was lost.
+    Lost {
+        reason: String,
+        /// True if another attempt may succeed.
+        is_transient: bool,
+    },
+}
+
+impl ConnectionTask {
+    pub(super) fn new(
+        pool: Arc<WebSocketPool>,
+        id: u64,
+        first: NewSubscription,
+        commands: mpsc::UnboundedReceiver<NewSubscription>,
+    ) -> Self {
+        let endpoint = Arc::clone(&pool.endpoint);
+        let partition = first.wanted.partition.clone();
+        let headers = Arc::clone(&first.wanted.headers);
+        let backoff = Backoff::new(endpoint.settings.reconnect.delays);
+        let attempts = Attempts { backoff, count: 0, headers: Arc::clone(&headers) };
+        let mut operations = Operations::new(Arc::clone(&endpoint));
+        operations.add(first);
+        let machine_settings = handshake::machine_settings(&endpoint.settings);
+        Self {
+            pool,
+            endpoint,
+            machine_settings,
+            id,
+            partition,
+            headers,
+            commands,
+            operations,
+            attempts,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let (reason, is_transient) = match self.connect_once().await {
+                ConnectionOutcome::Unused => return,
+                ConnectionOutcome::Lost { reason, is_transient } => (reason, is_transient),
+            };
+            let settings = &self.endpoint.settings.reconnect;
+            // A refused token may have been renewed since.
+            let may_succeed = is_transient || self.headers != self.attempts.headers;
+            let is_retried = self.operations.has_live()
+                && may_succeed
+                && self.attempts.count < settings.attempts;
+            let address = self.endpoint.target.address_text();
+            let source = &*self.endpoint.source_name;
+            if is_retried {
+                tracing::warn!(
+                    source,
+                    address,
+                    reason,
+                    attempts = self.attempts.count,
+                    "the connection for subscriptions of a subgraph was lost; connecting again"
+                );
+                let refused = self.operations.on_connection_lost(&reason);
+                self.release(refused);
+                self.attempts.count += 1;
+                self.pause().await;
+            } else {
+                tracing::warn!(source, address, reason, "subscriptions of a subgraph failed");
+                let failed = self.operations.fail_all(&reason);
+                self.release(failed);
+                self.reset_attempts();
+            }
+            if self.operations.is_empty() && self.pool.remove_unused(self.id, &self.partition) {
+                return;
+            }
+        }
+    }
+
+    /// Connects, and uses the connection until its end.
+    async fn connect_once(&mut self) -> ConnectionOutcome {
+        self.receive_commands();
+        let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
+        self.attempts.headers = Arc::clone(&self.headers);
+        let failed = |reason, is_transient| {
+            add(&stats.connect_failures, 1);
+            ConnectionOutcome::Lost { reason, is_transient }
+        };
+        let stream = match self.endpoint.target.connect(settings.connect_timeout).await {
+            Ok(stream) => stream,
+            Err(error) => return failed(error.to_string(), true),
+        };
+        let begun = handshake::begin(&self.endpoint, &self.machine_settings, &self.headers);
+        let socket = match begun {
+            Ok(socket) => socket,
+            Err(reason) => return failed(reason, false),
+        };
+        add(&stats.connections_opened, 1);
+        self.use_connection(stream, socket).await
+    }
+
+    /// Reads and writes until the connection ends.
+    async fn use_connection(
+        &mut self,
+        stream: Stream,
+        mut socket: UpstreamSocket,
+    ) -> ConnectionOutcome {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut input = Vec::with_capacity(BUFFER_BYTES);
+        let (mut output, mut written) = (Vec::new(), 0);
+        let mut unused_until = None;
+        loop {
+            self.operations.start_all(&mut socket);
+            let mut end = None;
+            while let Some(event) = socket.poll_event() {
+                end = self.on_event(event, &mut socket).or(end);
+            }
+            if written == output.len() {
+                output.clear();
+                written = 0;
+            }
+            let now = Instant::now();
+            while output.len() < BUFFER_BYTES
+                && let Some(chunks) = socket.poll_transmit(now)
+            {
+                chunks.append_to(&mut output);
+            }
+            if let Some(end) = end {
+                let rest = writer.write_all(&output[written..]);
+                // The end is known; the subgraph may not read any more.
+                let _ = tokio::time::timeout(FLUSH_TIMEOUT, rest).await;
+                return self.lose(&end);
+            }
+            unused_until = match self.operations.is_empty() {
+                true => unused_until.or(now.checked_add(self.endpoint.settings.close_after)),
+                false => None,
+            };
+            tokio::select! {
+                read = reader.read_buf(&mut input) => {
+                    let now = Instant::now();
+                    match read {
+                        Ok(1..) => socket.receive(now, &input),
+                        Ok(0) | Err(_) => socket.receive_eof(now),
+                    }
+                    input.clear();
+                }
+                result = writer.write(&output[written..]), if written < output.len() => {
+                    match result {
+                        Ok(bytes) => {
+                            written += bytes;
+                            socket.taken(Instant::now());
+                        }
+                        Err(_) => socket.receive_eof(Instant::now()),
+                    }
+                }
+                Some(new) = self.commands.recv() => {
+                    self.add(new);
+                    self.receive_commands();
+                    self.operations.start_all(&mut socket);
+                    if socket.client().is_ready() {
+                        let abandoned = self.operations.open_waiting(&mut socket);
+                        self.release(abandoned);
+                    }
+                }
+                number = self.operations.next_dropped() => {
+                    let was_there = self.operations.unsubscribe(number, &mut socket);
+                    self.release(usize::from(was_there));
+                }
+                () = sleep_until(socket.poll_timeout()) => socket.handle_timeout(Instant::now()),
+                () = sleep_until(unused_until), if unused_until.is_some() => {
+                    if self.pool.remove_unused(self.id, &self.partition) {
+                        close(socket, &mut writer, &output[written..]).await;
+                        return ConnectionOutcome::Unused;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles an event of the connection. Returns its end.
+    fn on_event(
+        &mut self,
+        event: UpstreamEvent,
+        socket: &mut UpstreamSocket,
+    ) -> Option<ConnectionEnd> {
+        match event {
+            UpstreamEvent::Ready { .. } => {
+                let abandoned = self.operations.on_ready(socket);
+                self.release(abandoned);
+            }
+            UpstreamEvent::Next { id, payload } => {
+                // The connection works.
+                self.reset_attempts();
+                self.operations.on_result(id, payload);
+            }
+            UpstreamEvent::Complete { id } => {
+                let was_there = self.operations.on_ended(id, Ok(()));
+                self.release(usize::from(was_there));
+            }
+            UpstreamEvent::Failed { id, error } => {
+                let was_there = self.operations.on_ended(id, Err(error));
+                self.release(usize::from(was_there));
+            }
+            UpstreamEvent::Ignored(ignored) => {
+                add(&self.endpoint.stats.ignored, 1);
+                let source = &*self.endpoint.source_name;
+                tracing::debug!(source, %ignored, "a message of a subgraph was ignored");
+            }
+            UpstreamEvent::Ended(end) => return Some(end),
+        }
+        None
+    }
+
+    fn lose(&self, end: &ConnectionEnd) -> ConnectionOutcome {
+        add(&self.endpoint.stats.connections_lost, 1);
+        ConnectionOutcome::Lost { reason: end.to_string(), is_transient: end.is_transient() }
+    }
+
+    /// Waits before the next attempt. Meanwhile operations come and go.
+    async fn pause(&mut self) {
+        let until = tokio::time::sleep(self.attempts.backoff.next_delay());
+        tokio::pin!(until);
+        loop {
+            tokio::select! {
+                () = &mut until => return,
+                Some(new) = self.commands.recv() => self.add(new),
+                number = self.operations.next_dropped() => {
+                    let was_there = self.operations.forget(number);
+                    self.release(usize::from(was_there));
+                    if self.operations.is_empty() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive_commands(&mut self) {
+        while let Ok(new) = self.commands.try_recv() {
+            self.add(new);
+        }
+    }
+
+    fn add(&mut self, new: NewSubscription) {
+        self.headers = Arc::clone(&new.wanted.headers);
+        self.operations.add(new);
+    }
+
+    fn reset_attempts(&mut self) {
+        self.attempts.count = 0;
+        self.attempts.backoff.reset();
+    }
+
+    /// Makes room in the pool for as many operations.
+    fn release(&self, operations: usize) {
+        for _ in 0..operations {
+            self.pool.release_operation(self.id, &self.partition);
+        }
+    }
+}
+
+/// Closes a connection that is not used any more.
+async fn close(
+    mut socket: UpstreamSocket,
+    writer: &mut tokio::io::WriteHalf<Stream>,
+    unwritten: &[u8],
+) {
+    let mut output = unwritten.to_vec();
+    socket.close();
+    while let Some(chunks) = socket.poll_transmit(Instant::now()) {
+        chunks.append_to(&mut output);
+    }
+    // The subgraph may not read any more; then the end of the transport tells it.
+    let _ = tokio::time::timeout(FLUSH_TIMEOUT, writer.write_all(&output)).await;
+}
+
+/// Sleeps until `instant`, or for ever without one.
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,233 @@
+//! The operations of one connection, over all of its attempts: those that wait for the connection, and those with a
+//! stream. No I/O.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Event, EventSender, SendOutcome, StreamEnd, SubgraphSubscription};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use wire::upstream::{OperationError, OperationId, UpstreamSocket};
+
+use super::pool::NewSubscription;
+use crate::client::SubscriptionEndpoint;
+use crate::stats::{add, subtract};
+
+/// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the
+/// machine is overloaded.
+const QUEUE_RESULTS: usize = 256;
+
+/// The operations of one connection.
+pub(super) struct Operations {
+    endpoint: Arc<SubscriptionEndpoint>,
+    slots: HashMap<u64, Slot>,
+    by_id: HashMap<OperationId, u64>,
+    next_slot: u64,
+    /// Resolves to the slots whose streams were dropped.
+    dropped: FuturesUnordered<BoxFuture<'static, u64>>,
+}
+
+/// One operation.
+struct Slot {
+    wanted: Arc<SubgraphSubscription>,
+    topic: Arc<str>,
+    /// The operation on the present connection.
+    id: Option<OperationId>,
+    state: SlotState,
+}
+
+enum SlotState {
+    /// The connection has not been acknowledged yet.
+    Waiting(NewSubscription),
+    Live(EventSender),
+}
+
+impl Operations {
+    pub(super) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
+        let (slots, by_id) = (HashMap::new(), HashMap::new());
+        Self { endpoint, slots, by_id, next_slot: 0, dropped: FuturesUnordered::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// True if an operation has a stream, so that it must be begun again if the connection is lost.
+    pub(super) fn has_live(&self) -> bool {
+        self.slots.values().any(|slot| matches!(slot.state, SlotState::Live(_)))
+    }
+
+    /// Adds an operation. It is begun with [`Operations::start_all`].
+    pub(super) fn add(&mut self, new: NewSubscription) {
+        let wanted = Arc::clone(&new.wanted);
+        let topic = Arc::from(&*wanted.field);
+        let slot = Slot { wanted, topic, id: None, state: SlotState::Waiting(new) };
+        self.slots.insert(self.next_slot, slot);
+        self.next_slot += 1;
+        add(&self.endpoint.stats.operations, 1);
+    }
+
+    /// Begins the operations that have not begun on this connection. Those that had begun on an earlier one announce a
+    /// gap.
+    pub(super) fn start_all(&mut self, socket: &mut UpstreamSocket) {
+        for (number, slot) in &mut self.slots {
+            if slot.id.is_some() {
+                continue;
+            }
+            // The pool bounds the number of operations, and a connection that has ended is not used.
+            let Ok(id) = socket.subscribe(slot.wanted.request.clone()) else { continue };
+            slot.id = Some(id);
+            self.by_id.insert(id, *number);
+            add(&self.endpoint.stats.started, 1);
+        }
+    }
+
+    /// Passes a stream to each operation that waits for the acknowledgement of the connection, and announces a gap to
+    /// the others. Returns the number of operations that nobody waits for any more and that were removed.
+    pub(super) fn on_ready(&mut self, socket: &mut UpstreamSocket) -> usize {
+        for slot in self.slots.values_mut() {
+            if let SlotState::Live(sender) = &mut slot.state {
+                sender.announce_gap();
+                add(&self.endpoint.stats.resumed, 1);
+            }
+        }
+        self.open_waiting(socket)
+    }
+
+    /// Passes a stream to each operation that waits. Returns the number of those that were removed because nobody waits
+    /// for them any more.
+    pub(super) fn open_waiting(&mut self, socket: &mut UpstreamSocket) -> usize {
+        let mut abandoned = Vec::new();
+        for (number, slot) in &mut self.slots {
+            if matches!(slot.state, SlotState::Live(_)) {
+                continue;
+            }
+            let (sender, stream) = EventSender::new(QUEUE_RESULTS);
+            let (number, dropped) = (*number, sender.closed());
+            let SlotState::Waiting(new) =
+                std::mem::replace(&mut slot.state, SlotState::Live(sender))
+            else {
+                continue;
+            };
+            match new.reply.send(Ok(stream)) {
+                Ok(()) => self.dropped.push(dropped.map(move |()| number).boxed()),
+                Err(_) => abandoned.push(number),
+            }
+        }
+        for number in &abandoned {
+            self.unsubscribe(*number, socket);
+        }
+        abandoned.len()
+    }
+
+    /// Waits for a stream that was dropped. For ever if there are no streams.
+    pub(super) async fn next_dropped(&mut self) -> u64 {
+        match self.dropped.next().await {
+            Some(number) => number,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends an operation that nobody needs any more, also at the subgraph. Returns whether it was in progress.
+    pub(super) fn unsubscribe(&mut self, number: u64, socket: &mut UpstreamSocket) -> bool {
+        let Some(slot) = self.remove(number) else { return false };
+        if let Some(id) = slot.id {
+            socket.unsubscribe(id);
+        }
+        true
+    }
+
+    /// Removes an operation while there is no connection. Returns whether it was there.
+    pub(super) fn forget(&mut self, number: u64) -> bool {
+        self.remove(number).is_some()
+    }
+
+    /// Passes on a result.
+    // hot path: once for each result of the subgraph.
+    pub(super) fn on_result(&mut self, id: OperationId, payload: Bytes) {
+        let slot = self.by_id.get(&id).and_then(|number| self.slots.get_mut(number));
+        let Some(Slot { topic, state: SlotState::Live(sender), .. }) = slot else { return };
+        add(&self.endpoint.stats.results, 1);
+        let outcome = sender.try_send(Event::new(Arc::clone(topic), payload));
+        if matches!(outcome, SendOutcome::Dropped { .. }) {
+            add(&self.endpoint.stats.dropped, 1);
+        }
+    }
+
+    /// Ends an operation that the subgraph has ended. Returns whether it was in progress.
+    pub(super) fn on_ended(&mut self, id: OperationId, result: Result<(), OperationError>) -> bool {
+        let number = self.by_id.get(&id).copied();
+        let Some(slot) = number.and_then(|number| self.remove(number)) else { return false };
+        // An operation is in progress only if the connection is acknowledged, so it has a stream.
+        let SlotState::Live(mut sender) = slot.state else { return true };
+        let end = match result {
+            Ok(()) => StreamEnd::Complete,
+            Err(error) => {
+                add(&self.endpoint.stats.failed, 1);
+                let (endpoint, field) = (&*self.endpoint.source_name, &*slot.topic);
+                match error {
+                    OperationError::Errors(errors) => {
+                        let errors = [b"{\"errors\":", &*errors, b"}"].concat();
+                        sender.try_send(Event::new(slot.topic, errors));
+                        StreamEnd::Complete
+                    }
+                    error => {
+                        tracing::warn!(source = endpoint, field, %error, "a subscription of a subgraph failed");
+                        StreamEnd::Failed(error.to_string())
+                    }
+                }
+            }
+        };
+        sender.end(end);
+        true
+    }
+
+    /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
+    /// connection are refused. Returns the number of those that were removed.
+    pub(super) fn on_connection_lost(&mut self, reason: &str) -> usize {
+        self.by_id.clear();
+        for slot in self.slots.values_mut() {
+            slot.id = None;
+        }
+        let is_waiting = |_: &u64, slot: &mut Slot| matches!(slot.state, SlotState::Waiting(_));
+        let waiting: Vec<_> = self.slots.extract_if(is_waiting).collect();
+        for (_, slot) in &waiting {
+            debug_assert!(slot.id.is_none(), "the connection is gone");
+        }
+        let count = waiting.len();
+        subtract(&self.endpoint.stats.operations, count);
+        add(&self.endpoint.stats.failed, count);
+        for (_, slot) in waiting {
+            if let SlotState::Waiting(new) = slot.state {
+                // Nobody may wait any more.
+                let _ = new.reply.send(Err(self.endpoint.error(reason)));
+            }
+        }
+        count
+    }
+
+    /// Ends all operations. Returns their number.
+    pub(super) fn fail_all(&mut self, reason: &str) -> usize {
+        let refused = self.on_connection_lost(reason);
+        let live = std::mem::take(&mut self.slots);
+        subtract(&self.endpoint.stats.operations, live.len());
+        add(&self.endpoint.stats.failed, live.len());
+        let count = refused + live.len();
+        for slot in live.into_values() {
+            if let SlotState::Live(sender) = slot.state {
+                sender.end(StreamEnd::Failed(reason.to_owned()));
+            }
+        }
+        count
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Slot> {
+        let slot = self.slots.remove(&number)?;
+        if let Some(id) = slot.id {
+            self.by_id.remove(&id);
+        }
+        subtract(&self.endpoint.stats.operations, 1);
+        Some(slot)
+    }
+}
