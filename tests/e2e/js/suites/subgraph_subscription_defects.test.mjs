@@ -18,7 +18,7 @@ const IDS = "subscription { reviewAdded { id } }";
 const FEW_ATTEMPTS = { initial: "10ms", max: "20ms", attempts: 2 };
 
 const BEGINNING = /^Subscribing to subgraph "reviews" failed: /;
-const RUNNING = /^Subgraph "reviews" ended the subscription: /;
+const RUNNING = /^The subscription at subgraph "reviews" ended: /;
 
 const result = (id) => ({ data: { reviewAdded: { id } } });
 

@@ -95,7 +95,7 @@ describe("healing of subgraphs' subscriptions", () => {
     const { error } = await subscription.ended();
     assert.equal(error.length, 1);
     assert.equal(error[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
-    assert.match(error[0].message, /^Subgraph "reviews" ended the subscription: ./);
+    assert.match(error[0].message, /^The subscription at subgraph "reviews" ended: ./);
 
     const refused = await socket.subscribe(REVIEW_ADDED).ended();
     assert.equal(refused.error[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
