@@ -6,13 +6,13 @@ import WebSocket from "ws";
 import { within } from "./waiting.mjs";
 
 /**
- * A client of the router with one WebSocket, which is opened with the first operation and stays open for a while after
- * the last one. `init` is the payload of `connection_init`.
+ * A client of the router with one WebSocket, which stays open until the client is disposed of. `init` is the payload of
+ * `connection_init`.
  */
 export function openSocket(router, init) {
   const sockets = [];
   const client = createSocketClient({
-    url: router.socket, retryAttempts: 0, connectionParams: init, lazyCloseTimeout: 60_000,
+    url: router.socket, retryAttempts: 0, connectionParams: init, lazy: false, onNonLazyError() {},
     webSocketImpl: class extends WebSocket {
       constructor(...given) {
         super(...given);
@@ -39,6 +39,9 @@ export function openStreams(router, headers) {
 }
 
 const asRequest = (request) => (typeof request === "string" ? { query: request } : request);
+
+/** The errors of an operation, or the close event of its connection, which has no members of its own. */
+const describe = (error) => (error?.code === undefined ? JSON.stringify(error) : `code ${error.code}: ${error.reason}`);
 
 /**
  * Collects the results of one operation. `next()` waits for the next result. `ended` resolves with `{results, error}`,
@@ -69,7 +72,7 @@ function follow(begin) {
 
   async function take() {
     while (results.length === taken) {
-      if (outcome) throw new Error(`the subscription has ended: ${JSON.stringify(outcome.error)}`);
+      if (outcome) throw new Error(`the subscription has ended: ${describe(outcome.error)}`);
       await new Promise((resolve) => {
         notify = resolve;
       });
