@@ -17,8 +17,9 @@ use upstream::Upstream;
 
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
-use crate::subgraph_streams::{SubgraphStreams, load_streams};
+use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
 use crate::upstreams::{SubgraphCertificates, settings_of};
+use crate::websocket_subgraph::WebSocketSubgraph;
 
 /// One generation, ready to serve.
 #[derive(Debug)]
@@ -97,10 +98,19 @@ pub fn load(
     let known = previous.map_or(&[][..], |it| &it.streams);
     let streams = load_streams(config, &graph, &certificates, known)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
-    for upstream in &upstreams {
-        subgraphs.push(match upstream {
-            Some(upstream) => Arc::clone(upstream) as Arc<dyn Subgraph>,
-            None => Arc::new(upstream::UnreachableSubgraph),
+    for (upstream, streams) in upstreams.iter().zip(&streams) {
+        let Some(upstream) = upstream else {
+            subgraphs.push(Arc::new(upstream::UnreachableSubgraph));
+            continue;
+        };
+        let streams = streams.as_ref().filter(|_| has_queries(config, upstream.name()));
+        subgraphs.push(match streams {
+            Some(streams) => Arc::new(WebSocketSubgraph {
+                client: Arc::clone(&streams.client),
+                upstream: Arc::clone(upstream),
+                timeout: config.traffic.of(upstream.name()).timeout,
+            }),
+            None => Arc::clone(upstream) as Arc<dyn Subgraph>,
         });
     }
     warn_of_unknown_subgraphs(config, &graph);

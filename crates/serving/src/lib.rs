@@ -15,3 +15,4 @@ pub mod subgraph_streams;
 pub mod subscription_migration;
 pub mod trace;
 pub mod upstreams;
+mod websocket_subgraph;

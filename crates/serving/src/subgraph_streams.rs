@@ -6,7 +6,10 @@ use std::sync::Arc;
 use bindings::Source;
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
-use config::{Config, HttpProtocol, SubgraphSubscriptionSettings, SubscriptionProtocol as Named};
+use config::{
+    Config, HttpProtocol, QueryTransport, SubgraphSubscriptionSettings,
+    SubscriptionProtocol as Named, SubscriptionSharing,
+};
 use events::{Retry, SubgraphSubscription};
 use execute::{ClaimPath, ClaimValues, ErrorCode, Executable, ForwardedHeaders, GraphqlError};
 use graph::{SubgraphId, SubgraphKind, Supergraph};
@@ -18,6 +21,10 @@ use subscription_client::{
 
 use crate::forwarding;
 use crate::upstreams::SubgraphCertificates;
+
+/// Distinguishes partitions by some headers from partitions by all: a query, which goes by all, never gets a connection
+/// that was opened with the headers of another client.
+const SHARED: u8 = 1;
 
 /// The subscriptions of one subgraph.
 #[derive(Clone, Debug)]
@@ -80,6 +87,9 @@ impl SubgraphStreams {
         let distinct = headers.iter().filter(|(name, _)| decides(name)).cloned().collect();
         let distinct = ForwardedHeaders { all: distinct, by_subgraph: Vec::new() };
         let mut partition = forwarding::partition(&distinct);
+        if self.share_by_headers.is_some() {
+            partition.push(SHARED);
+        }
         claims.only(&self.claims).append_canonical(&mut partition);
         let wanted = SubgraphSubscription {
             field: root_field.field_name.clone(),
@@ -136,7 +146,8 @@ pub fn load_streams(
     let (mut streams, mut problems) = (Vec::new(), Vec::new());
     for (index, subgraph) in graph.subgraphs.iter().enumerate() {
         let id = SubgraphId(index as u16);
-        if subgraph.kind == SubgraphKind::Events || !resolves_subscriptions(graph, id) {
+        let is_used = resolves_subscriptions(graph, id) || has_queries(config, &subgraph.name);
+        if subgraph.kind == SubgraphKind::Events || !is_used {
             streams.push(None);
             continue;
         }
@@ -160,6 +171,12 @@ fn continue_stream(
         false => Arc::new(new.client.continuing(&known.client)),
     };
     new
+}
+
+/// True if queries and mutations of the subgraph use its WebSocket.
+pub(crate) fn has_queries(config: &Config, subgraph: &str) -> bool {
+    let transport = config.subgraphs.get(subgraph).map(|it| it.queries_over);
+    transport == Some(QueryTransport::Websocket)
 }
 
 fn resolves_subscriptions(graph: &Supergraph, id: SubgraphId) -> bool {
@@ -199,7 +216,7 @@ fn load_stream(
     Ok(SubgraphStreams {
         client: Arc::new(client),
         share_by_headers: share_by.map(|it| it.headers.clone()),
-        claims: share_by.map(|it| it.claim_paths()).unwrap_or_default(),
+        claims: share_by.map(SubscriptionSharing::claim_paths).unwrap_or_default(),
         extensions: settings.extensions,
     })
 }

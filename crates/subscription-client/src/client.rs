@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use events::{EventFuture, EventStream, SourceError, SubgraphSubscription, SubscriptionClient};
+use execute::FetchError;
 use net::TlsClient;
 use upstream::{Target, TargetError};
 
@@ -69,6 +71,15 @@ impl SubgraphSubscriptions {
         ours.source_name == theirs.source_name
             && ours.target == theirs.target
             && ours.settings == theirs.settings
+    }
+
+    /// Sends a query or mutation over the WebSocket of its partition, and waits for the response. Dropping the future
+    /// ends the operation. Nothing is sent a second time.
+    ///
+    /// # Errors
+    /// There was no connection, or it ended before the response.
+    pub async fn fetch(&self, wanted: SubgraphSubscription) -> Result<Bytes, FetchError> {
+        self.websockets.fetch(Arc::new(wanted)).await
     }
 
     /// Returns the name of the subgraph.

@@ -13,7 +13,7 @@ use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSoc
 
 use super::handshake;
 use super::operations::Operations;
-use super::pool::{NewSubscription, WebSocketPool};
+use super::pool::{NewOperation, WebSocketPool};
 use crate::client::SubscriptionEndpoint;
 use crate::stats::add;
 
@@ -32,9 +32,11 @@ pub(super) struct ConnectionTask {
     partition: Box<[u8]>,
     /// The latest headers of a subscription of this partition: a token may have been renewed.
     headers: Arc<[(HeaderName, HeaderValue)]>,
-    commands: mpsc::UnboundedReceiver<NewSubscription>,
+    commands: mpsc::UnboundedReceiver<NewOperation>,
     operations: Operations,
     attempts: Attempts,
+    /// True if the subgraph has acknowledged the present connection.
+    was_acknowledged: bool,
 }
 
 /// The attempts to connect again since the connection last worked.
@@ -52,6 +54,8 @@ enum ConnectionOutcome {
     /// It could not be opened, or was lost.
     Lost {
         reason: String,
+        /// The end of a connection that was opened.
+        end: Option<ConnectionEnd>,
         /// True if another attempt may succeed.
         is_transient: bool,
     },
@@ -61,8 +65,8 @@ impl ConnectionTask {
     pub(super) fn new(
         pool: Arc<WebSocketPool>,
         id: u64,
-        first: NewSubscription,
-        commands: mpsc::UnboundedReceiver<NewSubscription>,
+        first: NewOperation,
+        commands: mpsc::UnboundedReceiver<NewOperation>,
     ) -> Self {
         let endpoint = Arc::clone(&pool.endpoint);
         let partition = first.wanted.partition.clone();
@@ -82,6 +86,7 @@ impl ConnectionTask {
             commands,
             operations,
             attempts,
+            was_acknowledged: false,
         }
     }
 
@@ -89,7 +94,7 @@ impl ConnectionTask {
         loop {
             let (reason, is_transient) = match self.connect_once().await {
                 ConnectionOutcome::Unused => return,
-                ConnectionOutcome::Lost { reason, is_transient } => (reason, is_transient),
+                ConnectionOutcome::Lost { reason, is_transient, .. } => (reason, is_transient),
             };
             let settings = &self.endpoint.settings.reconnect;
             // A refused token may have been renewed since.
@@ -126,23 +131,33 @@ impl ConnectionTask {
     /// Connects, and uses the connection until its end.
     async fn connect_once(&mut self) -> ConnectionOutcome {
         self.receive_commands();
+        self.was_acknowledged = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
         self.attempts.headers = Arc::clone(&self.headers);
         let failed = |reason, is_transient| {
             add(&stats.connect_failures, 1);
-            ConnectionOutcome::Lost { reason, is_transient }
+            ConnectionOutcome::Lost { reason, end: None, is_transient }
         };
         let stream = match self.endpoint.target.connect(settings.connect_timeout).await {
             Ok(stream) => stream,
             Err(error) => return failed(error.to_string(), true),
         };
-        let begun = handshake::begin(&self.endpoint, &self.machine_settings, &self.headers);
+        let offer = self.pool.subprotocols();
+        let begun = handshake::begin(&self.endpoint, &self.machine_settings, offer, &self.headers);
         let socket = match begun {
             Ok(socket) => socket,
             Err(reason) => return failed(reason, false),
         };
         add(&stats.connections_opened, 1);
-        self.use_connection(stream, socket).await
+        let outcome = self.use_connection(stream, socket).await;
+        if !self.was_acknowledged
+            && let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
+            && self.pool.note_refusal(offer, end)
+        {
+            self.operations.detach();
+            return Box::pin(self.connect_once()).await;
+        }
+        outcome
     }
 
     /// Reads and writes until the connection ends.
@@ -175,7 +190,7 @@ impl ConnectionTask {
                 let rest = writer.write_all(&output[written..]);
                 // The end is known; the subgraph may not read any more.
                 let _ = tokio::time::timeout(FLUSH_TIMEOUT, rest).await;
-                return self.lose(&end);
+                return self.lose(end);
             }
             unused_until = match self.operations.is_empty() {
                 true => unused_until.or(now.checked_add(self.endpoint.settings.close_after)),
@@ -231,6 +246,7 @@ impl ConnectionTask {
     ) -> Option<ConnectionEnd> {
         match event {
             UpstreamEvent::Ready { .. } => {
+                self.was_acknowledged = true;
                 let abandoned = self.operations.on_ready(socket);
                 self.release(abandoned);
             }
@@ -257,9 +273,10 @@ impl ConnectionTask {
         None
     }
 
-    fn lose(&self, end: &ConnectionEnd) -> ConnectionOutcome {
+    fn lose(&self, end: ConnectionEnd) -> ConnectionOutcome {
         add(&self.endpoint.stats.connections_lost, 1);
-        ConnectionOutcome::Lost { reason: end.to_string(), is_transient: end.is_transient() }
+        let (reason, is_transient) = (end.to_string(), end.is_transient());
+        ConnectionOutcome::Lost { reason, end: Some(end), is_transient }
     }
 
     /// Waits before the next attempt. Meanwhile operations come and go.
@@ -287,7 +304,7 @@ impl ConnectionTask {
         }
     }
 
-    fn add(&mut self, new: NewSubscription) {
+    fn add(&mut self, new: NewOperation) {
         self.headers = Arc::clone(&new.wanted.headers);
         self.operations.add(new);
     }

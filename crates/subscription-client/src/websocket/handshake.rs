@@ -12,7 +12,7 @@ use wire::upstream::{SubprotocolChoice, UpgradeRequest, UpstreamSettings, Upstre
 use wire::websocket::WebSocketConfig;
 
 use crate::client::SubscriptionEndpoint;
-use crate::settings::{SubscriptionProtocol, SubscriptionSettings};
+use crate::settings::SubscriptionSettings;
 
 /// Returns the settings of the protocol's machine.
 pub(super) fn machine_settings(settings: &SubscriptionSettings) -> Arc<UpstreamSettings> {
@@ -37,6 +37,7 @@ pub(super) fn machine_settings(settings: &SubscriptionSettings) -> Arc<UpstreamS
 pub(super) fn begin(
     endpoint: &SubscriptionEndpoint,
     settings: &Arc<UpstreamSettings>,
+    subprotocols: SubprotocolChoice,
     headers: &[(HeaderName, HeaderValue)],
 ) -> Result<UpstreamSocket, String> {
     let mut key_entropy = [0; 16];
@@ -52,11 +53,7 @@ pub(super) fn begin(
     let request = UpgradeRequest {
         authority: endpoint.target.authority(),
         target: endpoint.target.path_and_query(),
-        subprotocols: match endpoint.settings.protocol {
-            SubscriptionProtocol::GraphqlTransportWs => SubprotocolChoice::TransportWs,
-            SubscriptionProtocol::GraphqlWs => SubprotocolChoice::Ws,
-            _ => SubprotocolChoice::Auto,
-        },
+        subprotocols,
         headers: &forwarded,
         init_payload: endpoint.settings.init_payload.then(|| init_payload(&forwarded)).flatten(),
         key_entropy,

@@ -5,12 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{Event, EventSender, SendOutcome, StreamEnd, SubgraphSubscription};
+use events::{
+    Event, EventSender, EventStream, SendOutcome, SourceError, StreamEnd, SubgraphSubscription,
+};
+use execute::FetchError;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
 use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 
-use super::pool::NewSubscription;
+use super::pool::{NewOperation, OperationReply};
 use crate::client::SubscriptionEndpoint;
 use crate::stats::{add, subtract};
 
@@ -38,9 +42,12 @@ struct Slot {
 }
 
 enum SlotState {
-    /// The connection has not been acknowledged yet.
-    Waiting(NewSubscription),
+    /// A subscription on a connection that has not been acknowledged yet.
+    Waiting(oneshot::Sender<Result<EventStream, SourceError>>),
+    /// A subscription.
     Live(EventSender),
+    /// A query or mutation, with its result if that has arrived.
+    Single(oneshot::Sender<Result<Bytes, FetchError>>, Option<Bytes>),
 }
 
 impl Operations {
@@ -59,12 +66,18 @@ impl Operations {
     }
 
     /// Adds an operation. It is begun with [`Operations::start_all`].
-    pub(super) fn add(&mut self, new: NewSubscription) {
-        let wanted = Arc::clone(&new.wanted);
-        let topic = Arc::from(&*wanted.field);
-        let slot = Slot { wanted, topic, id: None, state: SlotState::Waiting(new) };
-        self.slots.insert(self.next_slot, slot);
+    pub(super) fn add(&mut self, new: NewOperation) {
+        let NewOperation { wanted, reply } = new;
+        let (number, topic) = (self.next_slot, Arc::from(&*wanted.field));
         self.next_slot += 1;
+        let state = match reply {
+            OperationReply::Stream(reply) => SlotState::Waiting(reply),
+            OperationReply::Single { result, waiting } => {
+                self.dropped.push(waiting.map(move |_| number).boxed());
+                SlotState::Single(result, None)
+            }
+        };
+        self.slots.insert(number, Slot { wanted, topic, id: None, state });
         add(&self.endpoint.stats.operations, 1);
     }
 
@@ -100,17 +113,17 @@ impl Operations {
     pub(super) fn open_waiting(&mut self, socket: &mut UpstreamSocket) -> usize {
         let mut abandoned = Vec::new();
         for (number, slot) in &mut self.slots {
-            if matches!(slot.state, SlotState::Live(_)) {
+            if !matches!(slot.state, SlotState::Waiting(_)) {
                 continue;
             }
             let (sender, stream) = EventSender::new(QUEUE_RESULTS);
             let (number, dropped) = (*number, sender.closed());
-            let SlotState::Waiting(new) =
+            let SlotState::Waiting(reply) =
                 std::mem::replace(&mut slot.state, SlotState::Live(sender))
             else {
                 continue;
             };
-            match new.reply.send(Ok(stream)) {
+            match reply.send(Ok(stream)) {
                 Ok(()) => self.dropped.push(dropped.map(move |()| number).boxed()),
                 Err(_) => abandoned.push(number),
             }
@@ -147,7 +160,15 @@ impl Operations {
     // hot path: once for each result of the subgraph.
     pub(super) fn on_result(&mut self, id: OperationId, payload: Bytes) {
         let slot = self.by_id.get(&id).and_then(|number| self.slots.get_mut(number));
-        let Some(Slot { topic, state: SlotState::Live(sender), .. }) = slot else { return };
+        let Some(Slot { topic, state, .. }) = slot else { return };
+        let sender = match state {
+            SlotState::Live(sender) => sender,
+            SlotState::Single(_, result) => {
+                result.get_or_insert(payload);
+                return;
+            }
+            SlotState::Waiting(_) => return,
+        };
         add(&self.endpoint.stats.results, 1);
         let outcome = sender.try_send(Event::new(Arc::clone(topic), payload));
         if matches!(outcome, SendOutcome::Dropped { .. }) {
@@ -159,49 +180,64 @@ impl Operations {
     pub(super) fn on_ended(&mut self, id: OperationId, result: Result<(), OperationError>) -> bool {
         let number = self.by_id.get(&id).copied();
         let Some(slot) = number.and_then(|number| self.remove(number)) else { return false };
-        // An operation is in progress only if the connection is acknowledged, so it has a stream.
-        let SlotState::Live(mut sender) = slot.state else { return true };
-        let end = match result {
-            Ok(()) => StreamEnd::Complete,
-            Err(error) => {
-                add(&self.endpoint.stats.failed, 1);
-                let (endpoint, field) = (&*self.endpoint.source_name, &*slot.topic);
-                match error {
-                    OperationError::Errors(errors) => {
-                        let errors = [b"{\"errors\":", &*errors, b"}"].concat();
-                        sender.try_send(Event::new(slot.topic, errors));
-                        StreamEnd::Complete
-                    }
-                    error => {
-                        tracing::warn!(source = endpoint, field, %error, "a subscription of a subgraph failed");
-                        StreamEnd::Failed(error.to_string())
-                    }
-                }
+        match slot.state {
+            SlotState::Live(sender) => self.end_stream(sender, slot.topic, result),
+            SlotState::Single(reply, received) => {
+                // Nobody may wait any more.
+                let _ = reply.send(single_result(received, result));
             }
-        };
-        sender.end(end);
+            // An operation is in progress only if the connection is acknowledged, so it has a stream.
+            SlotState::Waiting(_) => {}
+        }
         true
     }
 
-    /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
-    /// connection are refused. Returns the number of those that were removed.
-    pub(super) fn on_connection_lost(&mut self, reason: &str) -> usize {
+    fn end_stream(
+        &self,
+        mut sender: EventSender,
+        topic: Arc<str>,
+        result: Result<(), OperationError>,
+    ) {
+        let Err(error) = result else { return sender.end(StreamEnd::Complete) };
+        add(&self.endpoint.stats.failed, 1);
+        match error {
+            OperationError::Errors(errors) => {
+                sender.try_send(Event::new(topic, error_response(&errors)));
+                sender.end(StreamEnd::Complete);
+            }
+            error => {
+                let (source, field) = (&*self.endpoint.source_name, &*topic);
+                tracing::warn!(source, field, %error, "a subscription of a subgraph failed");
+                sender.end(StreamEnd::Failed(error.to_string()));
+            }
+        }
+    }
+
+    /// Notes that the connection is gone, so that all operations begin again on the next one.
+    pub(super) fn detach(&mut self) {
         self.by_id.clear();
         for slot in self.slots.values_mut() {
             slot.id = None;
         }
-        let is_waiting = |_: &u64, slot: &mut Slot| matches!(slot.state, SlotState::Waiting(_));
+    }
+
+    /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
+    /// connection, and queries and mutations, fail. Returns the number of those that were removed.
+    pub(super) fn on_connection_lost(&mut self, reason: &str) -> usize {
+        self.detach();
+        let is_waiting = |_: &u64, slot: &mut Slot| !matches!(slot.state, SlotState::Live(_));
         let waiting: Vec<_> = self.slots.extract_if(is_waiting).collect();
-        for (_, slot) in &waiting {
-            debug_assert!(slot.id.is_none(), "the connection is gone");
-        }
         let count = waiting.len();
         subtract(&self.endpoint.stats.operations, count);
         add(&self.endpoint.stats.failed, count);
         for (_, slot) in waiting {
-            if let SlotState::Waiting(new) = slot.state {
-                // Nobody may wait any more.
-                let _ = new.reply.send(Err(self.endpoint.error(reason)));
+            // Nobody may wait any more.
+            match slot.state {
+                SlotState::Waiting(reply) => _ = reply.send(Err(self.endpoint.error(reason))),
+                SlotState::Single(reply, _) => {
+                    _ = reply.send(Err(FetchError::Closed(reason.to_owned())));
+                }
+                SlotState::Live(_) => {}
             }
         }
         count
@@ -230,4 +266,24 @@ impl Operations {
         subtract(&self.endpoint.stats.operations, 1);
         Some(slot)
     }
+}
+
+/// Returns the outcome of a query or mutation that the subgraph has ended.
+fn single_result(
+    received: Option<Bytes>,
+    end: Result<(), OperationError>,
+) -> Result<Bytes, FetchError> {
+    match (received, end) {
+        (Some(result), _) => Ok(result),
+        (None, Err(OperationError::Errors(errors))) => Ok(error_response(&errors)),
+        (None, Err(error)) => Err(FetchError::Protocol(error.to_string())),
+        (None, Ok(())) => {
+            Err(FetchError::Protocol("the subgraph ended the operation without a result".into()))
+        }
+    }
+}
+
+/// Returns a GraphQL response with these errors, a JSON list.
+fn error_response(errors: &Bytes) -> Bytes {
+    [b"{\"errors\":", &**errors, b"}"].concat().into()
 }

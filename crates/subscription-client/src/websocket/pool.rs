@@ -1,20 +1,39 @@
 //! The WebSocket connections of one subgraph, by partition.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use events::{EventStream, SourceError, SubgraphSubscription};
+use execute::FetchError;
 use tokio::sync::{mpsc, oneshot};
+use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::connection::ConnectionTask;
 use crate::client::SubscriptionEndpoint;
+use crate::settings::SubscriptionProtocol;
 use crate::stats::{add, subtract};
 
-/// A request to a connection: begin a subscription.
-pub(super) struct NewSubscription {
+/// The reason that is reported if a task has ended in a way that it never should.
+const DEFECT: &str = "the task of the connection has ended because of a defect of the router";
+
+/// A request to a connection: begin an operation.
+pub(super) struct NewOperation {
     pub(super) wanted: Arc<SubgraphSubscription>,
-    /// The channel for the stream, or the reason why there is none.
-    pub(super) reply: oneshot::Sender<Result<EventStream, SourceError>>,
+    pub(super) reply: OperationReply,
+}
+
+/// The channel for the results of an operation.
+pub(super) enum OperationReply {
+    /// For the stream of a subscription, or the reason why there is none.
+    Stream(oneshot::Sender<Result<EventStream, SourceError>>),
+    /// For the only result of a query or mutation.
+    Single {
+        result: oneshot::Sender<Result<Bytes, FetchError>>,
+        /// Closes when nobody waits any more.
+        waiting: oneshot::Receiver<()>,
+    },
 }
 
 /// The connections of one subgraph.
@@ -22,6 +41,8 @@ pub(super) struct NewSubscription {
 pub(crate) struct WebSocketPool {
     pub(super) endpoint: Arc<SubscriptionEndpoint>,
     connections: Mutex<ConnectionTable>,
+    /// True if the subgraph chose `graphql-transport-ws` and then refused it.
+    prefers_old_subprotocol: AtomicBool,
 }
 
 /// The connections by partition. A partition has several if one cannot have all of its operations.
@@ -38,12 +59,43 @@ struct ConnectionHandle {
     id: u64,
     /// The number of operations, those on their way to the connection included.
     operations: usize,
-    commands: mpsc::UnboundedSender<NewSubscription>,
+    commands: mpsc::UnboundedSender<NewOperation>,
 }
 
 impl WebSocketPool {
     pub(crate) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
-        Self { endpoint, connections: Mutex::default() }
+        Self {
+            endpoint,
+            connections: Mutex::default(),
+            prefers_old_subprotocol: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the subprotocols that the next connection offers.
+    pub(super) fn subprotocols(&self) -> SubprotocolChoice {
+        match self.endpoint.settings.protocol {
+            SubscriptionProtocol::GraphqlTransportWs => SubprotocolChoice::TransportWs,
+            SubscriptionProtocol::GraphqlWs => SubprotocolChoice::Ws,
+            _ if self.prefers_old_subprotocol.load(Ordering::Relaxed) => SubprotocolChoice::Ws,
+            _ => SubprotocolChoice::Auto,
+        }
+    }
+
+    /// Notes the end of a connection that was not acknowledged. Returns whether another one, which offers other
+    /// subprotocols, may succeed at once.
+    pub(super) fn note_refusal(&self, offer: SubprotocolChoice, end: &ConnectionEnd) -> bool {
+        // Servers that know the older subprotocol only, such as the npm package subscriptions-transport-ws, leave the
+        // choice to a library that takes the first offer, and then close the connection because of it.
+        let is_refusal = match end {
+            ConnectionEnd::ClosedByServer(closed) => matches!(closed.code.0, 1002 | 4406),
+            _ => false,
+        };
+        let is_refused = is_refusal && offer == SubprotocolChoice::Auto;
+        if self.endpoint.settings.protocol == SubscriptionProtocol::Auto {
+            // If the older one fails too, later connections offer both again.
+            self.prefers_old_subprotocol.store(is_refused, Ordering::Relaxed);
+        }
+        is_refused
     }
 
     /// Begins a subscription on the connection of its partition, which is opened if there is none.
@@ -52,12 +104,29 @@ impl WebSocketPool {
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
         let (reply, response) = oneshot::channel();
-        self.send(NewSubscription { wanted, reply })?;
-        let broken = || Err(self.endpoint.error("its connection ended because of a defect"));
+        let new = NewOperation { wanted, reply: OperationReply::Stream(reply) };
+        self.send(new).map_err(|reason| self.endpoint.error(reason))?;
+        let broken = || Err(self.endpoint.error(DEFECT));
         response.await.unwrap_or_else(|_| broken())
     }
 
-    fn send(self: &Arc<Self>, new: NewSubscription) -> Result<(), SourceError> {
+    /// Sends a query or mutation on the connection of its partition, and waits for the result. Dropping the future ends
+    /// the operation.
+    pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<Bytes, FetchError> {
+        let (result, response) = oneshot::channel();
+        let (still_waiting, waiting) = oneshot::channel();
+        let reply = OperationReply::Single { result, waiting };
+        self.send(NewOperation { wanted, reply }).map_err(FetchError::Connect)?;
+        let result = response.await.unwrap_or_else(|_| Err(FetchError::Closed(DEFECT.into())));
+        drop::<oneshot::Sender<()>>(still_waiting);
+        result
+    }
+
+    /// Passes an operation to a connection. `Err` has the reason why there is none.
+    fn send(self: &Arc<Self>, new: NewOperation) -> Result<(), String> {
         let settings = &self.endpoint.settings;
         let mut table = self.lock();
         let ConnectionTable { by_partition, count, next_id } = &mut *table;
@@ -75,8 +144,7 @@ impl WebSocketPool {
             }
             add(&self.endpoint.stats.overloaded, 1);
             let limit = settings.connections_max;
-            let reason = format!("there are {limit} connections, the most that are allowed");
-            return Err(self.endpoint.error(reason));
+            return Err(format!("there are {limit} connections, the most that are allowed"));
         }
         let id = *next_id;
         (*next_id, *count) = (id + 1, *count + 1);

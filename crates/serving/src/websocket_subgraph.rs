@@ -1,0 +1,63 @@
+//! A subgraph whose queries and mutations go over the WebSocket of its subscriptions (`queries_over: websocket`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use events::SubgraphSubscription;
+use execute::{
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest,
+    SubgraphResponse,
+};
+use http::{HeaderMap, StatusCode};
+use subscription_client::SubgraphSubscriptions;
+use upstream::Upstream;
+
+use crate::forwarding;
+
+/// The client of such a subgraph.
+pub(crate) struct WebSocketSubgraph {
+    pub(crate) client: Arc<SubgraphSubscriptions>,
+    /// The client over HTTP, for the log.
+    pub(crate) upstream: Arc<Upstream>,
+    /// The time limit of a request (`traffic`).
+    pub(crate) timeout: Duration,
+}
+
+impl Subgraph for WebSocketSubgraph {
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
+        Box::pin(async move {
+            // Every header distinguishes clients here, as it does over HTTP.
+            let all = ForwardedHeaders { all: request.headers.into(), by_subgraph: Vec::new() };
+            let wanted = SubgraphSubscription {
+                field: Box::default(),
+                request: request.body,
+                headers: request.headers.into(),
+                partition: forwarding::partition(&all).into(),
+            };
+            let began = Instant::now();
+            let deadline = began
+                .checked_add(self.timeout)
+                .map_or(request.deadline, |own| own.min(request.deadline));
+            let response =
+                tokio::time::timeout_at(deadline.into(), self.client.fetch(wanted)).await;
+            let timeout = || FetchError::Timeout(deadline.saturating_duration_since(began));
+            let body = response.map_err(|_| timeout())??;
+            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
+        })
+    }
+
+    fn note_split(&self) {
+        self.upstream.note_split();
+    }
+
+    fn note_unusable_response(&self, problem: &str) {
+        self.upstream.note_unusable_response(problem);
+    }
+
+    fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
+        self.upstream.note_hidden_errors(errors);
+    }
+}
