@@ -8,9 +8,10 @@ const PATH = "/subscriptions";
 /**
  * A WebSocket server that acknowledges connections and otherwise does what the test says. `onSubscribe({id, send,
  * sendBytes, socket})` is called for each operation: `send` takes a message, `sendBytes` the bytes of a frame.
+ * `onMessage({type, send})` is called for every other message.
  * `accept(subprotocols)` chooses the subprotocol, or false for none.
  */
-export async function startScriptedSocket(subgraph, { onSubscribe, accept = (offered) => [...offered][0] }) {
+export async function startScriptedSocket(subgraph, { onSubscribe, onMessage = () => {}, accept = (offered) => [...offered][0] }) {
   const listener = await startListener(queryHandler(subgraph));
   const sockets = new WebSocketServer({ server: listener.server, path: PATH, handleProtocols: accept });
   let accepted = 0;
@@ -22,7 +23,8 @@ export async function startScriptedSocket(subgraph, { onSubscribe, accept = (off
     socket.on("message", (text) => {
       const { type, id } = JSON.parse(text);
       if (type === "connection_init") send({ type: "connection_ack" });
-      if (type === "subscribe") onSubscribe({ id, send, sendBytes, socket });
+      else if (type === "subscribe" || type === "start") onSubscribe({ id, send, sendBytes, socket });
+      else onMessage({ type, send });
     });
   });
   return {

@@ -28,11 +28,10 @@ export async function startGraphqlWs(subgraph, { protocol, port, onConnect } = {
 }
 
 /** Starts `subscriptions-transport-ws`, whose only subprotocol is the legacy `graphql-ws`. */
-export async function startSubscriptionsTransportWs(subgraph, { protocol, port, keepAlive } = {}) {
+export async function startSubscriptionsTransportWs(subgraph, { protocol, port } = {}) {
   const listener = await startListener(queryHandler(subgraph), port);
   const server = SubscriptionServer.create({
     schema: subgraph.schema,
-    keepAlive,
     execute,
     subscribe,
     onConnect: (init, _socket, { request }) => ({ headers: request.headers, init }),
