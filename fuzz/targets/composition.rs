@@ -23,6 +23,7 @@ fuzz_target!(|data: &[u8]| {
         url: if sdl.contains("@events__") { String::new() } else { format!("http://s{index}/") },
         file: format!("s{index}.graphql"),
         sdl: sdl.to_owned(),
+        subscription: None,
     };
     let subgraphs: Vec<_> = text.split('\0').take(SUBGRAPHS_MAX).enumerate().map(input).collect();
     match compose::compose(&subgraphs) {

@@ -29,7 +29,7 @@ fn main() {
 
 fn input(name: String, sdl: String) -> SubgraphInput {
     let (url, file) = (format!("http://{name}/"), format!("{name}.graphql"));
-    SubgraphInput { name, url, file, sdl }
+    SubgraphInput { name, url, file, sdl, subscription: None }
 }
 
 /// Returns a graph in which each subgraph owns entities, extends those of others, and shares values with the next one.

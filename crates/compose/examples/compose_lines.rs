@@ -25,6 +25,7 @@ fn main() {
             url: text(it, "url"),
             file: format!("{}.graphql", text(it, "name")),
             sdl: text(it, "sdl"),
+            subscription: None,
         };
         let subgraphs: Vec<_> =
             federation["subgraphs"].as_array().into_iter().flatten().map(read).collect();

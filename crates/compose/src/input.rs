@@ -1,5 +1,7 @@
 //! The input of composition.
 
+use graph::SubscriptionEndpoint;
+
 /// The schema of one subgraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubgraphInput {
@@ -11,4 +13,6 @@ pub struct SubgraphInput {
     pub file: String,
     /// The schema.
     pub sdl: String,
+    /// How the subscriptions of the subgraph are reached, for the supergraph. An event subgraph has none.
+    pub subscription: Option<SubscriptionEndpoint>,
 }

@@ -13,6 +13,7 @@
 //!         type Product @key(fields: "id") { id: ID! name: String }
 //!     "#
 //!     .into(),
+//!     subscription: None,
 //! };
 //! match compose::compose(&[products]) {
 //!     Composition::Success { supergraph_sdl, hints } => {
@@ -90,6 +91,8 @@ pub use json::{finding_json, json};
 pub use parsing::SDL_BYTES_MAX;
 pub use render::{Coloring, render};
 pub use source_text::Place;
+// Part of a subgraph's input.
+pub use graph::SubscriptionEndpoint;
 
 // Beside composition: contracts and changes of schemas.
 pub use contract::ContractFilter;
@@ -210,6 +213,11 @@ fn run_phases(
     }
     let mut merged = merge::merge(&models, findings);
     merged.graphs = graph_values;
+    for model in models.iter().filter(|model| model.is_event_subgraph) {
+        if let Some(entry) = merged.graphs.get_mut(model.id) {
+            entry.subscription = None;
+        }
+    }
     if !findings.has_errors() || !merged.types.is_empty() {
         post_merge::check(&models, &merged, findings);
     }

@@ -7,12 +7,14 @@ use apollo_compiler::{
     Name, Node,
     ast::{DirectiveDefinition, Value},
 };
+use graph::SubscriptionEndpoint;
 
 use crate::{
     federation_spec::FederationDirective,
     subgraph::model::TypeKind,
     supergraph::{
-        JoinField, JoinType, MergedDirective, MergedField, MergedInput, MergedType, SupergraphModel,
+        GraphEntry, JoinField, JoinType, MergedDirective, MergedField, MergedInput, MergedType,
+        SupergraphModel,
     },
 };
 
@@ -24,6 +26,7 @@ struct UsedFeatures {
     has_cache_tags: bool,
     has_labels: bool,
     has_contexts: bool,
+    has_subscription_endpoints: bool,
 }
 
 /// Whether links say that a router must know their feature (`for: SECURITY`).
@@ -73,6 +76,10 @@ fn find_features(supergraph: &SupergraphModel) -> UsedFeatures {
         }
     }
     used.has_contexts |= used.directives.contains("context");
+    let has_endpoint = |it: &GraphEntry| {
+        it.subscription.as_ref().is_some_and(|it| *it != SubscriptionEndpoint::default())
+    };
+    used.has_subscription_endpoints = supergraph.graphs.iter().any(has_endpoint);
     used
 }
 
@@ -85,6 +92,9 @@ impl UsedFeatures {
         }
     }
 }
+
+/// The specification of `@starling__subscription`. Its name is the namespace of the directive.
+const SUBSCRIPTION_LINK: &str = "https://starling.example/starling/v1.0";
 
 /// The federation directives that have a specification of their own in the supergraph, with the link's version and
 /// purpose.
@@ -152,6 +162,11 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Pur
     if used.has_cache_tags {
         // Without a purpose: a router without caches serves the graph correctly.
         text.push_str("  @link(url: \"https://specs.apollo.dev/cacheTag/v0.1\")\n");
+    }
+    if used.has_subscription_endpoints {
+        // Without a purpose: a router that does not read the directive uses its own settings. With a link, other tools
+        // keep the directive out of the schema that clients see.
+        let _ = writeln!(text, "  @link(url: \"{SUBSCRIPTION_LINK}\")");
     }
     for directive in &supergraph.schema_directives {
         let _ = writeln!(text, "  {}", print_directive(supergraph, directive));
@@ -221,18 +236,14 @@ fn add_machinery(
         add("join__FieldValue", "scalar join__FieldValue\n".to_owned());
         add("context__ContextFieldValue", "scalar context__ContextFieldValue\n".to_owned());
     }
-    let mut graphs = "enum join__Graph {\n".to_owned();
-    for graph in &supergraph.graphs {
-        let _ = writeln!(
-            graphs,
-            "  {} @join__graph(name: {}, url: {})",
-            graph.value,
-            quote(&graph.name),
-            quote(&graph.url)
+    if used.has_subscription_endpoints {
+        add(
+            "@starling__subscription",
+            "directive @starling__subscription(protocol: String, url: String) on ENUM_VALUE\n"
+                .to_owned(),
         );
     }
-    graphs.push_str("}\n");
-    add("join__Graph", graphs);
+    add("join__Graph", print_graphs(&supergraph.graphs));
     for (name, ..) in LINKED_DIRECTIVES {
         let Some(directive) = FederationDirective::named(name) else { continue };
         if !used.directives.contains(name) {
@@ -262,6 +273,33 @@ fn add_machinery(
             _ => {}
         }
     }
+}
+
+/// Prints the enum of the subgraphs.
+fn print_graphs(graphs: &[GraphEntry]) -> String {
+    let mut text = "enum join__Graph {\n".to_owned();
+    for graph in graphs {
+        let _ = write!(
+            text,
+            "  {} @join__graph(name: {}, url: {})",
+            graph.value,
+            quote(&graph.name),
+            quote(&graph.url)
+        );
+        if let Some(endpoint) = &graph.subscription {
+            let arguments = [("protocol", &endpoint.protocol), ("url", &endpoint.url)];
+            let given =
+                arguments.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+            let given: Vec<_> =
+                given.map(|(name, value)| format!("{name}: {}", quote(value))).collect();
+            if !given.is_empty() {
+                let _ = write!(text, " @starling__subscription({})", given.join(", "));
+            }
+        }
+        text.push('\n');
+    }
+    text.push_str("}\n");
+    text
 }
 
 const PURPOSE: &str = r#"enum link__Purpose {

@@ -63,6 +63,7 @@ pub(crate) fn check(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> V
             value: unique,
             name: input.name.clone(),
             url: input.url.clone(),
+            subscription: input.subscription.clone(),
         });
     }
     entries

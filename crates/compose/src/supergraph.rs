@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use apollo_compiler::{Name, Node, ast};
+use graph::SubscriptionEndpoint;
 use indexmap::IndexMap;
 
 use crate::subgraph::model::TypeKind;
@@ -29,6 +30,7 @@ pub(crate) struct GraphEntry {
     pub(crate) value: String,
     pub(crate) name: String,
     pub(crate) url: String,
+    pub(crate) subscription: Option<SubscriptionEndpoint>,
 }
 
 /// The link of a specification with composed directives.

@@ -1,13 +1,14 @@
 //! Every folder of `tests/cases` is one federation: a file for each subgraph, and the expected result.
 //! `expected.graphql` is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. Subgraphs
-//! with names that begin with `events` have no URL.
+//! with names that begin with `events` have no URL. A subgraph that begins with `# subscription: PROTOCOL URL` has these
+//! settings; `-` leaves out either.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use compose::{Composition, Finding, SubgraphInput};
+use compose::{Composition, Finding, SubgraphInput, SubscriptionEndpoint};
 
 const EXPECTED_SDL: &str = "expected.graphql";
 const EXPECTED_FINDINGS: &str = "expected.txt";
@@ -33,9 +34,17 @@ fn read_subgraphs(folder: &Path) -> Vec<SubgraphInput> {
         let url =
             if name.starts_with("events") { String::new() } else { format!("http://{name}/") };
         let sdl = fs::read_to_string(&path).expect("a text file");
-        inputs.push(SubgraphInput { name: name.to_owned(), url, file, sdl });
+        let subscription = read_endpoint(&sdl);
+        inputs.push(SubgraphInput { name: name.to_owned(), url, file, sdl, subscription });
     }
     inputs
+}
+
+fn read_endpoint(sdl: &str) -> Option<SubscriptionEndpoint> {
+    let settings = sdl.lines().next()?.strip_prefix("# subscription: ")?;
+    let (protocol, url) = settings.split_once(' ').expect("a protocol and a URL");
+    let given = |text: &str| (text != "-").then(|| text.into());
+    Some(SubscriptionEndpoint { protocol: given(protocol), url: given(url) })
 }
 
 fn print(findings: &[Finding]) -> String {

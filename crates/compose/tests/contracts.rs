@@ -20,7 +20,13 @@ fn read_subgraphs(folder: &Path) -> Vec<SubgraphInput> {
             continue;
         };
         let url = format!("http://{name}/");
-        inputs.push(SubgraphInput { name: name.to_owned(), url, sdl: read(&path), file });
+        inputs.push(SubgraphInput {
+            name: name.to_owned(),
+            url,
+            sdl: read(&path),
+            file,
+            subscription: None,
+        });
     }
     inputs
 }
@@ -132,7 +138,7 @@ fn every_contract_is_a_valid_part_of_the_graph_or_is_refused() {
         let filter = ContractFilter::new(owned(include), owned(exclude)).expect("a filter");
         let sdl = random_tags(&mut random);
         let (name, url, file) = ("a".to_owned(), "http://a/".to_owned(), "a.graphql".to_owned());
-        let subgraphs = [SubgraphInput { name, url, file, sdl: sdl.clone() }];
+        let subgraphs = [SubgraphInput { name, url, file, sdl: sdl.clone(), subscription: None }];
         let (composition, missing) = compose::compose_contract(&subgraphs, &filter);
         assert!(missing.iter().all(|tag| !sdl.contains(&format!("\"{tag}\""))), "{missing:?}");
         match composition {

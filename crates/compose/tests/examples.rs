@@ -15,6 +15,7 @@ fn input(name: &str, url: &str, sdl: String) -> SubgraphInput {
         url: url.to_owned(),
         file: format!("{name}.graphql"),
         sdl,
+        subscription: None,
     }
 }
 

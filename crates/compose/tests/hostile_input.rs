@@ -6,7 +6,7 @@ use compose::{Composition, SubgraphInput};
 
 fn input(name: &str, sdl: String) -> SubgraphInput {
     let (file, url) = (format!("{name}.graphql"), format!("http://{name}/"));
-    SubgraphInput { name: name.to_owned(), url, file, sdl }
+    SubgraphInput { name: name.to_owned(), url, file, sdl, subscription: None }
 }
 
 fn fails(subgraphs: &[SubgraphInput]) -> Vec<String> {

@@ -30,7 +30,7 @@ fn read_subgraphs(folder: &Path) -> Vec<SubgraphInput> {
         };
         let sdl = fs::read_to_string(&path).expect("a text file");
         let url = format!("http://{name}.example/graphql");
-        inputs.push(SubgraphInput { name: name.to_owned(), url, file, sdl });
+        inputs.push(SubgraphInput { name: name.to_owned(), url, file, sdl, subscription: None });
     }
     inputs
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use compose::SubscriptionEndpoint;
 use config::Secret;
 use config::diagnostic::{Diagnostic, SourceText, Span};
 
@@ -32,8 +33,8 @@ pub struct SubgraphConfig {
     pub routing_url: Option<String>,
     /// The source of its schema.
     pub schema: SchemaSource,
-    /// The settings of subscriptions, which the router does not use yet.
-    pub subscription: Option<SubscriptionConfig>,
+    /// How its subscriptions are reached, if the file says it.
+    pub subscription: Option<SubscriptionEndpoint>,
     /// The place in the file where the source of the schema is named.
     pub(crate) place: Option<Span>,
 }
@@ -55,17 +56,6 @@ pub enum SchemaSource {
         /// specification.
         is_plain: bool,
     },
-}
-
-/// The settings of a subgraph's subscriptions.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SubscriptionConfig {
-    /// The URL; without one, that of queries.
-    pub url: Option<String>,
-    /// The protocol: `ws`, `sse` or `sse_post`.
-    pub protocol: Option<String>,
-    /// The subprotocol of WebSockets: `auto`, `graphql-ws` or `graphql-transport-ws`.
-    pub websocket_subprotocol: Option<String>,
 }
 
 impl CompositionConfig {

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use compose::SubscriptionEndpoint;
 use config::diagnostic::{Diagnostic, Severity};
 use config::{Document, Secret};
 use http::HeaderName;
 use upstream::belongs_to_connection;
 
-use crate::composition_config::{
-    CompositionConfig, SchemaSource, SubgraphConfig, SubscriptionConfig,
-};
+use crate::composition_config::{CompositionConfig, SchemaSource, SubgraphConfig};
 use crate::file_format::{
     CompositionFile, IntrospectionEntry, SubgraphEntries, SubgraphEntry, SubscriptionEntry,
 };
+use crate::subscription_settings::{is_subprotocol_unused, protocol_of};
 
 /// Converts a file. `document` has its mistakes so far.
 pub(crate) fn convert(
@@ -134,7 +134,10 @@ impl Converter<'_> {
             );
         }
         let (source_path, schema) = self.convert_source(path, &name, &entry)?;
-        let subscription = entry.subscription.map(|it| self.convert_subscription(path, &name, it));
+        if entry.subscription.is_some() {
+            self.check_subscription_owner(path, &name, &entry);
+        }
+        let subscription = entry.subscription.map(|it| self.convert_subscription(path, it));
         let place = self.document.value_span(&source_path).or_else(|| self.document.key_span(path));
         Some(SubgraphConfig { name, routing_url: entry.routing_url, schema, subscription, place })
     }
@@ -209,18 +212,40 @@ impl Converter<'_> {
     fn convert_subscription(
         &mut self,
         path: &str,
-        name: &str,
         entry: SubscriptionEntry,
-    ) -> SubscriptionConfig {
+    ) -> SubscriptionEndpoint {
+        let path = format!("{path}.subscription");
+        let protocol = protocol_of(&entry);
+        if is_subprotocol_unused(&entry) {
+            let message = format!("`{path}.websocket_subprotocol` has no effect");
+            let help = "remove it: the protocol is not `ws`";
+            let diagnostic = Diagnostic::warning("unused-key", message).help(help);
+            self.add(&format!("{path}.websocket_subprotocol"), false, "ignored", diagnostic);
+        }
+        if let (Some(protocol), Some(url)) = (protocol, &entry.url)
+            && !protocol.accepts_url(url)
+        {
+            let message = format!("`{path}` has the URL of a WebSocket");
+            let help = "write `http://` or `https://`, or `protocol: ws`";
+            let diagnostic = Diagnostic::error("conflict", message).help(help);
+            self.add(&format!("{path}.url"), true, "only for a WebSocket", diagnostic);
+        }
+        SubscriptionEndpoint {
+            protocol: protocol.map(|it| it.name().into()),
+            url: entry.url.map(Into::into),
+        }
+    }
+
+    /// Warns about settings of an event subgraph: a subgraph with a server has a routing URL.
+    fn check_subscription_owner(&mut self, path: &str, name: &str, entry: &SubgraphEntry) {
+        let asks_server = entry.schema.as_ref().is_none_or(|it| it.subgraph_url.is_some());
+        if entry.routing_url.is_some() || asks_server {
+            return;
+        }
         let message = format!("the subscription settings of subgraph `{name}` have no effect");
-        let help = "Starling serves subscriptions of event subgraphs; those of other subgraphs are not forwarded yet";
+        let help = "an event subgraph has no server; for another subgraph, add `routing_url`";
         let diagnostic = Diagnostic::warning("unused-key", message).help(help);
         self.add(&format!("{path}.subscription"), false, "ignored", diagnostic);
-        SubscriptionConfig {
-            url: entry.url,
-            protocol: entry.protocol,
-            websocket_subprotocol: entry.websocket_subprotocol,
-        }
     }
 
     /// Adds a finding at the key of `path`, or at its value.

@@ -78,8 +78,9 @@ pub(crate) struct IntrospectionEntry {
 /// The settings of subscriptions.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct SubscriptionEntry {
+    #[schemars(extend("format" = "subscription-url"))]
     pub(crate) url: Option<String>,
-    #[schemars(extend("enum" = ["ws", "sse", "sse_post"]))]
+    #[schemars(extend("enum" = ["ws", "sse", "sse_post", "auto", "graphql_transport_ws", "graphql_ws", "sse_get", "multipart", "callback"]))]
     pub(crate) protocol: Option<String>,
     #[schemars(extend("enum" = ["auto", "graphql-ws", "graphql-transport-ws"]))]
     pub(crate) websocket_subprotocol: Option<String>,

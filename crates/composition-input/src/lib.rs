@@ -17,12 +17,13 @@ mod introspection;
 mod load_error;
 mod loading;
 mod reading;
+mod subscription_settings;
 mod text_file;
 
 #[cfg(test)]
 mod tests;
 
-pub use composition_config::{CompositionConfig, SchemaSource, SubgraphConfig, SubscriptionConfig};
+pub use composition_config::{CompositionConfig, SchemaSource, SubgraphConfig};
 pub use config::Secret;
 pub use introspection::{Introspected, introspect};
 pub use load_error::{FileError, LoadError, LoadErrorKind};

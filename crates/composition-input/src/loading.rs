@@ -67,7 +67,8 @@ async fn load_subgraph(
     };
     let input = loaded.and_then(|(sdl, file)| {
         let url = routing_url(subgraph, &sdl)?;
-        Ok(SubgraphInput { name: subgraph.name.clone(), url, file, sdl })
+        let (name, subscription) = (subgraph.name.clone(), subgraph.subscription.clone());
+        Ok(SubgraphInput { name, url, file, sdl, subscription })
     });
     input.map_err(|kind| load_error(config, subgraph, kind))
 }

@@ -438,6 +438,8 @@ impl Checker<'_> {
         }
         let mut found = Vec::new();
         walk(self.schema, key, "", &mut found);
+        // Keys near the top level are the most common ones. The sort is stable.
+        found.sort_by_key(|path| path.matches('.').count());
         found.truncate(3);
         found
     }

@@ -11,7 +11,8 @@ use super::environment::Environment;
 use super::findings::{Findings, KeyPlaces};
 use super::source_tree::Content;
 use super::{
-    Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy, yaml,
+    Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy,
+    subgraph_subscription_consistency, yaml,
 };
 use crate::diagnostic::{Diagnostic, SourceText};
 
@@ -50,6 +51,18 @@ impl LoadedConfig {
         let names: Vec<_> = names.into_iter().collect();
         let mut findings = Findings::default();
         consistency::check_subgraph_names(&self.config, &names, &self.places, &mut findings);
+        findings.into_diagnostics(self.source.as_ref())
+    }
+
+    /// Returns a warning about `subscriptions.callback`, if it is set. Must be called for a graph of which no subgraph
+    /// sends events by callbacks.
+    pub fn unused_callback(&self) -> Vec<Diagnostic> {
+        let mut findings = Findings::default();
+        subgraph_subscription_consistency::check_unused_callback(
+            &self.config,
+            &self.places,
+            &mut findings,
+        );
         findings.into_diagnostics(self.source.as_ref())
     }
 }

@@ -90,3 +90,16 @@ fn check_callback_path(config: &Config, places: &KeyPlaces, findings: &mut Findi
         .related_place(other, "taken here")
         .help("choose another path, or give the endpoint a listener with `listen`");
 }
+
+/// Warns about the endpoint for callbacks of a graph without any.
+pub(super) fn check_unused_callback(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    if config.subscriptions.callback.is_none() {
+        return;
+    }
+    let message = "`subscriptions.callback` has no effect: no subgraph sends events by callbacks";
+    let finding = findings.warning("no-effect", message);
+    if let Some(place) = places.get("subscriptions.callback") {
+        finding.at(place.key.clone(), "not used");
+    }
+    finding.help("remove it, or write `subgraphs: {NAME: {subscription: {protocol: callback}}}`");
+}

@@ -322,6 +322,23 @@ fn settings_of_unknown_subgraphs_get_a_warning() {
 }
 
 #[test]
+fn an_endpoint_for_callbacks_that_no_subgraph_uses_gets_a_warning() {
+    let text = "subscriptions:\n  callback: {public_url: \"http://router/callback\"}\n";
+    let loaded = parse_with(text, &Overrides::default()).unwrap();
+    expect_test::expect![[r#"
+        warning[no-effect]: `subscriptions.callback` has no effect: no subgraph sends events by callbacks
+         --> config.yaml:2:3
+          |
+        2 |   callback: {public_url: "http://router/callback"}
+          |   ^^^^^^^^ not used
+          |
+          = help: remove it, or write `subgraphs: {NAME: {subscription: {protocol: callback}}}`
+    "#]]
+    .assert_eq(&render(&loaded.unused_callback(), Style::Plain));
+    assert_eq!(parse_with("", &Overrides::default()).unwrap().unused_callback(), []);
+}
+
+#[test]
 fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
     let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
                 admin: {profiling: true}\n";

@@ -28,8 +28,9 @@ pub use initial::InitialState;
 pub use jumps::{Jumps, Reachable};
 pub use model::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph,
-    FieldSet, FieldSetItem, Key, ProgressiveOverride, Subgraph, SubgraphKind, Supergraph, Type,
-    TypeInSubgraph, TypeKind, TypeRef, TypeRefShape,
+    FieldSet, FieldSetItem, Key, ProgressiveOverride, SUBSCRIPTION_PROTOCOLS, Subgraph,
+    SubgraphKind, SubscriptionEndpoint, Supergraph, Type, TypeInSubgraph, TypeKind, TypeRef,
+    TypeRefShape,
 };
 pub use override_labels::{OVERRIDE_LABELS_MAX, OverrideLabels};
 pub use sdl::SDL_BYTES_MAX;

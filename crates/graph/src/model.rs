@@ -44,6 +44,28 @@ pub struct Subgraph {
     pub url: Box<str>,
     /// Whether a server or a broker provides the subgraph.
     pub kind: SubgraphKind,
+    /// How the subscriptions of the subgraph are reached, `@starling__subscription`, if the supergraph says it.
+    pub subscription: Option<SubscriptionEndpoint>,
+}
+
+/// How the subscriptions of a subgraph are reached, as far as composition knows it. The configuration may say otherwise.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct SubscriptionEndpoint {
+    /// The protocol, one of [`SUBSCRIPTION_PROTOCOLS`].
+    pub protocol: Option<Box<str>>,
+    /// The URL; without one, that of the subgraph.
+    pub url: Option<Box<str>>,
+}
+
+/// The protocols of subscriptions of subgraphs. The first three use a WebSocket.
+pub const SUBSCRIPTION_PROTOCOLS: [&str; 7] =
+    ["auto", "graphql_transport_ws", "graphql_ws", "sse", "sse_get", "multipart", "callback"];
+
+impl SubscriptionEndpoint {
+    /// True if a protocol uses a WebSocket.
+    pub fn is_websocket_protocol(protocol: &str) -> bool {
+        SUBSCRIPTION_PROTOCOLS[..3].contains(&protocol)
+    }
 }
 
 /// The kind of a subgraph.

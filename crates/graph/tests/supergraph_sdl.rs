@@ -1,6 +1,6 @@
 //! Reading supergraph SDL: the resulting model, and the errors for invalid texts.
 
-use graph::{SubgraphKind, SubgraphSet, Supergraph};
+use graph::{SUBSCRIPTION_PROTOCOLS, SubgraphKind, SubgraphSet, SubscriptionEndpoint, Supergraph};
 
 const BENCHMARK: &str = include_str!("../../../fixtures/federation-benchmark/supergraph.graphql");
 
@@ -432,6 +432,73 @@ fn a_subgraph_without_url_needs_one_from_the_configuration() {
     assert_eq!(error.0[0].message, "subgraph `a` has no URL");
     let urls = [("a".to_owned(), "http://a".to_owned())].into_iter().collect();
     assert_eq!(&*read(body).with_urls(&urls).unwrap().subgraphs[0].url, "http://a");
+}
+
+/// Returns a graph with one subgraph, whose entry in `enum join__Graph` has these directives.
+fn graph_with_entry(directives: &str) -> String {
+    format!(
+        r#"{JOIN}
+        enum join__Graph {{ REVIEWS @join__graph(name: "reviews", url: "http://reviews/") {directives} }}
+        type Query @join__type(graph: REVIEWS) {{ reviews: Int }}"#
+    )
+}
+
+#[test]
+fn the_subscription_endpoint_of_a_subgraph_is_read_beside_its_url() {
+    let endpoint = |directives: &str| {
+        let text = graph_with_entry(directives);
+        let mut read = Supergraph::from_sdl(&text, "test.graphql").unwrap();
+        assert!(!read.api_sdl().contains("starling"), "{}", read.api_sdl());
+        read.subgraphs.remove(0).subscription
+    };
+    let expected = |protocol: Option<&str>, url: Option<&str>| {
+        Some(SubscriptionEndpoint { protocol: protocol.map(Into::into), url: url.map(Into::into) })
+    };
+    assert_eq!(endpoint(""), None);
+    assert_eq!(endpoint("@starling__subscription"), expected(None, None));
+    for protocol in SUBSCRIPTION_PROTOCOLS {
+        let directive = format!("@starling__subscription(protocol: \"{protocol}\")");
+        assert_eq!(endpoint(&directive), expected(Some(protocol), None));
+    }
+    for url in ["ws://r:1/", "wss://r/a?b=c", "http://r/", "https://r/", "unix:///r.sock?path=/a"] {
+        let directive = format!("@starling__subscription(url: \"{url}\")");
+        assert_eq!(endpoint(&directive), expected(None, Some(url)));
+    }
+}
+
+#[test]
+fn a_wrong_subscription_endpoint_is_an_error_at_its_place() {
+    for (arguments, message) in [
+        (r#"protocol: "sse_post""#, "`sse_post` is not a protocol of subscriptions"),
+        (
+            r#"url: "reviews/?key=hunter2""#,
+            "the URL of subscriptions is wrong: it does not begin with `ws://`, `wss://`, `http://`, `https://` or \
+             `unix://`",
+        ),
+        (r#"url: "ws:///graphql""#, "the URL of subscriptions is wrong: the host is missing"),
+        (
+            r#"url: "unix://r.sock""#,
+            "the URL of subscriptions is wrong: the absolute path of the socket is missing after `unix://`",
+        ),
+        (
+            r#"url: "wss://me:hunter2@reviews/""#,
+            "the URL of subscriptions is wrong: it contains credentials, which would reach logs",
+        ),
+        (
+            r#"protocol: "multipart", url: "wss://reviews/""#,
+            "the URL of subscriptions is wrong: it is the URL of a WebSocket, and the protocol works over HTTP",
+        ),
+    ] {
+        let text = graph_with_entry(&format!("@starling__subscription({arguments})"));
+        let found = Supergraph::from_sdl(&text, "test.graphql").unwrap_err().0;
+        let [error] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(error.message, message);
+        let span = error.span.expect("the place of the argument");
+        let marked = &text[span.start..span.end];
+        assert!(marked.starts_with('"') && arguments.ends_with(marked), "{marked}");
+    }
+    let found = errors(&graph_with_entry("@starling__subscription(protocol: 5)"));
+    assert_eq!(found.len(), 1, "{found:?}");
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
-use config::{LoadedConfig, Overrides, Supergraph};
+use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
 use serving::generation;
+use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
 use crate::composition::ReadScope;
@@ -15,56 +16,101 @@ use crate::providers;
 use crate::start_material::StartMaterial;
 use crate::supergraph_source::SupergraphSource;
 
+/// The result of a check.
+#[derive(Debug, Default)]
+pub struct CheckReport {
+    /// The errors and warnings in the order in which they were found.
+    pub findings: Vec<Diagnostic>,
+    /// The subgraphs to which the router subscribes, in the order of the graph. Empty if the graph has errors.
+    pub subscriptions: Vec<SubscriptionRoute>,
+}
+
+/// The way to the subscriptions of one subgraph.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SubscriptionRoute {
+    /// The name of the subgraph.
+    pub subgraph: String,
+    /// The protocol, as in the configuration.
+    pub protocol: &'static str,
+    /// The URL without credentials and query.
+    pub url: String,
+}
+
+impl From<Vec<Diagnostic>> for CheckReport {
+    /// Creates the report of a check without a valid graph.
+    fn from(findings: Vec<Diagnostic>) -> Self {
+        Self { findings, subscriptions: Vec::new() }
+    }
+}
+
 /// Checks the configuration at `path` (`None`: flags and defaults only) and its supergraph, its topics and providers
 /// included, and the keys and certificates that a start needs. Connects to nothing but the subgraphs that a composition
-/// asks for their schemas. Returns errors and warnings in the order in which they were found; empty if there are none.
-pub async fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
+/// asks for their schemas.
+pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
-        Err(diagnostics) => return diagnostics,
+        Err(diagnostics) => return diagnostics.into(),
     };
-    let mut findings = loaded.warnings.clone();
     let config = &loaded.config;
-    findings.extend(graph_findings(&loaded).await);
+    let graph = report_graph(&loaded).await;
+    let mut findings = loaded.warnings.clone();
+    findings.extend(graph.findings);
     findings.extend(StartMaterial::load(config).err().into_iter().flatten());
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
-    findings
+    CheckReport { findings, subscriptions: graph.subscriptions }
 }
 
 /// Reads the supergraph and checks it against the configuration.
-async fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
+async fn report_graph(loaded: &LoadedConfig) -> CheckReport {
     let ReadGraph { text, warnings } = match read_once(&loaded.config.supergraph).await {
         Ok(read) => read,
-        Err(problems) => return problems,
+        Err(problems) => return problems.into(),
     };
-    let mut findings = warnings;
     let loaded = loaded.clone();
-    match tokio::task::spawn_blocking(move || check_graph(&loaded, &text)).await {
-        Ok(further) => findings.extend(further),
-        Err(panic) => findings.push(Diagnostic::error("internal", panic.to_string())),
-    }
-    findings
+    let checked = tokio::task::spawn_blocking(move || check_graph(&loaded, &text)).await;
+    let mut report = checked
+        .unwrap_or_else(|panic| vec![Diagnostic::error("internal", panic.to_string())].into());
+    report.findings.splice(..0, warnings);
+    report
 }
 
 /// Checks the supergraph against the configuration. Blocks.
-fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> Vec<Diagnostic> {
+fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
     let config = &loaded.config;
     let graph = match generation::read_graph(config, text) {
         Ok(graph) => graph,
-        Err(diagnostics) => return diagnostics,
+        Err(diagnostics) => return diagnostics.into(),
     };
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
     let mut findings = loaded.unknown_subgraphs(names);
     let upstreams = generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
     findings.extend(upstreams.err().into_iter().flatten());
     match providers::idle_providers(config) {
-        Ok(providers) => match generation::bind(&graph, text, &Arc::new(providers)) {
-            Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, text)),
-            Err(diagnostics) => findings.extend(diagnostics),
-        },
+        Ok(providers) => {
+            let bound = generation::bind(&graph, text, &Arc::new(providers));
+            findings.extend(bound.err().into_iter().flatten());
+        }
         Err(diagnostics) => findings.extend(diagnostics),
     }
-    findings
+    let mut subscriptions = Vec::new();
+    match resolve_endpoints(config, &graph) {
+        Ok(endpoints) => {
+            if endpoints.iter().all(|it| it.protocol != SubscriptionProtocol::Callback) {
+                findings.extend(loaded.unused_callback());
+            }
+            subscriptions.extend(endpoints.iter().map(|it| route(it, &graph)));
+        }
+        Err(diagnostics) => findings.extend(diagnostics),
+    }
+    CheckReport { findings, subscriptions }
+}
+
+fn route(endpoint: &ResolvedEndpoint, graph: &graph::Supergraph) -> SubscriptionRoute {
+    SubscriptionRoute {
+        subgraph: graph.subgraph(endpoint.subgraph).name.to_string(),
+        protocol: endpoint.protocol.name(),
+        url: endpoint.shown_url(),
+    }
 }
 
 /// Reads or composes the graph that a configuration names, once.
@@ -95,16 +141,25 @@ type Query @join__type(graph: REVIEWS) { reviews: Int }
 type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
 "#;
 
-    /// The findings for a configuration and a graph: severity and message of each.
-    fn findings(configuration: &str, graph: &str) -> Vec<(Severity, String)> {
+    /// Checks a configuration and a graph.
+    fn report(configuration: &str, graph: &str) -> CheckReport {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("starling.yaml");
         std::fs::write(&path, configuration).unwrap();
         std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
         let place = folder.path().display().to_string();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let findings = runtime.block_on(check(Some(&path), &Overrides::default()));
-        findings.into_iter().map(|it| (it.severity, it.message.replace(&place, "HERE"))).collect()
+        let mut report = runtime.block_on(check(Some(&path), &Overrides::default()));
+        for finding in &mut report.findings {
+            finding.message = finding.message.replace(&place, "HERE");
+        }
+        report
+    }
+
+    /// The findings for a configuration and a graph: severity and message of each.
+    fn findings(configuration: &str, graph: &str) -> Vec<(Severity, String)> {
+        let findings = report(configuration, graph).findings.into_iter();
+        findings.map(|it| (it.severity, it.message)).collect()
     }
 
     #[test]
@@ -139,12 +194,32 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
     }
 
     #[test]
-    fn subscriptions_of_a_subgraph_with_a_server_get_a_warning() {
-        let found = findings("", GRAPH);
-        assert!(
-            matches!(&found[..], [(Severity::Warning, text)]
-                if text.contains("`Subscription.reviewAdded`") && text.contains("reviews")),
-            "{found:?}"
-        );
+    fn subgraphs_with_subscriptions_are_listed_with_protocol_and_url() {
+        let route = |protocol, url: &str| {
+            [SubscriptionRoute { subgraph: "reviews".to_owned(), protocol, url: url.to_owned() }]
+        };
+        let found = report("", GRAPH);
+        assert_eq!(found.findings, []);
+        assert_eq!(found.subscriptions, route("auto", "ws://127.0.0.1:1"));
+        let settings =
+            "subgraphs: {reviews: {subscription: {protocol: sse, url: \"http://r:1/s?key=1\"}}}";
+        assert_eq!(report(settings, GRAPH).subscriptions, route("sse", "http://r:1/s"));
+        let without = GRAPH.replace("  subscription: Subscription\n", "");
+        assert_eq!(report("", &without).subscriptions, []);
+    }
+
+    #[test]
+    fn the_protocol_of_the_supergraph_must_fit_to_the_configuration() {
+        let graph = GRAPH.replace(":1\")", ":1\") @starling__subscription(protocol: \"callback\")");
+        let found = report("", &graph);
+        let messages: Vec<_> = found.findings.iter().map(|it| &*it.message).collect();
+        let missing =
+            "subgraph `reviews` sends events by callbacks, and `subscriptions.callback` is missing";
+        assert_eq!((&messages[..], &found.subscriptions[..]), (&[missing][..], &[][..]));
+        let callback = "subscriptions: {callback: {public_url: \"http://router/callback\"}}";
+        assert_eq!(findings(callback, &graph), []);
+        let message =
+            "`subscriptions.callback` has no effect: no subgraph sends events by callbacks";
+        assert_eq!(findings(callback, GRAPH), [(Severity::Warning, message.to_owned())]);
     }
 }

@@ -31,7 +31,7 @@ mod start_material;
 mod subscriptions_page;
 mod supergraph_source;
 
-pub use check::{check, has_errors};
+pub use check::{CheckReport, SubscriptionRoute, check, has_errors};
 pub use config_changes::{ConfigSource, report_config_changes};
 pub use connectivity_check::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
 pub use error_reference::error_reference;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
-use config::Config;
 use config::diagnostic::{Diagnostic, SourceText, Span};
+use config::{Config, SubscriptionProtocol};
 use events::Providers;
 use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
@@ -18,6 +18,7 @@ use upstream::Upstream;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
+use crate::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 use crate::websocket_subgraph::WebSocketSubgraph;
 
@@ -83,7 +84,7 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
 /// Loads a generation. Subgraphs that the `previous` one had keep their counters.
 ///
 /// # Errors
-/// The same as for [`read_graph`], [`bind`] and [`upstreams`].
+/// The same as for [`read_graph`], [`bind`], [`upstreams`] and [`resolve_endpoints`].
 pub fn load(
     config: &Config,
     source: &Arc<SourceText>,
@@ -95,8 +96,9 @@ pub fn load(
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
     let upstreams = upstreams(config, &graph, &certificates, previous)?;
+    let endpoints = resolve_endpoints(config, &graph)?;
     let known = previous.map_or(&[][..], |it| &it.streams);
-    let streams = load_streams(config, &graph, &certificates, known)?;
+    let streams = load_streams(config, &graph, &endpoints, &certificates, known)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for (upstream, streams) in upstreams.iter().zip(&streams) {
         let Some(upstream) = upstream else {
@@ -115,9 +117,7 @@ pub fn load(
     }
     warn_of_unknown_subgraphs(config, &graph);
     warn_of_unknown_labels(config, &graph);
-    for warning in unserved_subscriptions(&graph, source) {
-        tracing::warn!(warning = %warning, "a subscription cannot be served");
-    }
+    warn_of_unused_callback(config, &endpoints);
     let publisher = EventPublisher::new(
         Arc::clone(&bindings),
         config.events.publish_timeout,
@@ -231,6 +231,17 @@ fn warn_of_unknown_labels(config: &Config, graph: &Supergraph) {
     }
 }
 
+/// Warns about the endpoint for callbacks if no subgraph sends any. `starling check` shows its place.
+fn warn_of_unused_callback(config: &Config, endpoints: &[ResolvedEndpoint]) {
+    let is_used = endpoints.iter().any(|it| it.protocol == SubscriptionProtocol::Callback);
+    if config.subscriptions.callback.is_some() && !is_used {
+        tracing::warn!(
+            setting = "subscriptions.callback",
+            "a setting has no effect: no subgraph sends events by callbacks"
+        );
+    }
+}
+
 /// Binds the root fields of event subgraphs.
 ///
 /// # Errors
@@ -247,33 +258,6 @@ pub fn bind(
         errors.iter().map(diagnostic).collect::<Vec<_>>()
     })?;
     Ok(Arc::new(bindings))
-}
-
-/// Returns warnings about subscription fields that only subgraphs with a server resolve: the router does not subscribe
-/// to subgraphs, so operations on them fail.
-pub fn unserved_subscriptions(graph: &Supergraph, source: &Arc<SourceText>) -> Vec<Diagnostic> {
-    let fields = graph.subscription.into_iter().flat_map(|root| &graph.ty(root).fields);
-    let mut warnings = Vec::new();
-    for &id in fields {
-        let field = graph.field(id);
-        let subgraphs: Vec<_> =
-            field.resolved_by.iter().map(|id| &graph.subgraphs[id.0 as usize]).collect();
-        if subgraphs.is_empty() || subgraphs.iter().any(|it| it.kind == SubgraphKind::Events) {
-            continue;
-        }
-        let names: Vec<_> = subgraphs.iter().map(|it| &*it.name).collect();
-        let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
-        let message = format!(
-            "`{coordinate}` is a subscription of the subgraph {}, and subscriptions of subgraphs with a server are not \
-             supported: operations on it fail with NOT_SUPPORTED",
-            names.join(", ")
-        );
-        let help = "bind the field to a topic in an event subgraph (docs/events.md), or remove it from the subgraph";
-        warnings.push(
-            Diagnostic::warning("unserved-subscription", message).in_source(source).help(help),
-        );
-    }
-    warnings
 }
 
 /// Returns the identity of a supergraph: equal for equal texts.

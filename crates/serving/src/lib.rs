@@ -12,6 +12,7 @@ pub mod prepared_request;
 pub mod serving;
 pub mod sharing;
 pub mod subgraph_streams;
+pub mod subscription_endpoint;
 pub mod subscription_migration;
 pub mod trace;
 pub mod upstreams;

@@ -12,7 +12,7 @@ use config::{
 };
 use events::{Retry, SubgraphSubscription};
 use execute::{ClaimPath, ClaimValues, ErrorCode, Executable, ForwardedHeaders, GraphqlError};
-use graph::{SubgraphId, SubgraphKind, Supergraph};
+use graph::{SubgraphId, Supergraph};
 use http::HeaderName;
 use plan::Variables;
 use subscription_client::{
@@ -20,6 +20,7 @@ use subscription_client::{
 };
 
 use crate::forwarding;
+use crate::subscription_endpoint::ResolvedEndpoint;
 use crate::upstreams::SubgraphCertificates;
 
 /// Distinguishes partitions by some headers from partitions by all: a query, which goes by all, never gets a connection
@@ -132,27 +133,25 @@ fn select_members(extensions: &Bytes, names: &[String]) -> Bytes {
     text.into()
 }
 
-/// Creates the clients of all subgraphs that resolve a subscription field, in the order of the graph. Connects to
-/// nothing yet. A client of `previous` that asks the same server in the same way is kept with its connections.
+/// Creates the clients of `endpoints`, each at the place of its subgraph in the graph. Connects to nothing yet. A client
+/// of `previous` that asks the same server in the same way is kept with its connections.
 ///
 /// # Errors
 /// Every URL that cannot be used, and certificates that cannot be read.
 pub fn load_streams(
     config: &Config,
     graph: &Supergraph,
+    endpoints: &[ResolvedEndpoint],
     certificates: &SubgraphCertificates,
     previous: &[Option<SubgraphStreams>],
 ) -> Result<Vec<Option<SubgraphStreams>>, Vec<Diagnostic>> {
-    let (mut streams, mut problems) = (Vec::new(), Vec::new());
-    for (index, subgraph) in graph.subgraphs.iter().enumerate() {
-        let id = SubgraphId(index as u16);
-        let is_used = resolves_subscriptions(graph, id) || has_queries(config, &subgraph.name);
-        if subgraph.kind == SubgraphKind::Events || !is_used {
-            streams.push(None);
-            continue;
-        }
-        match load_stream(config, graph, id, certificates) {
-            Ok(new) => streams.push(Some(continue_stream(new, previous))),
+    let mut streams: Vec<_> = graph.subgraphs.iter().map(|_| None).collect();
+    let mut problems = Vec::new();
+    for endpoint in endpoints {
+        match load_stream(config, graph, endpoint, certificates) {
+            Ok(new) => {
+                streams[usize::from(endpoint.subgraph.0)] = Some(continue_stream(new, previous));
+            }
             Err(diagnostic) => problems.push(*diagnostic),
         }
     }
@@ -179,24 +178,16 @@ pub(crate) fn has_queries(config: &Config, subgraph: &str) -> bool {
     transport == Some(QueryTransport::Websocket)
 }
 
-fn resolves_subscriptions(graph: &Supergraph, id: SubgraphId) -> bool {
-    let fields = graph.subscription.into_iter().flat_map(|root| &graph.ty(root).fields);
-    let mut fields = fields.into_iter();
-    fields.any(|field| graph.field(*field).resolved_by.contains(id))
-}
-
 fn load_stream(
     config: &Config,
     graph: &Supergraph,
-    id: SubgraphId,
+    endpoint: &ResolvedEndpoint,
     certificates: &SubgraphCertificates,
 ) -> Result<SubgraphStreams, Box<Diagnostic>> {
-    let subgraph = graph.subgraph(id);
-    let name = &*subgraph.name;
+    let ResolvedEndpoint { protocol, url, .. } = endpoint;
+    let name = &*graph.subgraph(endpoint.subgraph).name;
     let section = config.subgraphs.get(name).map(|it| &it.subscription);
     let settings = section.cloned().unwrap_or_default();
-    let url = settings.url.as_deref().unwrap_or(&subgraph.url);
-    let protocol = settings.protocol.unwrap_or_default();
     // WebSockets are upgraded from HTTP/1.1.
     let http = match protocol.is_websocket() {
         true => HttpProtocol::Http1,
@@ -205,7 +196,7 @@ fn load_stream(
     let tls_url = url.replacen("wss:", "https:", 1);
     let tls = certificates.client_of(config, name, &tls_url, http)?;
     let client =
-        SubgraphSubscriptions::new(name, url, tls, settings_of(config, name, &settings, protocol));
+        SubgraphSubscriptions::new(name, url, tls, settings_of(config, name, &settings, *protocol));
     let client = client.map_err(|error| {
         let message = format!("the URL of the subscriptions of subgraph `{name}`: {error}");
         Box::new(Diagnostic::error("subgraph-url", message).help(format!(

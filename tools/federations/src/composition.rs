@@ -23,6 +23,7 @@ pub fn compose_federation(federation: &GeneratedFederation) -> Result<Composed, 
         url: format!("http://{name}"),
         file: format!("{name}.graphql"),
         sdl: sdl.clone(),
+        subscription: None,
     };
     let subgraphs: Vec<_> = federation.subgraphs.iter().map(input).collect();
     match compose::compose(&subgraphs) {

@@ -45,7 +45,7 @@ impl Example {
             let url =
                 if name.starts_with("events") { String::new() } else { format!("http://{name}/") };
             let file = format!("{name}.graphql");
-            example.subgraphs.push(SubgraphInput { name, url, file, sdl });
+            example.subgraphs.push(SubgraphInput { name, url, file, sdl, subscription: None });
         }
         example
     }

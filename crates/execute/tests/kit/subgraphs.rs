@@ -85,6 +85,7 @@ fn supergraph(names: &[String]) -> Supergraph {
                 name: name.as_str().into(),
                 url: "http://127.0.0.1:1/".into(),
                 kind: SubgraphKind::Server,
+                subscription: None,
             })
             .collect(),
         types: Vec::new(),

@@ -10,6 +10,7 @@ pub(crate) mod links;
 mod pending_field_sets;
 mod possible_types;
 mod reader;
+mod subscription_endpoints;
 
 use std::collections::HashMap;
 
@@ -41,6 +42,7 @@ directive @join__implements(graph: join__Graph!, interface: String!) repeatable 
 directive @join__type(graph: join__Graph!, key: join__FieldSet, extension: Boolean! = false, resolvable: Boolean! = true, isInterfaceObject: Boolean! = false) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
 directive @join__unionMember(graph: join__Graph!, member: String!) repeatable on UNION
 directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION
+directive @starling__subscription(protocol: String, url: String) on ENUM_VALUE
 directive @inaccessible on FIELD_DEFINITION | OBJECT | INTERFACE | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION
 directive @tag(name: String!) repeatable on FIELD_DEFINITION | INTERFACE | OBJECT | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION | SCHEMA
 directive @oneOf on INPUT_OBJECT

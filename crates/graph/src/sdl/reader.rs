@@ -15,7 +15,7 @@ use super::{
     event_fields, interfaces,
     links::Links,
     pending_field_sets::{self, FieldSetSlot, PendingFieldSet},
-    possible_types,
+    possible_types, subscription_endpoints,
 };
 use crate::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldId,
@@ -94,6 +94,7 @@ impl DeclaredSubgraphs {
     fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'_>) -> Self {
         let mut graphs = Self { subgraphs: Vec::new(), by_name: HashMap::new() };
         let directive = links.directive("join", "graph");
+        let endpoint_directive = links.directive("starling", "subscription");
         let Some(ExtendedType::Enum(values)) =
             schema.types.get(links.type_name("join", "Graph").as_str())
         else {
@@ -126,12 +127,15 @@ impl DeclaredSubgraphs {
                 );
                 break;
             }
+            let endpoint = definition.directives.get(&endpoint_directive);
+            let endpoint = endpoint.map(|it| subscription_endpoints::read_endpoint(it, errors));
             let id = SubgraphId(graphs.subgraphs.len() as u16);
             graphs.by_name.insert(value.to_string(), id);
             graphs.subgraphs.push(Subgraph {
                 name: name.into(),
                 url: url.into(),
                 kind: SubgraphKind::Server,
+                subscription: endpoint,
             });
         }
         if graphs.subgraphs.is_empty() && errors.is_empty() {

@@ -51,6 +51,7 @@ fn compose_with_server(subgraph: &str) -> String {
         url: url.into(),
         file: name.into(),
         sdl: sdl.into(),
+        subscription: None,
     });
     match compose::compose(&inputs) {
         Composition::Success { supergraph_sdl, .. } => supergraph_sdl,
@@ -70,7 +71,7 @@ fn findings(subgraph: &str, configuration: &str) -> Vec<String> {
     let overrides = Overrides { supergraph: Some(graph), ..Overrides::default() };
     let found = server::check(Some(Path::new(&configuration)), &overrides);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(found).iter().map(ToString::to_string).collect()
+    runtime.block_on(found).findings.iter().map(ToString::to_string).collect()
 }
 
 fn event_subgraphs(page: &str) -> Vec<String> {

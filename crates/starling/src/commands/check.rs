@@ -8,7 +8,7 @@ use clap::{ArgGroup, ValueEnum};
 use config::Overrides;
 use config::diagnostic::Severity;
 use serde_json::json;
-use server::{OnlineReport, OnlineVerdict};
+use server::{CheckReport, OnlineReport, OnlineVerdict, SubscriptionRoute};
 use tokio::runtime::Runtime;
 
 use crate::usage;
@@ -58,16 +58,18 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.online {
         return check_online(runtime, arguments, &overrides);
     }
-    let mut findings = runtime.block_on(server::check(arguments.config.as_deref(), &overrides));
+    let report = runtime.block_on(server::check(arguments.config.as_deref(), &overrides));
+    let CheckReport { mut findings, subscriptions } = report;
     if server::has_errors(&findings) {
         findings = usage::recognize_composition(arguments.config.as_deref(), findings);
     }
     if arguments.format == CheckFormat::Json {
         let report = OnlineReport { findings, checks: Vec::new() };
-        super::print(&format!("{:#}\n", as_json(&report)));
+        super::print(&format!("{:#}\n", as_json(&report, &subscriptions)));
         return if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
     super::report(&findings);
+    super::print(&routes_as_text(&subscriptions));
     if server::has_errors(&findings) {
         return ExitCode::FAILURE;
     }
@@ -82,19 +84,35 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
 fn check_online(runtime: Runtime, arguments: &CheckArguments, overrides: &Overrides) -> ExitCode {
     let path = arguments.config.as_deref();
     let checks = async {
-        let findings = server::check(path, overrides).await;
-        server::check_online(findings, path, overrides).await
+        let CheckReport { findings, subscriptions } = server::check(path, overrides).await;
+        (server::check_online(findings, path, overrides).await, subscriptions)
     };
-    let report = tokio::task::LocalSet::new().block_on(&runtime, checks);
+    let (report, subscriptions) = tokio::task::LocalSet::new().block_on(&runtime, checks);
     // Unreachable providers keep retrying; the process does not wait for them.
     runtime.shutdown_background();
     if arguments.format == CheckFormat::Json {
-        super::print(&format!("{:#}\n", as_json(&report)));
+        super::print(&format!("{:#}\n", as_json(&report, &subscriptions)));
     } else {
         super::report(&report.findings);
+        super::print(&routes_as_text(&subscriptions));
         super::print(&as_text(&report));
     }
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Formats a table of the subgraphs to which the router subscribes. Empty without any.
+fn routes_as_text(subscriptions: &[SubscriptionRoute]) -> String {
+    if subscriptions.is_empty() {
+        return String::new();
+    }
+    let name_width = subscriptions.iter().map(|it| it.subgraph.chars().count()).max().unwrap_or(0);
+    let protocol_width = subscriptions.iter().map(|it| it.protocol.len()).max().unwrap_or(0);
+    let mut text = "Subscriptions of subgraphs:\n".to_owned();
+    for SubscriptionRoute { subgraph, protocol, url } in subscriptions {
+        let _ = writeln!(text, "  {subgraph:<name_width$}  {protocol:<protocol_width$}  {url}");
+    }
+    text.push('\n');
+    text
 }
 
 /// Formats one line for each check; below failed ones, the reason and the advice.
@@ -125,7 +143,7 @@ fn as_text(report: &OnlineReport) -> String {
     text
 }
 
-fn as_json(report: &OnlineReport) -> serde_json::Value {
+fn as_json(report: &OnlineReport, subscriptions: &[SubscriptionRoute]) -> serde_json::Value {
     let findings = report.findings.iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
@@ -142,9 +160,13 @@ fn as_json(report: &OnlineReport) -> serde_json::Value {
             "advice": check.advice,
         })
     });
+    let subscriptions = subscriptions
+        .iter()
+        .map(|it| json!({"subgraph": it.subgraph, "protocol": it.protocol, "url": it.url}));
     json!({
         "ok": !report.has_failed(),
         "findings": findings.collect::<Vec<_>>(),
+        "subscriptions": subscriptions.collect::<Vec<_>>(),
         "checks": checks.collect::<Vec<_>>(),
     })
 }

@@ -20,6 +20,7 @@ pub fn compose_supergraph(urls: &[(&str, String)]) -> String {
             url: url.map_or_else(String::new, |(_, url)| url.clone()),
             file: format!("{name}.graphql"),
             sdl: sdl.to_owned(),
+            subscription: None,
         }
     });
     match compose::compose(&inputs) {
