@@ -53,6 +53,7 @@ export function createReviews() {
   const known = new Map();
   const started = [];
   const queried = [];
+  let held = Promise.resolve();
   const schema = buildSubgraphSchema({
     typeDefs: parse(REVIEWS_SDL),
     resolvers: {
@@ -63,8 +64,9 @@ export function createReviews() {
         },
       },
       Mutation: {
-        addReview(_, { id, product }, context) {
+        async addReview(_, { id, product }, context) {
           queried.push(shared(context));
+          await held;
           publish(review(id, product));
           return known.get(id);
         },
@@ -105,5 +107,13 @@ export function createReviews() {
     started,
     /** The contexts of queries and mutations. */
     queried,
+    /** Lets mutations wait until the returned function is called. */
+    hold() {
+      let release;
+      held = new Promise((resolve) => {
+        release = resolve;
+      });
+      return release;
+    },
   };
 }

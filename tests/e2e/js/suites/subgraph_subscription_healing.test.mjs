@@ -87,6 +87,22 @@ describe("healing of subgraphs' subscriptions", () => {
     assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(1) }, extensions: { gap: true } });
   });
 
+  it("losses that are far apart do not use up the attempts, also without an event between them", async () => {
+    const reviews = createReviews();
+    const server = keep(await startGraphqlWs(reviews));
+    const retry = { initial: "1ms", max: "1ms", attempts: 2 };
+    const { client } = await open(server, { subscription: { retry } });
+    const subscription = client().subscribe(REVIEW_ADDED);
+    await eventually(() => reviews.operations() === 1, "the operation to begin");
+    for (let loss = 1; loss <= 3 * retry.attempts; loss++) {
+      await server.kill();
+      await eventually(() => reviews.started.length === loss + 1 && reviews.operations() === 1, `the operation to begin again after loss ${loss}`);
+    }
+    assert.equal(subscription.hasEnded(), false);
+    reviews.publish(review(1));
+    assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(1) }, extensions: { gap: true } });
+  });
+
   it("when the attempts have run out, subscriptions end with an error and the client's WebSocket stays", async () => {
     const reviews = createReviews();
     const server = keep(await startGraphqlWs(reviews));

@@ -169,4 +169,21 @@ describe("sharing of subgraphs' subscriptions", () => {
     assert.equal(reviews.queried[0].init.authorization, "Bearer ada");
     assert.equal(server.accepted(), 1);
   });
+
+  it("a mutation over a WebSocket that is lost is an error, and is not repeated", async () => {
+    const { reviews, server, router } = await open({ more: { queries_over: "websocket" } });
+    const release = reviews.hold();
+    const response = router.query('mutation { addReview(id: "9", product: "kettle") { id } }');
+    await eventually(() => reviews.queried.length === 1, "the mutation to begin");
+    await server.kill();
+    const { body } = await response;
+    assert.equal(body.data.addReview, null);
+    assert.equal(body.errors[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
+    release();
+    const query = await router.query('{ review(id: "9") { id } }');
+    assert.deepEqual(query.body, { data: { review: { id: "9" } } });
+    // The mutation and the query.
+    assert.equal(reviews.queried.length, 2);
+    await eventually(() => server.connections() === 0, "the unused connection to be closed");
+  });
 });
