@@ -17,7 +17,10 @@ use execute::{FetchError, Subgraph, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serving::generation;
+use serving::subgraph_streams::load_streams;
+use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
+use subscription_client::{ProbeError, SubgraphSubscriptions};
 use tokio::time::sleep;
 use upstream::Upstream;
 
@@ -119,6 +122,13 @@ async fn run_checks(
             checks.push(check_subgraph(upstream, &subgraph.url).await);
         }
     }
+    let endpoints = resolve_endpoints(&config, &graph)?;
+    let streams = load_streams(&config, &graph, &endpoints, &SubgraphCertificates::default(), &[])?;
+    for endpoint in &endpoints {
+        if let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] {
+            checks.push(check_subscriptions(&streams.client, endpoint).await);
+        }
+    }
     let providers = Arc::new(providers::providers(&config)?);
     let bindings = generation::bind(&graph, &text, &providers)?;
     let mut disconnected = HashSet::new();
@@ -191,6 +201,36 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
         reason,
         advice,
     }
+}
+
+/// Checks the connection for the subscriptions of a subgraph.
+async fn check_subscriptions(
+    client: &SubgraphSubscriptions,
+    endpoint: &ResolvedEndpoint,
+) -> OnlineCheck {
+    let name = client.subgraph();
+    let late = || ProbeError {
+        reason: format!("no response within {TIME_MAX:?}"),
+        needs_credentials: false,
+    };
+    let probed =
+        tokio::time::timeout(TIME_MAX, client.probe()).await.unwrap_or_else(|_| Err(late()));
+    let (verdict, reason, advice) = match probed {
+        Ok(()) => (OnlineVerdict::Works, None, None),
+        Err(ProbeError { reason, needs_credentials: true }) => {
+            let advice = "it requires a header that clients send; test it with such a subscription";
+            (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
+        }
+        Err(ProbeError { reason, .. }) => {
+            let advice = format!(
+                "check the protocol and the URL of the subgraph's subscriptions: `subgraphs.{name}.subscription`"
+            );
+            (OnlineVerdict::Fails, Some(reason), Some(advice))
+        }
+    };
+    let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
+    let place = format!("subgraph {name}, {protocol} at {url}");
+    OnlineCheck { what: "subscribe", place, verdict, reason, advice }
 }
 
 /// Returns the result for a subgraph that responded without a GraphQL response.

@@ -10,7 +10,7 @@ use upstream::{Target, TargetError};
 
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
-use crate::websocket::WebSocketPool;
+use crate::websocket::{ProbeError, WebSocketPool};
 
 /// The subscriptions of one subgraph. Connections outlive this value as long as a stream uses them.
 #[derive(Debug)]
@@ -80,6 +80,22 @@ impl SubgraphSubscriptions {
     /// There was no connection, or it ended before the response.
     pub async fn fetch(&self, wanted: SubgraphSubscription) -> Result<Bytes, FetchError> {
         self.websockets.fetch(Arc::new(wanted)).await
+    }
+
+    /// Checks that the subgraph can be reached: over a WebSocket that it acknowledges a connection without headers, over
+    /// HTTP that it accepts a connection. Begins no operation.
+    ///
+    /// # Errors
+    /// There was no such connection.
+    pub async fn probe(&self) -> Result<(), ProbeError> {
+        let endpoint = &self.endpoint;
+        if endpoint.settings.protocol.is_websocket() {
+            return self.websockets.probe().await;
+        }
+        let connected = endpoint.target.connect(endpoint.settings.connect_timeout).await;
+        let failed =
+            |error: FetchError| ProbeError { reason: error.to_string(), needs_credentials: false };
+        connected.map(drop).map_err(failed)
     }
 
     /// Returns the name of the subgraph.

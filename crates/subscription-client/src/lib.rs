@@ -19,3 +19,4 @@ pub use client::SubgraphSubscriptions;
 pub use settings::{ReconnectSettings, SubscriptionProtocol, SubscriptionSettings};
 pub use stats::{SUBSCRIPTION_COUNTERS, SubscriptionStats};
 pub use upstream::TargetError;
+pub use websocket::ProbeError;

@@ -5,5 +5,7 @@ mod connection;
 mod handshake;
 mod operations;
 mod pool;
+mod probe;
 
 pub(crate) use pool::WebSocketPool;
+pub use probe::ProbeError;

@@ -143,6 +143,42 @@ fn subscriptions_are_measured_together_with_the_floor() {
     assert!(err.contains("30 of 30 subscribed clients received none of the first events"), "{err}");
 }
 
+#[test]
+fn subscriptions_of_a_mocked_subgraph_share_operations_and_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = compose("moves", folder.path());
+    let mock = Program::start(
+        ["mock", "--supergraph", &graph, "--listen", "127.0.0.1:0", "--event-rate", "0"],
+        "serving 2 mock subgraphs",
+    );
+    let config = eventually("the configuration for the router", || {
+        let config = mock.stdout();
+        (config.matches("{url: ").count() == 2 && config.ends_with('\n')).then_some(config)
+    });
+    let address = config.split_once("http://").unwrap().1.split_once('/').unwrap().0.to_owned();
+    let file = folder.path().join("mock.yaml");
+    fs::write(&file, config).unwrap();
+    let router =
+        Router::start(["serve", "--config", file.to_str().unwrap(), "--supergraph", &graph]);
+    let publish = format!("http://{address}/flights/_events");
+    let query = "subscription ($airport: ID!) { flightMoved(airport: $airport) { id gate } }";
+    let words = ["--query", query, "--variables", r#"{"airport":"$D"}"#, "--distinct", "3"];
+    let more = ["--publish", &publish, "--event", r#"{"id":"$T"}"#, "--clients", "30"];
+    let last = ["--events", "20", "--rate", "50"];
+    let run = successful_run(&router, folder.path(), &[&words[..], &more, &last].concat());
+    assert_eq!((&run["received"], &run["missing"]), (&600.into(), &0.into()), "{run}");
+    let message = run["message"].as_str().unwrap();
+    assert!(message.contains("\"gate\":\""), "{message}");
+    let counts =
+        e2e::request(address.parse().unwrap(), "GET", "/flights/_events", &[], b"").unwrap();
+    let counts: Value = serde_json::from_str(&counts.text()).unwrap();
+    assert_eq!(
+        (&counts["connectionsMax"], &counts["operationsMax"], &counts["operationsStarted"]),
+        (&1.into(), &3.into(), &3.into()),
+        "{counts}"
+    );
+}
+
 /// Composes the subgraphs that `tests/graphs/NAME.yaml` lists, and returns the path of the supergraph in `folder`.
 fn compose(name: &str, folder: &Path) -> String {
     let config = format!("{}/tests/graphs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));

@@ -124,6 +124,17 @@ mod tests {
                     },
                 }),
             ),
+            (
+                "bench subscriptions --filter upstream --pairs 1",
+                Command::Bench(BenchArguments {
+                    name: Name::Subscriptions,
+                    options: Options {
+                        pairs: Some(1),
+                        filter: Some("upstream".to_owned()),
+                        ..Options::default()
+                    },
+                }),
+            ),
             ("soak churn --seconds 600", Command::Soak(Soak::Churn { seconds: 600 })),
             (
                 "soak reloads --seconds 90 --subscribers 9",

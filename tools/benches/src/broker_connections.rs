@@ -24,7 +24,7 @@ pub(crate) struct BrokerConnection {
 
 /// Lists the connections to a NATS server, except those of the load generator. `monitor` is its monitoring endpoint.
 pub(crate) fn list_nats_connections(monitor: SocketAddr) -> Result<Vec<BrokerConnection>, Failure> {
-    let response = fetch_nats_page(monitor, "/connz")?;
+    let response = fetch_json_page(monitor, "/connz")?;
     let connections = response["connections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let others = connections.iter().filter(|it| it["name"] != GENERATOR);
     Ok(others.map(|it| BrokerConnection { subscriptions: it["subscriptions"].as_u64() }).collect())
@@ -36,12 +36,12 @@ pub(crate) fn list_redis_connections(address: &str) -> Result<Vec<BrokerConnecti
     Ok(redis_connections(&send_redis_commands(address, &commands)?))
 }
 
-/// Fetches a page of the monitoring endpoint of a NATS server.
-pub(crate) fn fetch_nats_page(monitor: SocketAddr, path: &str) -> Result<Value, Failure> {
-    let request = format!("GET {path} HTTP/1.0\r\nhost: {monitor}\r\n\r\n");
-    let text = exchange_text(monitor, &request, |_| false)?;
+/// Fetches a page of JSON, such as one of the monitoring endpoint of a NATS server.
+pub(crate) fn fetch_json_page(address: SocketAddr, path: &str) -> Result<Value, Failure> {
+    let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n");
+    let text = exchange_text(address, &request, |_| false)?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).map_err(|error| format!("NATS at {path}: {error}"))
+    serde_json::from_str(body).map_err(|error| format!("http://{address}{path}: {error}"))
 }
 
 /// Counts the TCP connections of a process to a port of this machine, from the kernel's tables.

@@ -2,7 +2,7 @@
 //! takes its events from it.
 
 use crate::broker_connections::{
-    BrokerConnection, count_connections, fetch_nats_page, list_nats_connections,
+    BrokerConnection, count_connections, fetch_json_page, list_nats_connections,
     list_redis_connections,
 };
 use crate::kafka;
@@ -113,7 +113,7 @@ impl Broker {
         if self.provider != Provider::Nats {
             return Ok(None);
         }
-        let response = fetch_nats_page(self.monitor_address()?, "/subsz")?;
+        let response = fetch_json_page(self.monitor_address()?, "/subsz")?;
         Ok(response["num_inserts"].as_u64().zip(response["num_removes"].as_u64()))
     }
 

@@ -22,7 +22,11 @@ such as first, limit and offset are respected; an argument that names a key (id,
 Examples:\n  \
 starling mock --supergraph supergraph.graphql > mock.yaml\n  \
 starling serve --supergraph supergraph.graphql --config mock.yaml\n  \
-starling mock --schema reviews.graphql --latency 'normal(20ms,5ms)' --errors 1%")]
+starling mock --schema reviews.graphql --latency 'normal(20ms,5ms)' --errors 1%\n\n\
+Subscriptions are served over WebSocket (graphql-transport-ws and graphql-ws) at the same URL. All of a subgraph get \
+--event-rate events a second with different data. A POST to URL/_events publishes another one: its JSON body is the \
+value of the root field, and the fields that it lacks are made up. A GET returns the numbers of connections and \
+operations.")]
 pub(crate) struct MockArguments {
     /// The supergraph file (SDL): each of its subgraphs is served at /NAME.
     #[arg(long, value_name = "FILE")]
@@ -53,7 +57,13 @@ pub(crate) struct MockArguments {
     /// The share of nullable fields that are null.
     #[arg(long, default_value = "0%", value_parser = parse_share)]
     nulls: f64,
+    /// The number of events a second of each subscription; 0 for none but published ones.
+    #[arg(long, value_name = "RATE", default_value_t = 1.0, value_parser = parse_event_rate)]
+    event_rate: f64,
 }
+
+/// The maximum number of events a second: more than one thread can send.
+const EVENT_RATE_MAX: f64 = 100_000.0;
 
 /// The maximum number of items of a generated list if its field has no limiting argument.
 const LIST_MAX: u64 = 1000;
@@ -81,6 +91,7 @@ fn configure(arguments: &MockArguments) -> Result<(ServerBuilder, Vec<String>), 
         .listen(arguments.listen)
         .latency(arguments.latency)
         .errors(arguments.errors)
+        .events_per_second(arguments.event_rate)
         .seed(arguments.seed);
     let mut names: Vec<String> = Vec::new();
     for (name, sdl) in schemas(arguments)? {
@@ -149,6 +160,11 @@ fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result
         ));
         tokio::signal::ctrl_c().await.map_err(|error| format!("cannot wait for signals: {error}"))
     })
+}
+
+fn parse_event_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=EVENT_RATE_MAX).contains(rate));
+    rate.ok_or_else(|| format!("`{text}` is not a rate from 0 to {EVENT_RATE_MAX}"))
 }
 
 fn parse_list_range(text: &str) -> Result<(u64, u64), String> {

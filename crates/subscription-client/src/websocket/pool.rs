@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::connection::ConnectionTask;
+use super::probe::{self, ProbeError};
 use crate::client::SubscriptionEndpoint;
 use crate::settings::SubscriptionProtocol;
 use crate::stats::{add, subtract};
@@ -96,6 +97,19 @@ impl WebSocketPool {
             self.prefers_old_subprotocol.store(is_refused, Ordering::Relaxed);
         }
         is_refused
+    }
+
+    /// Opens a connection without headers, and closes it when the subgraph has accepted it.
+    pub(crate) async fn probe(&self) -> Result<(), ProbeError> {
+        let offer = self.subprotocols();
+        match probe::probe(&self.endpoint, offer).await {
+            // As `note_refusal`: the subgraph may know the older subprotocol only.
+            Err(error) if offer == SubprotocolChoice::Auto && !error.needs_credentials => {
+                let second = probe::probe(&self.endpoint, SubprotocolChoice::Ws).await;
+                second.map_err(|_| error)
+            }
+            result => result,
+        }
     }
 
     /// Begins a subscription on the connection of its partition, which is opened if there is none.

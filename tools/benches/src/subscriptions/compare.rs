@@ -20,7 +20,7 @@ const CLIENTS_PER_NEVER_READER: u32 = 10;
 
 /// The measurements of one side of a comparison.
 #[derive(Default)]
-struct SideSamples {
+pub(super) struct SideSamples {
     cpu_us: Samples,
     p50_ms: Samples,
     p99_ms: Samples,
@@ -29,7 +29,7 @@ struct SideSamples {
 }
 
 impl SideSamples {
-    fn add(&mut self, run: &Value) {
+    pub(super) fn add(&mut self, run: &Value) {
         self.cpu_us.push(number(&run["server"]["cpu_us_per_delivery"]));
         self.p50_ms.push(number(&run["latency"]["p50_us"]) / 1e3);
         self.p99_ms.push(number(&run["latency"]["p99_us"]) / 1e3);
@@ -78,27 +78,41 @@ pub(crate) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<V
             };
             let run = stage.run_clients(&server, &clients(name))?;
             check_run(&run)?;
-            println!(
-                "{name}: {:.2} µs, p99 {:.1} ms",
-                number(&run["server"]["cpu_us_per_delivery"]),
-                number(&run["latency"]["p99_us"]) / 1e3
-            );
+            print_run(name, &run);
             side.add(&run);
             runs.push(run);
         }
     }
-    println!(
-        "\n{count} clients, {seconds} events, one a second; median (smallest–largest) of {} pairs.\n\n{HEAD}",
-        stage.bench.pairs
-    );
-    floor_side.print("floor");
-    router_side.print("router");
-    let cpu = router_side.cpu_us.median() / floor_side.cpu_us.median();
-    let p99 = router_side.p99_ms.median() / floor_side.p99_ms.median();
-    println!("\n| times the floor | | at most | met |\n|---|---|---|---|");
-    println!("| CPU per result | {cpu:.2} | {CPU_MAX} | {} |", verdict(cpu <= CPU_MAX));
-    println!("| p99 | {p99:.2} | {P99_MAX} | {} |", verdict(p99 <= P99_MAX));
+    println!("\n{count} clients, {seconds} events, one a second.");
+    print_comparison(stage.bench.pairs, &floor_side, &router_side, CPU_MAX);
     Ok(runs)
+}
+
+/// Prints the measurements of floor and router, and whether the router meets its targets. `cpu_max` is the maximum CPU
+/// time of the router for a result, as a multiple of the floor's.
+pub(super) fn print_comparison(
+    pairs: u32,
+    floor: &SideSamples,
+    router: &SideSamples,
+    cpu_max: f64,
+) {
+    println!("\nMedian (smallest–largest) of {pairs} pairs.\n\n{HEAD}");
+    floor.print("floor");
+    router.print("router");
+    let cpu = router.cpu_us.median() / floor.cpu_us.median();
+    let p99 = router.p99_ms.median() / floor.p99_ms.median();
+    println!("\n| times the floor | | at most | met |\n|---|---|---|---|");
+    println!("| CPU per result | {cpu:.2} | {cpu_max} | {} |", verdict(cpu <= cpu_max));
+    println!("| p99 | {p99:.2} | {P99_MAX} | {} |", verdict(p99 <= P99_MAX));
+}
+
+/// Prints the main figures of a run.
+pub(super) fn print_run(name: &str, run: &Value) {
+    println!(
+        "{name}: {:.2} µs, p99 {:.1} ms",
+        number(&run["server"]["cpu_us_per_delivery"]),
+        number(&run["latency"]["p99_us"]) / 1e3
+    );
 }
 
 /// Measures clients that never read, and the latency of others, which must not change.

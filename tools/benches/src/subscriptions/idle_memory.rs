@@ -10,7 +10,7 @@ use test_kit::commands::Failure;
 const CLIENT_COUNTS: [u32; 3] = [5_000, 10_000, 18_000];
 
 /// The maximum process memory of an idle subscription.
-const BYTES_MAX: f64 = 1024.0;
+pub(super) const BYTES_MAX: f64 = 1024.0;
 
 /// The maximum process memory of an idle subscription over TLS, which keeps keys and one read buffer.
 const TLS_BYTES_MAX: f64 = 8192.0;
@@ -18,9 +18,9 @@ const TLS_BYTES_MAX: f64 = 8192.0;
 /// The maximum difference between the memory of all clients and their number times the memory of one client at the
 /// largest number. Two runs with equal clients differ by this much (pages, the allocator's caches, a slab that
 /// doubles), and by a fiftieth where each client has kilobytes.
-const SPREAD_MAX_MIB: f64 = 2.0;
+pub(super) const SPREAD_MAX_MIB: f64 = 2.0;
 
-const MIB: f64 = 1024.0 * 1024.0;
+pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
 /// The lengths of a header that is unique to each client.
 const HEADER_LENGTHS: [u32; 3] = [0, 512, 2_048];
@@ -30,9 +30,9 @@ const IDLE_CORES_MAX: f64 = 0.005;
 
 /// The number of clients that connect and disconnect before memory is measured. It exceeds the number that ever joins
 /// at the same time, so that the memory for joining is already allocated.
-const WARM_UP_CLIENTS: u32 = 300;
+pub(super) const WARM_UP_CLIENTS: u32 = 300;
 
-const IDLE_ARGUMENTS: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
+pub(super) const IDLE_ARGUMENTS: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
 
 /// Measures the memory of one idle subscription at several numbers of clients.
 pub(crate) fn measure_memory(stage: &Stage<'_>, is_tls: bool) -> Result<Vec<Value>, Failure> {

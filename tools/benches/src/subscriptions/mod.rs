@@ -7,12 +7,14 @@
 //! - `idle_memory`: memory, idle CPU use, storms of connections.
 //! - `sustained_load`: more events than usual, more groups, reloads.
 //! - `topics`: many topics at a time, and topics that are opened and closed quickly, with each provider.
+//! - `upstream`: subscriptions that the subgraph serves itself, beside the floor and beside those of a broker.
 
 mod compare;
 mod idle_memory;
 pub(crate) mod stage;
 pub(crate) mod sustained_load;
 mod topics;
+mod upstream;
 
 use crate::setup::{Bench, Defaults};
 use serde_json::Value;
@@ -25,7 +27,7 @@ pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 15, pairs: 5 };
 /// The name of a measurement, and the function that runs it.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
-const MEASUREMENTS: [Measurement; 15] = [
+const MEASUREMENTS: [Measurement; 17] = [
     ("fan-out", |stage| compare::compare_with_floor(stage, PLAIN)),
     ("entity-join", |stage| compare::compare_with_floor(stage, JOINED)),
     ("never-readers", compare::compare_with_never_readers),
@@ -44,18 +46,24 @@ const MEASUREMENTS: [Measurement; 15] = [
     }),
     ("subjects", |stage| topics::measure_own_topics(stage.bench)),
     ("resubscribe", |stage| topics::measure_resubscribing(stage.bench)),
+    ("upstream-fan-out", upstream::compare_with_floor),
+    ("upstream-memory", upstream::compare_memory_with_broker),
 ];
 
-/// Runs the measurement named `filter`, or else every one with `filter` in its name.
-pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+/// Returns the measurement named `filter`, or else every one with `filter` in its name.
+fn choose_measurements(filter: Option<&str>) -> Vec<&'static Measurement> {
     let is_name = MEASUREMENTS.iter().any(|(name, _)| Some(*name) == filter);
     let is_chosen = |name: &str| match filter {
         Some(filter) if is_name => name == filter,
         Some(filter) => name.contains(filter),
         None => true,
     };
-    let chosen: Vec<&Measurement> =
-        MEASUREMENTS.iter().filter(|(name, _)| is_chosen(name)).collect();
+    MEASUREMENTS.iter().filter(|(name, _)| is_chosen(name)).collect()
+}
+
+/// Runs the chosen measurements, see [`choose_measurements`].
+pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+    let chosen = choose_measurements(filter);
     if chosen.is_empty() {
         let names: Vec<&str> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
         return Err(format!(
@@ -71,4 +79,25 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         bench.write_report(&format!("subscriptions-{name}"), &runs)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_chooses_one_measurement_by_its_name_or_several_by_a_part() {
+        for (filter, expected) in [
+            ("fan-out", &["fan-out"][..]),
+            ("memory", &["memory"]),
+            ("upstream", &["upstream-fan-out", "upstream-memory"]),
+            ("upstream-memory", &["upstream-memory"]),
+            ("downstream", &[]),
+        ] {
+            let chosen: Vec<_> =
+                choose_measurements(Some(filter)).into_iter().map(|(name, _)| *name).collect();
+            assert_eq!(chosen, expected, "{filter}");
+        }
+        assert_eq!(choose_measurements(None).len(), MEASUREMENTS.len());
+    }
 }

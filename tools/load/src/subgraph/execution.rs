@@ -15,6 +15,7 @@ use super::operation::{CompiledOperation, Field, FieldKind, SelectionSet};
 use super::resolvers::{Call, Resolvers};
 use super::source::{FieldSource, KnownObject, ObjectSource, RuntimeOrigin};
 use super::store::{Store, StoredValue, concrete_type, only_key_members, print_leaf};
+use super::subscriptions::SubscriptionEvent;
 use crate::random::mix;
 
 /// The maximum number of errors of one response; more would not be informative.
@@ -65,6 +66,7 @@ pub(super) struct Execution<'a> {
     operation: &'a CompiledOperation,
     variables: &'a [Option<Value>],
     fault: Option<&'a FieldFault>,
+    event: Option<&'a SubscriptionEvent>,
     buffer: Vec<u8>,
     path: Vec<PathSegment<'a>>,
     errors: Vec<Value>,
@@ -92,6 +94,7 @@ impl<'a> Execution<'a> {
             operation,
             variables,
             fault,
+            event: None,
             buffer: Vec::with_capacity(capacity),
             path: Vec::new(),
             errors: Vec::new(),
@@ -100,16 +103,30 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// Resolves the root field of a subscription from this event.
+    pub(super) fn with_event(mut self, event: &'a SubscriptionEvent) -> Self {
+        self.event = Some(event);
+        self
+    }
+
     /// Executes the operation and returns the GraphQL response, or an error message if it would be too large.
     pub(super) fn run(mut self) -> Result<Vec<u8>, String> {
         let operation = self.operation;
         self.buffer.extend_from_slice(b"{\"data\":");
         let start = self.buffer.len();
-        let base = KnownObject {
-            record: self.store.root(operation.root),
-            identity: self.inventor.map(|inventor| inventor.root(operation.root)),
+        let identity = self.inventor.map(|inventor| match self.event {
+            Some(event) => inventor.event(operation.root, event.number),
+            None => inventor.root(operation.root),
+        });
+        let base = KnownObject { record: self.store.root(operation.root), identity };
+        let value = self.event.and_then(|event| event.value.as_ref());
+        let members: Option<Map<String, Value>> = value
+            .zip(operation.subscription_field.as_deref())
+            .map(|(value, field)| Map::from_iter([(field.to_owned(), value.clone())]));
+        let source = match &members {
+            Some(members) => ObjectSource::Json { base, members, origin: RuntimeOrigin::Resolver },
+            None => ObjectSource::Known(base),
         };
-        let source = ObjectSource::Known(base);
         if self.print_fields(&operation.fields, operation.root, source).is_err() {
             if self.is_exhausted {
                 return Err(format!(

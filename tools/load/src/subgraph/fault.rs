@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::{Notify, watch};
 
+use super::subscriptions::Subscriptions;
+
 /// The maximum number of requests kept by a recording subgraph; older ones are dropped.
 const RECORDED_MAX: usize = 10_000;
 
@@ -105,6 +107,7 @@ pub struct Controls {
     arrived: Notify,
     recording: AtomicBool,
     recorded: Mutex<VecDeque<RecordedRequest>>,
+    subscriptions: Subscriptions,
 }
 
 #[derive(Debug, Default)]
@@ -124,7 +127,13 @@ impl Controls {
             arrived: Notify::new(),
             recording: AtomicBool::new(recording),
             recorded: Mutex::default(),
+            subscriptions: Subscriptions::new(),
         }
+    }
+
+    /// Returns the subgraph's subscriptions.
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
     }
 
     /// Applies this fault to every request from now on.

@@ -15,16 +15,18 @@
 //! - `invention`: data that is made up for missing records.
 //! - `weather`: simulated latency and failures.
 //! - `fault`: faults that tests inject, and requests that tests observe.
-//! - `server`: sockets.
+//! - `server`: sockets. `response`: HTTP responses. `subscription_socket`: WebSockets.
+//! - `subscriptions`: events, and counts of the operations that get them.
 //! - `errors`: a subgraph that cannot be built, a field that has no value.
 //!
 //! The executor and its store are separate from those of `federations`, which are oracles: this one must cost less than
 //! the router that it loads, so it compiles operations and copies JSON text that was printed at start, where an oracle
 //! interprets documents over `serde_json` values.
 //!
-//! It executes queries and mutations as specified by GraphQL (sections 6.2 to 6.4), with the two root fields of the
-//! Federation subgraph specification, `_entities` and `_service`. It serves neither subscriptions nor introspection
-//! (`_service { sdl }` returns the schema), and it does not enforce authorization.
+//! It executes operations as specified by GraphQL (sections 6.2 to 6.4), with the two root fields of the Federation
+//! subgraph specification, `_entities` and `_service`. Subscriptions are served over WebSocket only; their events are
+//! published by a test, over HTTP or at a fixed rate. It does not serve introspection (`_service { sdl }` returns the
+//! schema), and it does not enforce authorization.
 
 mod errors;
 mod execution;
@@ -34,10 +36,13 @@ mod invention;
 mod model;
 mod operation;
 mod resolvers;
+mod response;
 mod server;
 mod service;
 mod source;
 mod store;
+mod subscription_socket;
+mod subscriptions;
 mod weather;
 
 pub use errors::{FieldError, SubgraphError};
@@ -46,4 +51,5 @@ pub use invention::Invention;
 pub use resolvers::Call;
 pub use server::{Server, ServerBuilder};
 pub use service::{Subgraph, SubgraphBuilder, SubgraphResponse};
+pub use subscriptions::{SubscriptionCounts, Subscriptions};
 pub use weather::Latency;

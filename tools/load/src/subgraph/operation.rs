@@ -29,8 +29,10 @@ pub(super) struct Document {
     operations: Vec<(Option<Box<str>>, CompiledOperation)>,
 }
 
-/// One query or mutation.
+/// One operation.
 pub(super) struct CompiledOperation {
+    /// The name of a subscription's root field; `None` for queries and mutations.
+    pub(super) subscription_field: Option<Box<str>>,
     pub(super) variables: Vec<Variable>,
     pub(super) root: TypeId,
     pub(super) fields: Box<[Field]>,
@@ -97,9 +99,6 @@ impl Document {
                 .iter()
                 .map(|definition| Variable::declared(&model.schema, definition))
                 .collect::<Result<Vec<_>, _>>()?;
-            if operation.operation_type == OperationType::Subscription {
-                return Err("this subgraph does not serve subscriptions over HTTP".to_owned());
-            }
             let root = model
                 .type_id(&operation.selection_set.ty)
                 .ok_or("the root type is not an object type")?;
@@ -108,10 +107,18 @@ impl Document {
             let fields =
                 compiler.compile_fields(root, &[(&operation.selection_set, Vec::new())], 0)?;
             fields_left = compiler.fields_left;
-            operations.push((
-                operation.name.as_ref().map(|name| name.as_str().into()),
-                CompiledOperation { variables, root, fields, size_hint: 0.into() },
-            ));
+            let subscription_field = match operation.operation_type {
+                OperationType::Subscription => Some(name_root_field(model, root, &fields)?),
+                OperationType::Query | OperationType::Mutation => None,
+            };
+            let compiled = CompiledOperation {
+                subscription_field,
+                variables,
+                root,
+                fields,
+                size_hint: 0.into(),
+            };
+            operations.push((operation.name.as_ref().map(|name| name.as_str().into()), compiled));
         }
         Ok(Self { operations })
     }
@@ -318,6 +325,16 @@ impl<'a> Groups<'a> {
         }
         self.in_order[place].push((field, guard));
     }
+}
+
+/// Returns the name of a subscription's root field. Validation has checked that there is only one.
+fn name_root_field(model: &Model, root: TypeId, fields: &[Field]) -> Result<Box<str>, String> {
+    let index = fields.iter().find_map(|field| match field.kind {
+        FieldKind::Data { index, .. } => Some(index),
+        FieldKind::Typename | FieldKind::Entities { .. } => None,
+    });
+    let index = index.ok_or("the subscription selects no field")?;
+    Ok(model.object(root).field(index).name.clone())
 }
 
 /// Formats a member's name. Names need no escapes (specification, section 2.1.9).

@@ -1,33 +1,45 @@
 //! The sockets: one or several subgraphs behind one HTTP/1.1 listener.
 //!
-//! It serves `POST` with a JSON body, keeps connections alive, and stops when its handle is dropped. It has no read
-//! timeout: a slow client occupies one connection, and the clients here are routers under test.
+//! It serves `POST` with a JSON body and WebSockets for subscriptions at the same path, keeps connections alive, and
+//! stops when its handle is dropped. It has no read timeout: a slow client occupies one connection, and the clients
+//! here are routers under test.
+//!
+//! `/_events` below the path of a subgraph is for load generators: a `POST` publishes its JSON body as an event, or a
+//! made-up one if it has none, and a `GET` returns the numbers of subscriptions.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ALLOW, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Interval, MissedTickBehavior};
+use wire::websocket::handshake::{Accept, HandshakeRejection};
 
 use super::fault::{Controls, Fault};
-use super::service::{Subgraph, SubgraphResponse, errors_only};
+use super::response::{
+    Closed, JSON, SentBody, build_response, build_subgraph_response, negotiate_media_type,
+};
+use super::service::{Subgraph, errors_only};
+use super::subscription_socket::{check_upgrade, serve_socket};
 use super::weather::{Latency, SimulatedConditions};
 
 /// The maximum length of a request body: entity batches of a hundred thousand representations fit.
 const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The maximum length of an event.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The maximum number of concurrent connections; a router keeps some hundred. Further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -35,15 +47,17 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// The pause after a failed accept: the usual cause, no free descriptors, persists for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
+/// The path of events, below that of a subgraph.
+const EVENTS_PATH: &str = "/_events";
+
 const HTML: &str = "<!doctype html><title>502 Bad Gateway</title><h1>Bad Gateway</h1>";
-const JSON: &str = "application/json";
-const GRAPHQL_RESPONSE: &str = "application/graphql-response+json";
 
 /// Collects the subgraphs and settings of a [`Server`].
 pub struct ServerBuilder {
     listen: SocketAddr,
     weather: SimulatedConditions,
     recording: bool,
+    events_per_second: f64,
     subgraphs: Vec<(String, Subgraph)>,
 }
 
@@ -58,6 +72,14 @@ struct ServerState {
     endpoints: Vec<Endpoint>,
     weather: SimulatedConditions,
     connections: AtomicU64,
+}
+
+impl ServerState {
+    /// Returns the subgraph that serves a path.
+    fn endpoint(&self, path: &str) -> Option<&Endpoint> {
+        let own = self.endpoints.iter().find(|endpoint| endpoint.path == path);
+        own.or_else(|| self.endpoints.iter().find(|endpoint| endpoint.path.is_empty()))
+    }
 }
 
 struct Endpoint {
@@ -110,6 +132,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Publishes this number of events a second to all subscriptions, with data of the subgraph. The default is none.
+    #[must_use]
+    pub fn events_per_second(mut self, rate: f64) -> Self {
+        self.events_per_second = rate;
+        self
+    }
+
     /// Serves a subgraph at a path. With an empty path it serves all paths that no other subgraph has.
     #[must_use]
     pub fn subgraph(mut self, path: &str, subgraph: Subgraph) -> Self {
@@ -138,7 +167,8 @@ impl ServerBuilder {
             weather: self.weather,
             connections: AtomicU64::new(0),
         });
-        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let events = event_interval(self.events_per_second);
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared), events));
         Ok(Server { address, shared, task })
     }
 }
@@ -150,6 +180,7 @@ impl Server {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             weather: SimulatedConditions::default(),
             recording: false,
+            events_per_second: 0.0,
             subgraphs: Vec::new(),
         }
     }
@@ -199,11 +230,36 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<ServerState>) {
+/// Returns the interval of events at a rate, or `None` for a rate of zero.
+fn event_interval(per_second: f64) -> Option<Interval> {
+    if per_second <= 0.0 {
+        return None;
+    }
+    // The upper bound keeps the interval above zero, and the lower one below the longest that a timer supports.
+    let mut interval =
+        tokio::time::interval(Duration::from_secs_f64(1.0 / per_second.clamp(1e-6, 1e6)));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    Some(interval)
+}
+
+/// Waits until the next event is due; for ever without an interval. Cancel safe.
+async fn next_event(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<ServerState>, mut events: Option<Interval>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = next_event(&mut events) => {
+                shared.endpoints.iter().for_each(|it| it.controls.subscriptions().publish(None));
+            }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     shared.connections.fetch_add(1, Ordering::Release);
@@ -218,31 +274,176 @@ async fn accept(listener: TcpListener, shared: Arc<ServerState>) {
     }
 }
 
+/// A connection that leaves HTTP once the response is sent.
+struct PendingSocket<'a> {
+    upgrade: OnUpgrade,
+    endpoint: &'a Endpoint,
+    headers: HeaderMap,
+    subprotocol: Option<&'static str>,
+}
+
 async fn serve(stream: TcpStream, shared: Arc<ServerState>) {
     // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| respond(&shared, request));
+    let upgraded: Mutex<Option<PendingSocket<'_>>> = Mutex::new(None);
+    let service = service_fn(|request| async {
+        let response = respond(&shared, request).await?;
+        Ok::<_, Closed>(match response {
+            Responded::Http(response) => response,
+            Responded::Upgrade(response, socket) => {
+                *upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+                response
+            }
+        })
+    });
     // An error here means that the client disconnected, or that a fault closed the connection.
     let _ = http1::Builder::new()
         .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
         .await;
+    let socket = upgraded.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(PendingSocket { upgrade, endpoint, headers, subprotocol }) = socket else { return };
+    // An error means that the client disconnected before the response.
+    if let Ok(stream) = upgrade.await {
+        let stream = TokioIo::new(stream);
+        let Endpoint { subgraph, controls, .. } = endpoint;
+        serve_socket(stream, subprotocol, &headers, subgraph, controls).await;
+    }
+}
+
+/// The response to a request.
+enum Responded<'a> {
+    Http(Response<SentBody>),
+    Upgrade(Response<SentBody>, PendingSocket<'a>),
 }
 
 async fn respond(
     shared: &ServerState,
+    mut request: Request<Incoming>,
+) -> Result<Responded<'_>, Closed> {
+    let path = request.uri().path();
+    if let Some(endpoint) = path.strip_suffix(EVENTS_PATH).and_then(|path| shared.endpoint(path)) {
+        return respond_events(endpoint, request).await.map(Responded::Http);
+    }
+    let Some(endpoint) = shared.endpoint(path) else {
+        let body = errors_only("there is no subgraph at this path");
+        let response = build_response(StatusCode::NOT_FOUND, JSON, SentBody::whole(body));
+        return Ok(Responded::Http(response));
+    };
+    match check_upgrade(&request) {
+        None => respond_operation(shared, endpoint, request).await.map(Responded::Http),
+        Some(Err(rejection)) => Ok(Responded::Http(reject_upgrade(rejection))),
+        Some(Ok(accepted)) => {
+            let upgrade = hyper::upgrade::on(&mut request);
+            let headers = std::mem::take(request.headers_mut());
+            respond_upgrade(shared, endpoint, accepted, upgrade, headers).await
+        }
+    }
+}
+
+/// Responds to a request for a WebSocket.
+async fn respond_upgrade<'a>(
+    shared: &ServerState,
+    endpoint: &'a Endpoint,
+    accepted: Accept<'static>,
+    upgrade: OnUpgrade,
+    headers: HeaderMap,
+) -> Result<Responded<'a>, Closed> {
+    let (delay, failure) = shared.weather.next();
+    let fault = endpoint.controls.take_fault().await.or(failure);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    match fault {
+        None | Some(Fault::Hold) => {}
+        Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
+        // The connection gets the response that an operation would get, instead of the upgrade.
+        Some(fault) => {
+            let content_type = negotiate_media_type(&headers);
+            let response = respond_faulty(endpoint, content_type, &Bytes::new(), fault).await?;
+            return Ok(Responded::Http(response));
+        }
+    }
+    let mut response = Response::new(SentBody::whole(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for (name, value) in accepted.headers() {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    let subprotocol = accepted.subprotocol;
+    Ok(Responded::Upgrade(response, PendingSocket { upgrade, endpoint, headers, subprotocol }))
+}
+
+fn reject_upgrade(rejection: HandshakeRejection) -> Response<SentBody> {
+    let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let body = SentBody::whole(errors_only(&rejection.to_string()));
+    let mut response = build_response(status, JSON, body);
+    for (name, value) in rejection.headers() {
+        response.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Publishes an event, or reports the numbers of subscriptions.
+async fn respond_events(
+    endpoint: &Endpoint,
     request: Request<Incoming>,
 ) -> Result<Response<SentBody>, Closed> {
-    let path = request.uri().path();
-    let endpoint = shared
-        .endpoints
-        .iter()
-        .find(|endpoint| endpoint.path == path)
-        .or_else(|| shared.endpoints.iter().find(|endpoint| endpoint.path.is_empty()));
-    let Some(endpoint) = endpoint else {
-        let body = errors_only("there is no subgraph at this path");
-        return Ok(build_response(StatusCode::NOT_FOUND, JSON, SentBody::whole(body)));
-    };
+    let subscriptions = endpoint.controls.subscriptions();
+    if request.method() == Method::POST {
+        let body = match read_body(request.into_body(), EVENT_BYTES_MAX).await? {
+            Ok(body) => body,
+            Err(refused) => return Ok(refused),
+        };
+        let value = match body.is_empty() {
+            true => None,
+            false => match serde_json::from_slice(&body) {
+                Ok(value) => Some(value),
+                Err(error) => {
+                    let body = errors_only(&format!("the event is not JSON: {error}"));
+                    let body = SentBody::whole(body);
+                    return Ok(build_response(StatusCode::BAD_REQUEST, JSON, body));
+                }
+            },
+        };
+        subscriptions.publish(value);
+    }
+    let counts = subscriptions.counts();
+    let body = serde_json::json!({
+        "connections": counts.connections,
+        "connectionsMax": counts.connections_max,
+        "operations": counts.operations,
+        "operationsMax": counts.operations_max,
+        "operationsStarted": counts.operations_started,
+        "results": counts.results,
+        "eventsDropped": counts.events_dropped,
+    });
+    Ok(build_response(StatusCode::OK, JSON, SentBody::whole(body.to_string())))
+}
+
+/// Reads a request's body; the inner error is the response to a body that is too large.
+async fn read_body(
+    body: Incoming,
+    bytes_max: usize,
+) -> Result<Result<Bytes, Response<SentBody>>, Closed> {
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(body) => Ok(Ok(body.to_bytes())),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let body = errors_only("the request body is too large");
+            let body = SentBody::whole(body);
+            Ok(Err(build_response(StatusCode::PAYLOAD_TOO_LARGE, JSON, body)))
+        }
+        Err(_) => Err(Closed),
+    }
+}
+
+async fn respond_operation(
+    shared: &ServerState,
+    endpoint: &Endpoint,
+    request: Request<Incoming>,
+) -> Result<Response<SentBody>, Closed> {
     if request.method() != Method::POST {
         let body = errors_only("send the operation by POST");
         let mut refused =
@@ -251,13 +452,9 @@ async fn respond(
         return Ok(refused);
     }
     let (head, body) = request.into_parts();
-    let body = match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let body = errors_only("the request body is too large");
-            return Ok(build_response(StatusCode::PAYLOAD_TOO_LARGE, JSON, SentBody::whole(body)));
-        }
-        Err(_) => return Err(Closed),
+    let body = match read_body(body, REQUEST_BYTES_MAX).await? {
+        Ok(body) => body,
+        Err(refused) => return Ok(refused),
     };
     endpoint.controls.record_request(&head.headers, &body);
     let (delay, failure) = shared.weather.next();
@@ -339,79 +536,3 @@ async fn respond_faulty(
     };
     Ok(build_subgraph_response(content_type, subgraph.respond_with_fault(body, Some(&fault))))
 }
-
-/// Returns the media type of the response: the newer one only if the client accepts it by name.
-fn negotiate_media_type(headers: &HeaderMap) -> &'static str {
-    let names_it = headers
-        .get_all(ACCEPT)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|value| value.contains(GRAPHQL_RESPONSE)));
-    if names_it { GRAPHQL_RESPONSE } else { JSON }
-}
-
-fn build_subgraph_response(
-    content_type: &'static str,
-    response: SubgraphResponse,
-) -> Response<SentBody> {
-    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    build_response(status, content_type, SentBody::whole(response.body))
-}
-
-fn build_response(status: StatusCode, content_type: &str, body: SentBody) -> Response<SentBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if let Ok(content_type) = HeaderValue::from_str(content_type) {
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
-    }
-    response
-}
-
-/// A body that is available as a whole, or that ends before its announced length.
-struct SentBody {
-    left: Bytes,
-    /// The number of bytes that are announced but never sent.
-    missing: u64,
-}
-
-impl SentBody {
-    fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { left: bytes.into(), missing: 0 }
-    }
-
-    fn half_of(bytes: Bytes) -> Self {
-        let half = bytes.slice(..bytes.len() / 2);
-        Self { missing: (bytes.len() - half.len()).max(1) as u64, left: half }
-    }
-}
-
-impl Body for SentBody {
-    type Data = Bytes;
-    type Error = Closed;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Closed>>> {
-        let left = std::mem::take(&mut self.left);
-        Poll::Ready(if !left.is_empty() {
-            Some(Ok(Frame::data(left)))
-        } else if self.missing > 0 {
-            Some(Err(Closed))
-        } else {
-            None
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty() && self.missing == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.len() as u64 + self.missing)
-    }
-}
-
-/// Ends a connection without a response.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is closed on purpose")]
-struct Closed;

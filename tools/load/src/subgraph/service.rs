@@ -12,9 +12,10 @@ use super::execution::{Execution, FieldFault};
 use super::input;
 use super::invention::{Invention, Inventor};
 use super::model::Model;
-use super::operation::Document;
+use super::operation::{CompiledOperation, Document};
 use super::resolvers::{Call, EntityResolver, FieldResolver, Resolvers};
 use super::store::Store;
+use super::subscriptions::SubscriptionEvent;
 
 /// The maximum number of compiled operation texts kept. A router sends a few dozen distinct texts; a thousand of them
 /// take some megabytes at most.
@@ -82,18 +83,33 @@ impl Subgraph {
     }
 
     fn try_respond(&self, body: &[u8], fault: Option<&FieldFault>) -> Result<Vec<u8>, String> {
-        let request: GraphqlRequest<'_> = serde_json::from_slice(body)
-            .map_err(|error| format!("the request body is not a GraphQL request: {error}"))?;
-        let document = self.document(&request.query)?;
-        let operation = document.operation(request.operation_name.as_deref())?;
-        let variables = input::variables(
-            &self.inner.model,
-            &operation.variables,
-            request.variables.unwrap_or_default(),
-        )?;
+        let request = RequestedOperation::read(self, body)?;
+        let operation = request.operation()?;
+        if operation.subscription_field.is_some() {
+            return Err("this subgraph serves subscriptions over WebSocket only".to_owned());
+        }
+        self.execution(operation, &request.variables, fault).run()
+    }
+
+    /// Starts an operation that came over a connection for subscriptions: executes a query or mutation, and prepares a
+    /// subscription. The error is a message for the client.
+    pub(super) fn start_operation(&self, body: &[u8]) -> Result<StartedOperation, String> {
+        let request = RequestedOperation::read(self, body)?;
+        let operation = request.operation()?;
+        if operation.subscription_field.is_some() {
+            return Ok(StartedOperation::Subscription(PreparedSubscription(request)));
+        }
+        self.execution(operation, &request.variables, None).run().map(StartedOperation::Response)
+    }
+
+    fn execution<'a>(
+        &'a self,
+        operation: &'a CompiledOperation,
+        variables: &'a [Option<Value>],
+        fault: Option<&'a FieldFault>,
+    ) -> Execution<'a> {
         let SubgraphParts { model, store, resolvers, inventor, .. } = &*self.inner;
-        let inventor = inventor.as_ref();
-        Execution::new(model, store, resolvers, inventor, operation, &variables, fault).run()
+        Execution::new(model, store, resolvers, inventor.as_ref(), operation, variables, fault)
     }
 
     /// Returns the compiled form of an operation text, from the cache if the text is known.
@@ -193,6 +209,54 @@ pub struct SubgraphResponse {
     pub status: u16,
     /// The GraphQL response as JSON text.
     pub body: Vec<u8>,
+}
+
+/// The first result of an operation over a connection for subscriptions.
+pub(super) enum StartedOperation {
+    /// The response to a query or mutation.
+    Response(Vec<u8>),
+    Subscription(PreparedSubscription),
+}
+
+/// A subscription in progress, ready to resolve events.
+pub(super) struct PreparedSubscription(RequestedOperation);
+
+impl PreparedSubscription {
+    /// Returns the GraphQL response for one event.
+    pub(super) fn resolve(&self, subgraph: &Subgraph, event: &SubscriptionEvent) -> Vec<u8> {
+        let resolved = self.0.operation().and_then(|operation| {
+            subgraph.execution(operation, &self.0.variables, None).with_event(event).run()
+        });
+        resolved.unwrap_or_else(|message| errors_only(&message))
+    }
+}
+
+/// A request with its document and the values of its variables.
+struct RequestedOperation {
+    document: Arc<Document>,
+    name: Option<Box<str>>,
+    variables: Vec<Option<Value>>,
+}
+
+impl RequestedOperation {
+    /// Reads the JSON body of a POST. The error is a message for the client.
+    fn read(subgraph: &Subgraph, body: &[u8]) -> Result<Self, String> {
+        let request: GraphqlRequest<'_> = serde_json::from_slice(body)
+            .map_err(|error| format!("the request body is not a GraphQL request: {error}"))?;
+        let document = subgraph.document(&request.query)?;
+        let name = request.operation_name.map(|name| name.as_ref().into());
+        let operation = document.operation(name.as_deref())?;
+        let variables = input::variables(
+            &subgraph.inner.model,
+            &operation.variables,
+            request.variables.unwrap_or_default(),
+        )?;
+        Ok(Self { document, name, variables })
+    }
+
+    fn operation(&self) -> Result<&CompiledOperation, String> {
+        self.document.operation(self.name.as_deref())
+    }
 }
 
 #[derive(Deserialize)]

@@ -128,6 +128,9 @@ impl SubscriptionSettings {
                 "there are more keys than clients: some keys would have no client".to_owned()
             );
         }
+        if self.subscription.distinct > self.clients {
+            return Err("there are more different operations than clients".to_owned());
+        }
         if !(self.rate > 0.0 && self.churn_rate > 0.0) {
             return Err("rates must be greater than 0".to_owned());
         }

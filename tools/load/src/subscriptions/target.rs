@@ -16,6 +16,9 @@ pub(super) const KEY: &str = "$K";
 /// The placeholder in the query and the variables for the client's number.
 const NUMBER: &str = "$I";
 
+/// The placeholder in the query and the variables for the client's number modulo [`Subscription::distinct`].
+const DISTINCT: &str = "$D";
+
 /// The maximum number of connections from one loopback address. The kernel's default range has 28,232 ports, and the
 /// ports of runs in the last minute are still in TIME_WAIT.
 const CLIENTS_PER_SOURCE: usize = 4_000;
@@ -34,12 +37,14 @@ pub struct SubscriptionTarget {
 /// The subscription of every client.
 #[derive(Debug, Clone, Default)]
 pub struct Subscription {
-    /// GraphQL text; `$K` is replaced by the client's key, `$I` by its number.
+    /// GraphQL text; `$K` is replaced by the client's key, `$I` by its number, `$D` by its number modulo `distinct`.
     pub query: String,
     /// The variables; the same placeholders are replaced anywhere in them.
     pub variables: Option<Map<String, Value>>,
     /// The number of keys: client `n` has the key `n` modulo this number.
     pub keys: usize,
+    /// The number of different operations of all clients. Unlike keys they make no difference for events.
+    pub distinct: usize,
     /// A text that each result must contain, with the same placeholders. It shows whether results reach the right
     /// clients.
     pub expects: Option<String>,
@@ -154,14 +159,19 @@ impl Subscription {
 
     /// Returns the text that each result of client `number` must contain, if one is set.
     pub(super) fn expected_text(&self, number: usize) -> Option<String> {
-        let text = self.expects.as_deref()?;
-        Some(text.replace(KEY, &self.key(number).to_string()).replace(NUMBER, &number.to_string()))
+        Some(self.fill(self.expects.as_deref()?, number))
+    }
+
+    /// Replaces the placeholders in a text of client `number`.
+    fn fill(&self, text: &str, number: usize) -> String {
+        text.replace(KEY, &self.key(number).to_string())
+            .replace(NUMBER, &number.to_string())
+            .replace(DISTINCT, &(number % self.distinct.max(1)).to_string())
     }
 
     /// Writes the message that subscribes client `number`, with the id `1`.
     pub(super) fn write_subscribe(&self, number: usize, into: &mut Vec<u8>) {
-        let (key, number) = (self.key(number).to_string(), number.to_string());
-        let own = |text: &str| text.replace(KEY, &key).replace(NUMBER, &number);
+        let own = |text: &str| self.fill(text, number);
         let query = Value::from(own(&self.query));
         let mut text = format!(r#"{{"id":"1","type":"subscribe","payload":{{"query":{query}"#);
         if let Some(variables) = &self.variables {
@@ -195,8 +205,9 @@ mod tests {
     fn each_client_subscribes_with_its_key() {
         let subscription = Subscription {
             query: "subscription($k: ID!) { a(k: $k, l: \"$K\") }".to_owned(),
-            variables: serde_json::from_str(r#"{"k":"key-$K","i":"$I"}"#).unwrap(),
+            variables: serde_json::from_str(r#"{"k":"key-$K","i":"$I","d":"$D"}"#).unwrap(),
             keys: 3,
+            distinct: 2,
             ..Subscription::default()
         };
         let mut bytes = Vec::new();
@@ -205,7 +216,7 @@ mod tests {
         let text = String::from_utf8_lossy(&bytes[begin..]).into_owned();
         assert_eq!(
             text,
-            r#"{"id":"1","type":"subscribe","payload":{"query":"subscription($k: ID!) { a(k: $k, l: \"1\") }","variables":{"k":"key-1","i":"4"}}}"#
+            r#"{"id":"1","type":"subscribe","payload":{"query":"subscription($k: ID!) { a(k: $k, l: \"1\") }","variables":{"k":"key-1","i":"4","d":"0"}}}"#
         );
     }
 

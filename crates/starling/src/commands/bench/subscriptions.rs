@@ -48,8 +48,8 @@ const SLOW_PADDING_BYTES: usize = 2048;
 Clients speak graphql-transport-ws. Every event carries the time of its publishing ($T), by which it is timed, identified \
 and ordered; the query must select the field that contains it. Each client must receive every event of its key, or a \
 notice of the number of lost events (extensions.lost). If other events are missing, the exit status is 1.\n\n\
-Placeholders: in --query, --variables and --expect, $K is the client's key and $I its number; in --event and --publish, $K is the \
-event's key; in --event, $T is the time, $N the event's number, $P padding.\n\n\
+Placeholders: in --query, --variables and --expect, $K is the client's key, $I its number, and $D its number modulo --distinct; in \
+--event and --publish, $K is the event's key; in --event, $T is the time, $N the event's number, $P padding.\n\n\
 Scenarios: fan-out (every client receives every event), filters (each client has a key of its own), slow-consumers (some never \
 read), idle (no events for --hold), connect-storm (all connect at once), mass-disconnect and reconnect-storm (all \
 connections are dropped at once), churn (--churn clients a second connect, subscribe, unsubscribe and disconnect), resubscribe \
@@ -108,6 +108,9 @@ pub(crate) struct SubscriptionArguments {
     /// otherwise 1.
     #[arg(long)]
     keys: Option<usize>,
+    /// The number of different operations, for $D. Unlike keys they make no difference for events.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    distinct: usize,
     /// Gives each client a unique header `authorization` of this length.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     header_bytes: usize,
@@ -276,6 +279,7 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
             query,
             variables: arguments.variables.as_deref().map(variables).transpose()?,
             keys,
+            distinct: arguments.distinct,
             expects: arguments.expect.clone(),
             header_bytes: arguments.header_bytes,
         },

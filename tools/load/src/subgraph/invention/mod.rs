@@ -136,6 +136,12 @@ impl Inventor {
         Identity { seed: self.names[type_id.index()], number: 1 }
     }
 
+    /// Returns the identity of the root object of a subscription's event, so that its values differ by the number of
+    /// the event.
+    pub(super) fn event(&self, type_id: TypeId, number: u64) -> Identity {
+        self.entity(type_id, number)
+    }
+
     /// Returns the identity of the entity with this number.
     fn entity(&self, type_id: TypeId, number: u64) -> Identity {
         Identity { seed: mix(self.names[type_id.index()], number), number }
