@@ -6,8 +6,12 @@ use bytes::Bytes;
 use events::{EventFuture, EventStream, SourceError, SubgraphSubscription, SubscriptionClient};
 use execute::FetchError;
 use net::TlsClient;
+use telemetry::LogLimit;
 use upstream::{Target, TargetError};
 
+use crate::callback_endpoint::CallbackEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
+use crate::operation_task::HttpOperations;
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
 use crate::websocket::{ProbeError, WebSocketPool};
@@ -17,16 +21,8 @@ use crate::websocket::{ProbeError, WebSocketPool};
 pub struct SubgraphSubscriptions {
     endpoint: Arc<SubscriptionEndpoint>,
     websockets: Arc<WebSocketPool>,
-}
-
-/// The server of the subscriptions, and everything that its connections share.
-#[derive(Debug)]
-pub(crate) struct SubscriptionEndpoint {
-    /// The name of the source: `subgraph/` and the name of the subgraph.
-    pub(crate) source_name: Box<str>,
-    pub(crate) target: Target,
-    pub(crate) settings: SubscriptionSettings,
-    pub(crate) stats: Arc<SubscriptionStats>,
+    /// The operations by other protocols than WebSocket.
+    http: HttpOperations,
 }
 
 impl SubgraphSubscriptions {
@@ -42,27 +38,46 @@ impl SubgraphSubscriptions {
         settings: SubscriptionSettings,
     ) -> Result<Self, TargetError> {
         let target = Target::parse(&http_url(url), tls)?;
-        let endpoint = Arc::new(SubscriptionEndpoint {
-            source_name: format!("subgraph/{name}").into(),
-            target,
-            settings,
-            stats: Arc::default(),
-        });
+        Ok(Self::of(
+            SubscriptionEndpoint {
+                source_name: format!("subgraph/{name}").into(),
+                target,
+                settings,
+                stats: Arc::default(),
+                log_limit: LogLimit::new(),
+            },
+            None,
+        ))
+    }
+
+    fn of(endpoint: SubscriptionEndpoint, callbacks: Option<Arc<CallbackEndpoint>>) -> Self {
+        let endpoint = Arc::new(endpoint);
         let websockets = Arc::new(WebSocketPool::new(Arc::clone(&endpoint)));
-        Ok(Self { endpoint, websockets })
+        let http = HttpOperations::new(Arc::clone(&endpoint), callbacks);
+        Self { endpoint, websockets, http }
+    }
+
+    /// Returns the same client with an endpoint for callbacks, which [`SubscriptionProtocol::Callback`] needs.
+    ///
+    /// [`SubscriptionProtocol::Callback`]: crate::SubscriptionProtocol::Callback
+    #[must_use]
+    pub fn with_callbacks(self, callbacks: Option<Arc<CallbackEndpoint>>) -> Self {
+        let http = HttpOperations::new(Arc::clone(&self.endpoint), callbacks);
+        Self { http, ..self }
     }
 
     /// Returns the same client with the counters of `previous`.
     #[must_use]
     pub fn continuing(&self, previous: &Self) -> Self {
         let SubscriptionEndpoint { source_name, target, settings, .. } = &*self.endpoint;
-        let endpoint = Arc::new(SubscriptionEndpoint {
+        let endpoint = SubscriptionEndpoint {
             source_name: source_name.clone(),
             target: target.clone(),
             settings: settings.clone(),
             stats: Arc::clone(&previous.endpoint.stats),
-        });
-        Self { websockets: Arc::new(WebSocketPool::new(Arc::clone(&endpoint))), endpoint }
+            log_limit: LogLimit::new(),
+        };
+        Self::of(endpoint, self.http.callbacks().cloned())
     }
 
     /// True if both ask the same server in the same way, so that one can replace the other.
@@ -119,14 +134,10 @@ impl SubscriptionClient for SubgraphSubscriptions {
         &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> EventFuture<'_, Result<EventStream, SourceError>> {
-        Box::pin(self.websockets.subscribe(wanted))
-    }
-}
-
-impl SubscriptionEndpoint {
-    /// Returns the error of a subscription that could not begin.
-    pub(crate) fn error(&self, reason: impl Into<String>) -> SourceError {
-        SourceError::Subgraph { source_name: self.source_name.clone(), reason: reason.into() }
+        match self.endpoint.settings.protocol.is_websocket() {
+            true => Box::pin(self.websockets.subscribe(wanted)),
+            false => Box::pin(self.http.subscribe(wanted)),
+        }
     }
 }
 

@@ -7,16 +7,36 @@
 //! | module | holds |
 //! |---|---|
 //! | `client` | the subgraph, and the choice of the transport |
+//! | `endpoint` | the server, as all transports know it |
 //! | `websocket` | connections with many operations, one for each partition |
+//! | `operation_task` | the operations by HTTP: begun, lost, begun again |
+//! | `http_stream` | server-sent events and multipart: one response for each operation |
+//! | `callback_operation`, `callback_endpoint` | the callback protocol: its operations, and the process-wide table of ids |
+//! | `http_request`, `http_exchange`, `refusal` | requests, connections for one request, refusals as JSON |
+//! | `operation_output`, `operation_outcome` | the stream of an operation by HTTP, its beginning and its end |
 //! | `settings`, `stats` | the limits, the counters |
 
+mod callback_endpoint;
+mod callback_operation;
 mod client;
+mod endpoint;
+mod http_exchange;
+mod http_request;
+mod http_stream;
+mod operation_outcome;
+mod operation_output;
+mod operation_task;
+mod refusal;
 mod settings;
 mod stats;
 mod websocket;
 
+pub use callback_endpoint::{CALLBACK_COUNTERS, CallbackEndpoint, CallbackStats};
 pub use client::SubgraphSubscriptions;
 pub use settings::{ReconnectSettings, SubscriptionProtocol, SubscriptionSettings};
 pub use stats::{SUBSCRIPTION_COUNTERS, SubscriptionStats};
 pub use upstream::TargetError;
 pub use websocket::ProbeError;
+pub use wire::upstream::callback::{
+    CallbackAction, CallbackRejection, CallbackRequest, CallbackSettings, PROTOCOL_HEADER,
+};

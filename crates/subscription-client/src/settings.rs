@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use events::Retry;
+use upstream::Protocol;
 
 /// The protocol by which a subgraph serves subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +30,11 @@ impl SubscriptionProtocol {
     pub fn is_websocket(self) -> bool {
         matches!(self, Self::Auto | Self::GraphqlTransportWs | Self::GraphqlWs)
     }
+
+    /// True if the subgraph sends results as requests to the router.
+    pub fn is_callback(self) -> bool {
+        self == Self::Callback
+    }
 }
 
 /// The attempts to connect again after a connection was lost.
@@ -52,11 +58,13 @@ impl Default for ReconnectSettings {
 pub struct SubscriptionSettings {
     /// The protocol.
     pub protocol: SubscriptionProtocol,
+    /// The HTTP version of response streams and of requests for callbacks.
+    pub http: Protocol,
     /// True if the payload of `connection_init` contains the forwarded headers.
     pub init_payload: bool,
     /// The time limit for opening a connection, with the TLS handshake.
     pub connect_timeout: Duration,
-    /// The time limit for the acknowledgement of a WebSocket connection.
+    /// The time limit for the acknowledgement of a WebSocket connection, and for the head of an HTTP response.
     pub ack_timeout: Duration,
     /// The interval of pings on a WebSocket; `None`: no pings.
     pub ping_interval: Option<Duration>,
@@ -66,7 +74,7 @@ pub struct SubscriptionSettings {
     pub message_bytes_max: usize,
     /// The maximum number of WebSocket connections.
     pub connections_max: usize,
-    /// The maximum number of operations on one WebSocket connection.
+    /// The maximum number of operations on one WebSocket connection, and of all operations by HTTP.
     pub operations_max: usize,
     /// The time after which an unused WebSocket connection is closed.
     pub close_after: Duration,
@@ -78,6 +86,7 @@ impl Default for SubscriptionSettings {
     fn default() -> Self {
         Self {
             protocol: SubscriptionProtocol::default(),
+            http: Protocol::default(),
             init_payload: true,
             connect_timeout: Duration::from_secs(5),
             // The subgraph may check a token with a third party.

@@ -106,6 +106,11 @@ impl Target {
         self.path.as_str()
     }
 
+    /// Returns the whole URL: the request target of HTTP/2.
+    pub fn absolute_uri(&self) -> &Uri {
+        &self.absolute
+    }
+
     /// Returns the address for log lines, without the query, which may hold a key.
     pub fn address_text(&self) -> String {
         let path = self.path.path();

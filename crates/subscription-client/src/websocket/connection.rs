@@ -14,7 +14,7 @@ use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSoc
 use super::handshake;
 use super::operations::Operations;
 use super::pool::{NewOperation, WebSocketPool};
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 use crate::stats::add;
 
 /// The size of the buffer for reading, and the number of bytes to write at which the machine is not asked for more.

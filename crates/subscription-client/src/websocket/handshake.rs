@@ -11,7 +11,7 @@ use upstream::belongs_to_connection;
 use wire::upstream::{SubprotocolChoice, UpgradeRequest, UpstreamSettings, UpstreamSocket};
 use wire::websocket::WebSocketConfig;
 
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 use crate::settings::SubscriptionSettings;
 
 /// Returns the settings of the protocol's machine.

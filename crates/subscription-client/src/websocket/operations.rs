@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 
 use super::pool::{NewOperation, OperationReply};
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 use crate::stats::{add, subtract};
 
 /// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the

@@ -12,7 +12,7 @@ use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::connection::ConnectionTask;
 use super::probe::{self, ProbeError};
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 use crate::settings::SubscriptionProtocol;
 use crate::stats::{add, subtract};
 

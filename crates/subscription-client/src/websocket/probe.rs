@@ -8,7 +8,7 @@ use wire::upstream::{ConnectionEnd, SubprotocolChoice, UpstreamEvent, UpstreamSo
 use wire::websocket::handshake::HandshakeError;
 
 use super::handshake;
-use crate::client::SubscriptionEndpoint;
+use crate::endpoint::SubscriptionEndpoint;
 
 /// The reason why a connection was not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

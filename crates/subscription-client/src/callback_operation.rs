@@ -1,0 +1,64 @@
+//! Operations by the HTTP callback protocol 1.0: a request begins each, and its results come as requests to the
+//! router.
+
+use std::sync::Arc;
+
+use events::SubgraphSubscription;
+use wire::upstream::callback::ACCEPT;
+
+use crate::callback_endpoint::{CallbackEndpoint, RegisteredCallback};
+use crate::http_exchange::{self, AttemptFailure, is_transient_status};
+use crate::http_request::{OperationRequest, add_extension};
+use crate::http_stream::check_coding;
+use crate::operation_outcome::{Begun, OperationOutcome};
+use crate::operation_output::OperationOutput;
+use crate::refusal::{is_json, read_refusal};
+
+/// An operation in progress. Dropping it ends it.
+pub(crate) struct CallbackOperation {
+    registered: RegisteredCallback,
+}
+
+impl CallbackOperation {
+    /// Registers an operation, and sends the request that begins it. Results may arrive before this returns.
+    pub(crate) async fn begin(
+        callbacks: &Arc<CallbackEndpoint>,
+        wanted: &SubgraphSubscription,
+        output: &Arc<OperationOutput>,
+    ) -> Result<Begun<Self>, AttemptFailure> {
+        let endpoint = output.endpoint();
+        let registered = callbacks.register(output).map_err(AttemptFailure::transient)?;
+        let body = add_extension(&wanted.request, "subscription", &registered.extension);
+        let request = OperationRequest::post(&endpoint.target, wanted, ACCEPT, body);
+        let request = request.map_err(AttemptFailure::permanent)?;
+        let mut response = http_exchange::send(endpoint, request).await?;
+        let status = response.head.status;
+        if is_transient_status(status) {
+            return Err(AttemptFailure::of_status(status));
+        }
+        check_coding(&response)?;
+        if !is_json(&response) {
+            return Err(match status.is_success() {
+                true => AttemptFailure::permanent(
+                    "the subgraph did not respond with JSON, so it does not support the callback protocol",
+                ),
+                false => AttemptFailure::of_status(status),
+            });
+        }
+        match read_refusal(endpoint, &mut response).await? {
+            Some(errors) => Ok(Begun::Refused(errors)),
+            None if status.is_success() => Ok(Begun::Open(Self { registered })),
+            None => Err(AttemptFailure::of_status(status)),
+        }
+    }
+
+    /// Waits until the subgraph ends the operation, or is silent for too long.
+    pub(crate) async fn wait_for_end(mut self) -> OperationOutcome {
+        match (&mut self.registered.end).await {
+            Ok(Ok(())) => OperationOutcome::Ended(Ok(())),
+            Ok(Err(error)) => OperationOutcome::of_error(error),
+            // The endpoint keeps the other half until it sends or this value is dropped.
+            Err(_) => OperationOutcome::Lost("the endpoint for callbacks was closed".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The life of one operation by HTTP: begun once for the subscriber, then begun again after each loss.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use events::{Backoff, EventStream, SourceError, SubgraphSubscription};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wire::upstream::OperationError;
+
+use crate::callback_endpoint::CallbackEndpoint;
+use crate::callback_operation::CallbackOperation;
+use crate::endpoint::SubscriptionEndpoint;
+use crate::http_exchange::AttemptFailure;
+use crate::http_stream::ResponseStream;
+use crate::operation_outcome::{Begun, OperationOutcome};
+use crate::operation_output::OperationOutput;
+use crate::stats::add;
+
+/// The time after which an operation works, even if it has no results: a server that is starting accepts operations and
+/// loses them sooner.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// The operations of one subgraph that are transported by HTTP.
+#[derive(Debug)]
+pub(crate) struct HttpOperations {
+    endpoint: Arc<SubscriptionEndpoint>,
+    callbacks: Option<Arc<CallbackEndpoint>>,
+    room: Arc<Semaphore>,
+}
+
+/// An operation in progress. Dropping it ends it.
+enum OpenOperation {
+    Response(Box<ResponseStream>),
+    Callback(CallbackOperation),
+}
+
+/// The task of one operation.
+struct OperationTask {
+    wanted: Arc<SubgraphSubscription>,
+    callbacks: Option<Arc<CallbackEndpoint>>,
+    output: Arc<OperationOutput>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl HttpOperations {
+    pub(crate) fn new(
+        endpoint: Arc<SubscriptionEndpoint>,
+        callbacks: Option<Arc<CallbackEndpoint>>,
+    ) -> Self {
+        let room = endpoint.settings.operations_max.min(Semaphore::MAX_PERMITS);
+        Self { endpoint, callbacks, room: Arc::new(Semaphore::new(room)) }
+    }
+
+    /// Returns the endpoint for callbacks.
+    pub(crate) fn callbacks(&self) -> Option<&Arc<CallbackEndpoint>> {
+        self.callbacks.as_ref()
+    }
+
+    /// Begins a subscription. Only one attempt is made, since the client can be told at once.
+    pub(crate) async fn subscribe(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<EventStream, SourceError> {
+        let endpoint = &self.endpoint;
+        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            add(&endpoint.stats.overloaded, 1);
+            let limit = endpoint.settings.operations_max;
+            let reason = format!("there are {limit} operations, the most that are allowed");
+            return Err(endpoint.error(reason));
+        };
+        let (output, stream) = OperationOutput::new(endpoint, &wanted);
+        let callbacks = self.callbacks.clone();
+        let task = OperationTask { wanted, callbacks, output, _permit: permit };
+        match task.begin().await {
+            Ok(Begun::Open(operation)) => {
+                tokio::spawn(task.run(operation));
+            }
+            Ok(Begun::Refused(errors)) => task.output.end(Err(OperationError::Errors(errors))),
+            Err(AttemptFailure { reason, .. }) => {
+                task.output.fail(&reason);
+                return Err(endpoint.error(reason));
+            }
+        }
+        Ok(stream)
+    }
+}
+
+impl OperationTask {
+    async fn begin(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
+        let endpoint = self.output.endpoint();
+        let begun = match (endpoint.settings.protocol.is_callback(), &self.callbacks) {
+            (false, _) => {
+                let begun = ResponseStream::begin(endpoint, &self.wanted).await?;
+                begun.map(|it| OpenOperation::Response(Box::new(it)))
+            }
+            (true, Some(callbacks)) => {
+                let begun = CallbackOperation::begin(callbacks, &self.wanted, &self.output).await?;
+                begun.map(OpenOperation::Callback)
+            }
+            (true, None) => {
+                let reason = "the router has no endpoint for callbacks (`subscriptions.callback`)";
+                return Err(AttemptFailure::permanent(reason));
+            }
+        };
+        if matches!(begun, Begun::Open(_)) {
+            add(&endpoint.stats.started, 1);
+        }
+        Ok(begun)
+    }
+
+    /// Runs until the operation has ended, or its stream was dropped.
+    async fn run(self, operation: OpenOperation) {
+        tokio::select! {
+            () = self.output.closed() => {}
+            () = self.follow(operation) => {}
+        }
+    }
+
+    async fn follow(&self, mut operation: OpenOperation) {
+        let endpoint = self.output.endpoint();
+        let reconnect = &endpoint.settings.reconnect;
+        let (mut backoff, mut attempts) = (Backoff::new(reconnect.delays), 0);
+        loop {
+            let begun = Instant::now();
+            // The operation is dropped with its connection before the next attempt.
+            let outcome = match operation {
+                OpenOperation::Response(response) => response.run(&self.output).await,
+                OpenOperation::Callback(callback) => callback.wait_for_end().await,
+            };
+            let mut reason = match outcome {
+                OperationOutcome::Ended(result) => return self.output.end(result),
+                OperationOutcome::Lost(reason) => reason,
+            };
+            add(&endpoint.stats.connections_lost, 1);
+            if self.output.take_has_result() || begun.elapsed() >= STABLE_AFTER {
+                backoff.reset();
+                attempts = 0;
+            }
+            operation = loop {
+                if attempts >= reconnect.attempts {
+                    return self.output.fail(&reason);
+                }
+                if let Some(suppressed) = endpoint.log_limit.admit(Instant::now()) {
+                    let (source, address) =
+                        (&*endpoint.source_name, endpoint.target.address_text());
+                    tracing::warn!(
+                        source,
+                        address,
+                        reason,
+                        attempts,
+                        suppressed,
+                        "a subscription of a subgraph was lost; subscribing again"
+                    );
+                }
+                attempts += 1;
+                tokio::time::sleep(backoff.next_delay()).await;
+                match self.begin_again().await {
+                    Ok(Begun::Open(operation)) => break operation,
+                    Ok(Begun::Refused(errors)) => {
+                        return self.output.end(Err(OperationError::Errors(errors)));
+                    }
+                    Err(failure) if failure.is_transient => reason = failure.reason,
+                    Err(failure) => return self.output.fail(&failure.reason),
+                }
+            };
+        }
+    }
+
+    async fn begin_again(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
+        let SubscriptionEndpoint { settings, stats, .. } = &**self.output.endpoint();
+        let is_callback = settings.protocol.is_callback();
+        if is_callback {
+            // The first result may come before the response.
+            self.output.announce_gap();
+        }
+        let begun = self.begin().await?;
+        if matches!(begun, Begun::Open(_)) {
+            if !is_callback {
+                self.output.announce_gap();
+            }
+            add(&stats.resumed, 1);
+        }
+        Ok(begun)
+    }
+}
