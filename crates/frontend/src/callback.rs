@@ -8,9 +8,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
-use subscription_client::{
-    CallbackEndpoint, CallbackRejection, CallbackRequest, PROTOCOL_HEADER,
-};
+use subscription_client::{CallbackEndpoint, CallbackRejection, CallbackRequest, PROTOCOL_HEADER};
 
 use super::body::{self, BodyError};
 use super::response::{self, Response};

@@ -7,6 +7,7 @@ use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
 use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
 use serving::generation;
+use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
@@ -83,7 +84,9 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
     };
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
     let mut findings = loaded.unknown_subgraphs(names);
-    let upstreams = generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+    let certificates = SubgraphCertificates::default();
+    let upstreams = generation::upstreams(config, &graph, &certificates, None);
+    let has_certificates = upstreams.is_ok();
     findings.extend(upstreams.err().into_iter().flatten());
     match providers::idle_providers(config) {
         Ok(providers) => {
@@ -99,6 +102,11 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
                 findings.extend(loaded.unused_callback());
             }
             subscriptions.extend(endpoints.iter().map(|it| route(it, &graph)));
+            // Otherwise the same files would be reported twice.
+            if has_certificates {
+                let streams = load_streams(config, &graph, &endpoints, &certificates, None, &[]);
+                findings.extend(streams.err().into_iter().flatten());
+            }
         }
         Err(diagnostics) => findings.extend(diagnostics),
     }
