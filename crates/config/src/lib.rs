@@ -98,6 +98,7 @@ pub use provider_settings::{Retry, UserInfo};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
 pub use schema::config_schema;
+pub use secrecy::hide_url_secrets;
 pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;

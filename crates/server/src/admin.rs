@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
-use events::{Message, Provider, Providers};
+use events::{Message, Provider, Providers, SubscriptionClient as _};
 use frontend::body;
 use frontend::response::{self, Response};
 use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serving::serving::Serving;
 use telemetry::{LogLimit, MetricsExporter, TextFormat};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -25,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::admin_host;
 use crate::profiling;
-use crate::subscriptions_page;
+use crate::subscriptions_page::{self, SubscriptionsView};
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;
@@ -57,6 +58,8 @@ pub(crate) struct Admin {
     pub(crate) hub: Arc<Hub>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The graph that serves.
+    pub(crate) serving: Arc<Serving>,
     /// The worker threads.
     pub(crate) workers: Arc<Workers>,
     /// The state of the shutdown.
@@ -209,13 +212,17 @@ fn metrics_text(metrics: &MetricsExporter, headers: &HeaderMap) -> Response {
 /// Returns a page to browsers, and JSON to all other clients.
 async fn subscriptions(admin: &Admin, headers: &HeaderMap) -> Response {
     let (triggers, stats) = (admin.hub.topology().await, admin.hub.stats());
+    let loaded = admin.serving.current();
+    let clients = loaded.streams.iter().flatten().map(|it| &it.client);
+    let subgraphs = clients.map(|it| (it.name(), &**it.stats())).collect();
+    let view =
+        SubscriptionsView { providers: &admin.providers, subgraphs, triggers: &triggers, stats };
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = subscriptions_page::page(&admin.providers, &triggers, stats);
+        let page = subscriptions_page::page(&view);
         return response::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text =
-        serde_json::to_vec(&subscriptions_page::describe(&admin.providers, &triggers, stats));
+    let text = serde_json::to_vec(&subscriptions_page::describe(&view));
     response::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 

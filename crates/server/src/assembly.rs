@@ -178,6 +178,7 @@ pub(crate) fn assemble(
         metrics: metrics_export::exporter(sources),
         hub,
         providers,
+        serving: Arc::clone(&reloader.serving),
         workers,
         shutdown,
     });

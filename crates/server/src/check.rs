@@ -7,6 +7,7 @@ use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
 use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
 use serving::generation;
+use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
@@ -83,7 +84,9 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
     };
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
     let mut findings = loaded.unknown_subgraphs(names);
-    let upstreams = generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+    let certificates = SubgraphCertificates::default();
+    let upstreams = generation::upstreams(config, &graph, &certificates, None);
+    let has_certificates = upstreams.is_ok();
     findings.extend(upstreams.err().into_iter().flatten());
     match providers::idle_providers(config) {
         Ok(providers) => {
@@ -99,6 +102,11 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
                 findings.extend(loaded.unused_callback());
             }
             subscriptions.extend(endpoints.iter().map(|it| route(it, &graph)));
+            // Otherwise the same files would be reported twice.
+            if has_certificates {
+                let streams = load_streams(config, &graph, &endpoints, &certificates, None, &[]);
+                findings.extend(streams.err().into_iter().flatten());
+            }
         }
         Err(diagnostics) => findings.extend(diagnostics),
     }
@@ -128,6 +136,8 @@ pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use config::diagnostic::{Style, render};
+
     use super::*;
 
     const GRAPH: &str = r#"
@@ -206,6 +216,19 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         assert_eq!(report(settings, GRAPH).subscriptions, route("sse", "http://r:1/s"));
         let without = GRAPH.replace("  subscription: Subscription\n", "");
         assert_eq!(report("", &without).subscriptions, []);
+    }
+
+    #[test]
+    fn excerpts_of_a_supergraph_hide_the_queries_of_urls() {
+        let graph = GRAPH.replace(
+            ":1\")",
+            ":1?key=hunter2\") @starling__subscription(protocol: \"mqtt\", url: \"ws://me:hunter2@r/?key=hunter2\")",
+        );
+        let shown = render(&report("", &graph).findings, Style::Plain);
+        assert!(
+            shown.contains("`mqtt` is not a protocol") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 
     #[test]

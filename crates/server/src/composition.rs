@@ -220,7 +220,7 @@ impl Composer {
         Ok(config.subgraphs.iter().filter_map(|it| self.known_schema(it)).collect())
     }
 
-    /// Returns the schema that was read last, with the URL that is configured now.
+    /// Returns the schema that was read last, with the URL and the subscription settings that are configured now.
     fn known_schema(&self, subgraph: &SubgraphConfig) -> Option<SubgraphInput> {
         let known = self.known.get(&subgraph.name)?;
         if known.subgraph.schema != subgraph.schema {
@@ -230,6 +230,7 @@ impl Composer {
         if known.subgraph.routing_url != subgraph.routing_url {
             input.url = subgraph.routing_url.clone()?;
         }
+        input.subscription.clone_from(&subgraph.subscription);
         Some(input)
     }
 
@@ -328,6 +329,33 @@ mod tests {
         assert!(composer.poll().await);
         assert_eq!(compose(&mut composer, ReadScope::Files).await.unwrap(), first);
         assert_eq!(composer.state.errors.load(Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn new_subscription_settings_need_no_new_schema() {
+        let server = SchemaServer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.yaml");
+        let url = &server.url;
+        let write = |protocol: &str| {
+            let subgraph = format!(
+                "a: {{schema: {{subgraph_url: \"{url}\"}}, subscription: {{protocol: {protocol}}}}}"
+            );
+            std::fs::write(&file, format!("subgraphs: {{{subgraph}}}\n")).unwrap();
+        };
+        let directive =
+            |protocol: &str| format!("@starling__subscription(protocol: \"{protocol}\")");
+        write("ws");
+        let mut composer = Composer::new(file.clone());
+        composer.read_config().await.unwrap();
+        let first = compose(&mut composer, ReadScope::Everything).await.unwrap();
+        assert!(first.text.text.contains(&directive("auto")), "{}", first.text.text);
+
+        server.set(Behaviour::Refuse);
+        write("multipart");
+        composer.read_config().await.unwrap();
+        let second = compose(&mut composer, ReadScope::Files).await.unwrap();
+        assert!(second.text.text.contains(&directive("multipart")), "{}", second.text.text);
     }
 
     #[tokio::test]

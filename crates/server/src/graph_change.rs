@@ -25,7 +25,7 @@ pub struct GraphDifference {
     pub added: Vec<String>,
     /// The subgraphs and elements that only the old graph had.
     pub removed: Vec<String>,
-    /// The subgraphs with another URL, and the elements that changed otherwise.
+    /// The subgraphs with another URL or another endpoint of subscriptions, and the elements that changed otherwise.
     pub changed: Vec<String>,
 }
 
@@ -36,15 +36,17 @@ impl GraphDifference {
         for change in compose::diff(&old.api, &new.api) {
             difference.list_for(change.code).push(change.path);
         }
-        let urls = |graph: &Supergraph| -> BTreeMap<String, String> {
-            let subgraphs = graph.subgraphs.iter();
-            subgraphs.map(|it| (format!("subgraph {}", it.name), it.url.to_string())).collect()
+        let endpoints = |graph: &Supergraph| -> BTreeMap<String, (String, _)> {
+            let subgraphs = graph.subgraphs.iter().cloned();
+            subgraphs
+                .map(|it| (format!("subgraph {}", it.name), (it.url.into(), it.subscription)))
+                .collect()
         };
-        let (before, after) = (urls(old), urls(new));
-        for (name, url) in &after {
+        let (before, after) = (endpoints(old), endpoints(new));
+        for (name, endpoint) in &after {
             match before.get(name) {
                 None => difference.added.push(name.clone()),
-                Some(known) if known != url => difference.changed.push(name.clone()),
+                Some(known) if known != endpoint => difference.changed.push(name.clone()),
                 Some(_) => {}
             }
         }
@@ -90,11 +92,16 @@ mod tests {
     use super::*;
 
     fn graph(subgraph: &str, url: &str, fields: &str) -> Supergraph {
+        graph_with_entry(&format!("@join__graph(name: \"{subgraph}\", url: \"{url}\")"), fields)
+    }
+
+    /// Returns a graph with one subgraph, whose entry in `enum join__Graph` has these directives.
+    fn graph_with_entry(directives: &str, fields: &str) -> Supergraph {
         let sdl = format!(
             r#"
 schema @link(url: "https://specs.apollo.dev/link/v1.0")
   @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) {{ query: Query }}
-enum join__Graph {{ A @join__graph(name: "{subgraph}", url: "{url}") }}
+enum join__Graph {{ A {directives} }}
 type Query @join__type(graph: A) {{ {fields} }}
 enum Colour @join__type(graph: A) {{ RED @join__enumValue(graph: A) }}
 "#
@@ -131,6 +138,16 @@ enum Colour @join__type(graph: A) {{ RED @join__enumValue(graph: A) }}
                 changed: names(&["subgraph b"]),
                 ..GraphDifference::default()
             }
+        );
+
+        let changed = names(&["subgraph b"]);
+        let over_events = graph_with_entry(
+            "@join__graph(name: \"b\", url: \"http://127.0.0.1:2\") @starling__subscription(protocol: \"sse\")",
+            "y: [Int!]! z(first: ID, last: ID): Colour same: Colour w: Int",
+        );
+        assert_eq!(
+            GraphDifference::between(&moved, &over_events),
+            GraphDifference { changed, ..GraphDifference::default() }
         );
     }
 }

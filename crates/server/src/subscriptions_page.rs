@@ -1,4 +1,4 @@
-//! The page of live subscriptions: providers, triggers, their groups, and the number of subscribers of each. As JSON,
+//! The page of live subscriptions: providers, subgraphs that serve subscriptions, triggers, their groups, and the number of subscribers of each. As JSON,
 //! or as a page for browsers.
 
 use std::fmt::Write as _;
@@ -8,9 +8,23 @@ use std::time::Duration;
 use events::{ErrorKind, Lag, Provider, Providers};
 use hub::{GroupView, HubStats, TriggerView};
 use serde_json::{Value, json};
+use subscription_client::SubscriptionStats;
+
+/// Everything that the page shows.
+pub(crate) struct SubscriptionsView<'a> {
+    /// The brokers.
+    pub(crate) providers: &'a Providers,
+    /// The subgraphs that serve subscriptions, by their names as sources.
+    pub(crate) subgraphs: Vec<(&'a str, &'a SubscriptionStats)>,
+    /// The live triggers.
+    pub(crate) triggers: &'a [TriggerView],
+    /// The counters of the hub.
+    pub(crate) stats: &'a HubStats,
+}
 
 /// Returns the JSON of `GET /admin/subscriptions`.
-pub(crate) fn describe(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> Value {
+pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
+    let SubscriptionsView { providers, subgraphs, triggers, stats } = view;
     let trigger = |trigger: &TriggerView| {
         let group = |group: &GroupView| {
             json!({
@@ -38,6 +52,7 @@ pub(crate) fn describe(providers: &Providers, triggers: &[TriggerView], stats: &
     };
     json!({
         "providers": providers.iter().map(|it| provider(&**it)).collect::<Vec<_>>(),
+        "subgraphs": subgraphs.iter().map(|(name, it)| subgraph(name, it)).collect::<Vec<_>>(),
         "subscribers": stats.subscribers.load(Relaxed),
         "groupCount": stats.groups.load(Relaxed),
         "triggerCount": stats.triggers.load(Relaxed),
@@ -77,6 +92,21 @@ fn provider(provider: &dyn Provider) -> Value {
     })
 }
 
+fn subgraph(name: &str, stats: &SubscriptionStats) -> Value {
+    json!({
+        "name": name,
+        "connections": stats.connections.load(Relaxed),
+        "operations": stats.operations.load(Relaxed),
+        "results": stats.results.load(Relaxed),
+        "dropped": stats.dropped.load(Relaxed),
+        "resumed": stats.resumed.load(Relaxed),
+        "failed": stats.failed.load(Relaxed),
+        "connectionsLost": stats.connections_lost.load(Relaxed),
+        "connectFailures": stats.connect_failures.load(Relaxed),
+        "messagesIgnored": stats.ignored.load(Relaxed),
+    })
+}
+
 const HEAD: &str = "<!doctype html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"2\">
 <title>Starling: subscriptions</title>
@@ -92,7 +122,8 @@ code { font-size: .9em }
 ";
 
 /// Returns the same as a page that refreshes itself.
-pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> String {
+pub(crate) fn page(view: &SubscriptionsView<'_>) -> String {
+    let SubscriptionsView { providers, subgraphs, triggers, stats } = view;
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
@@ -128,7 +159,10 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
         );
     }
     page.push_str("</table>\n");
-    for trigger in triggers {
+    if !subgraphs.is_empty() {
+        write_subgraphs(&mut page, subgraphs);
+    }
+    for trigger in *triggers {
         let topics: Vec<_> = trigger.topics.iter().map(|topic| escaped(topic)).collect();
         let _ = write!(
             page,
@@ -167,6 +201,29 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
     }
     page.push_str("</body></html>\n");
     page
+}
+
+fn write_subgraphs(page: &mut String, subgraphs: &[(&str, &SubscriptionStats)]) {
+    page.push_str(
+        "<table><tr><th>subgraph<th class=number>connections<th class=number>operations<th class=number>results\
+         <th class=number>dropped<th class=number>resumed<th class=number>failed<th class=number>connections lost</tr>\n",
+    );
+    for (name, stats) in subgraphs {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}<td class=number>{}<td class=number>{}<td class=number>{}<td class=number>{}<td class=number>{}\
+             <td class=number>{}<td class=number>{}</tr>",
+            escaped(name),
+            stats.connections.load(Relaxed),
+            stats.operations.load(Relaxed),
+            stats.results.load(Relaxed),
+            stats.dropped.load(Relaxed),
+            stats.resumed.load(Relaxed),
+            stats.failed.load(Relaxed),
+            stats.connections_lost.load(Relaxed),
+        );
+    }
+    page.push_str("</table>\n");
 }
 
 /// Returns a number with its noun, `1 group` or `2 groups`.
@@ -229,7 +286,19 @@ mod tests {
         };
         let memory = events::Memory::new("default", events::MemorySettings::default());
         let providers = Providers::new([Arc::new(memory) as Arc<dyn Provider>]).unwrap();
-        let page = page(&providers, &[trigger], &HubStats::default());
+        let subgraph = SubscriptionStats::default();
+        subgraph.operations.store(7, Relaxed);
+        let (stats, triggers) = (HubStats::default(), [trigger]);
+        let subgraphs = vec![("subgraph/reviews", &subgraph)];
+        let view = SubscriptionsView {
+            providers: &providers,
+            subgraphs,
+            triggers: &triggers,
+            stats: &stats,
+        };
+        assert_eq!(describe(&view)["subgraphs"][0]["operations"], 7);
+        let page = page(&view);
+        assert!(page.contains("<tr><td>subgraph/reviews<td class=number>0<td class=number>7"));
         assert!(
             page.contains(
                 "<h2>nats/default <code>a.&lt;script&gt;</code> <code>b&amp;c</code></h2>"
@@ -268,12 +337,19 @@ mod tests {
         };
         let providers = Providers::new([]).unwrap();
         let triggers = [trigger];
-        let page = page(&providers, &triggers, &HubStats::default());
+        let stats = HubStats::default();
+        let view = SubscriptionsView {
+            providers: &providers,
+            subgraphs: Vec::new(),
+            triggers: &triggers,
+            stats: &stats,
+        };
+        let page = page(&view);
         assert!(page.contains("<tr><td>Board<td><code>flightMoved</code><td><code>0000"), "{page}");
         assert!(page.contains("<tr><td>(without a name)<td><code>flightMoved</code>"), "{page}");
         assert!(page.contains("live, 1 event, 1 subscriber in 1 group<"), "{page}");
         assert!(page.contains("0 subscribers in 0 groups on 0 triggers; 0 events in"), "{page}");
-        let json = describe(&providers, &triggers, &HubStats::default());
+        let json = describe(&view);
         let groups = &json["triggers"][0]["groups"];
         assert_eq!(groups[0]["operationName"], "Board");
         assert_eq!(groups[0]["field"], "Subscription.flightMoved");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
 use config::diagnostic::{Diagnostic, SourceText, Span};
-use config::{Config, SubscriptionProtocol};
+use config::{Config, SubscriptionProtocol, hide_url_secrets};
 use events::Providers;
 use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
@@ -69,8 +69,9 @@ pub fn read_graph(
 }
 
 fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let shown = Arc::new(hide_url_secrets(source));
     let diagnostic = |error: SchemaError| {
-        let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
+        let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(&shown);
         if let Some(span) = error.span {
             diagnostic = diagnostic.at(Span::of_bytes(&source.text, span.start..span.end), "");
         }

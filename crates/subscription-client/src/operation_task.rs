@@ -1,7 +1,7 @@
 //! The life of one operation by HTTP: begun once for the subscriber, then begun again after each loss.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use events::{Backoff, EventStream, SourceError, SubgraphSubscription};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,10 +15,6 @@ use crate::http_stream::ResponseStream;
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::stats::add;
-
-/// The time after which an operation works, even if it has no results: a server that is starting accepts operations and
-/// loses them sooner.
-const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The operations of one subgraph that are transported by HTTP.
 #[derive(Debug)]
@@ -132,7 +128,7 @@ impl OperationTask {
                 OperationOutcome::Lost(reason) => reason,
             };
             add(&endpoint.stats.connections_lost, 1);
-            if self.output.take_has_result() || begun.elapsed() >= STABLE_AFTER {
+            if self.output.take_has_result() || begun.elapsed() >= reconnect.stable_after() {
                 backoff.reset();
                 attempts = 0;
             }

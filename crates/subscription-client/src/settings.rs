@@ -46,6 +46,14 @@ pub struct ReconnectSettings {
     pub attempts: u32,
 }
 
+impl ReconnectSettings {
+    /// Returns the time after which a connection works, even if it had no results. A server that is starting, and one
+    /// that fails because of an operation, lose connections sooner.
+    pub(crate) fn stable_after(&self) -> Duration {
+        self.delays.max
+    }
+}
+
 impl Default for ReconnectSettings {
     fn default() -> Self {
         // About half a minute in total, which a restart or a failover takes.

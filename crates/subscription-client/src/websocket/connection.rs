@@ -35,8 +35,8 @@ pub(super) struct ConnectionTask {
     commands: mpsc::UnboundedReceiver<NewOperation>,
     operations: Operations,
     attempts: Attempts,
-    /// True if the subgraph has acknowledged the present connection.
-    was_acknowledged: bool,
+    /// The time at which the subgraph acknowledged the present connection.
+    acknowledged: Option<Instant>,
 }
 
 /// The attempts to connect again since the connection last worked.
@@ -86,7 +86,7 @@ impl ConnectionTask {
             commands,
             operations,
             attempts,
-            was_acknowledged: false,
+            acknowledged: None,
         }
     }
 
@@ -131,7 +131,7 @@ impl ConnectionTask {
     /// Connects, and uses the connection until its end.
     async fn connect_once(&mut self) -> ConnectionOutcome {
         self.receive_commands();
-        self.was_acknowledged = false;
+        self.acknowledged = None;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
         self.attempts.headers = Arc::clone(&self.headers);
         let failed = |reason, is_transient| {
@@ -150,7 +150,7 @@ impl ConnectionTask {
         };
         add(&stats.connections_opened, 1);
         let outcome = self.use_connection(stream, socket).await;
-        if !self.was_acknowledged
+        if self.acknowledged.is_none()
             && let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
             && self.pool.note_refusal(offer, end)
         {
@@ -246,7 +246,7 @@ impl ConnectionTask {
     ) -> Option<ConnectionEnd> {
         match event {
             UpstreamEvent::Ready { .. } => {
-                self.was_acknowledged = true;
+                self.acknowledged = Some(Instant::now());
                 let abandoned = self.operations.on_ready(socket);
                 self.release(abandoned);
             }
@@ -273,7 +273,11 @@ impl ConnectionTask {
         None
     }
 
-    fn lose(&self, end: ConnectionEnd) -> ConnectionOutcome {
+    fn lose(&mut self, end: ConnectionEnd) -> ConnectionOutcome {
+        let stable_after = self.endpoint.settings.reconnect.stable_after();
+        if self.acknowledged.is_some_and(|it| it.elapsed() >= stable_after) {
+            self.reset_attempts();
+        }
         add(&self.endpoint.stats.connections_lost, 1);
         let (reason, is_transient) = (end.to_string(), end.is_transient());
         ConnectionOutcome::Lost { reason, end: Some(end), is_transient }

@@ -1,19 +1,12 @@
 // Event subgraphs of the documents: `starling compose` composes each with the ordinary subgraphs of its page, as a
 // reader would, and a router serves the result. The text of a sample is not changed.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
-import path from "node:path";
-import process from "node:process";
-import { promisify } from "node:util";
 import { parse, visit } from "graphql";
+import { composeFile, writeComposition } from "../composition.mjs";
 import { startServe } from "../router.mjs";
 
 const EVENT_DIRECTIVE = /^(events|edfs)__/;
 const ROOTS = new Set(["Query", "Mutation", "Subscription"]);
-
-/** The time that composing the subgraphs of a page may take, on a busy machine. */
-const COMPOSE_MS = 60_000;
 
 /** The graph of a configuration that comes without one. */
 const SMALL_EVENT_SUBGRAPH = `
@@ -39,19 +32,9 @@ export function isEventSubgraph(sdl) {
  * the ordinary subgraphs lead nowhere.
  */
 export async function composeEventSubgraph(folder, sdl, ordinary) {
-  await mkdir(folder, { recursive: true });
-  const subgraphs = {};
-  for (const [name, text] of [["events", sdl], ...ordinary]) {
-    await writeFile(path.join(folder, `${name}.graphql`), text);
-    subgraphs[name] = { schema: { file: `${name}.graphql` } };
-    if (name !== "events") subgraphs[name].routing_url = `http://127.0.0.1:9/${name}`;
-  }
-  // JSON is valid YAML.
-  await writeFile(path.join(folder, "supergraph.yaml"), JSON.stringify({ subgraphs }));
-  const output = path.join(folder, "supergraph.graphql");
-  const words = ["compose", "--config", path.join(folder, "supergraph.yaml"), "--output", output];
-  await promisify(execFile)(process.env.STARLING_BIN, words, { timeout: COMPOSE_MS });
-  return readFile(output, "utf8");
+  const subgraphs = { events: { sdl } };
+  for (const [name, text] of ordinary) subgraphs[name] = { sdl: text, url: `http://127.0.0.1:9/${name}` };
+  return composeFile(await writeComposition(folder, subgraphs));
 }
 
 /** The supergraph for a configuration that names these subgraphs. */
