@@ -99,10 +99,15 @@ fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
     BodyFormat::of_content_type(content_type)
 }
 
+/// The values of `Content-Encoding` for a body that is not compressed. npm's graphql-sse and GraphQL Yoga send `none`, so
+/// that proxies do not compress.
+const PLAIN_CODINGS: [&[u8]; 2] = [b"identity", b"none"];
+
 /// Checks that the body is not compressed, as the request demands.
 pub(crate) fn check_coding(response: &HttpResponse) -> Result<(), AttemptFailure> {
     let mut codings = response.head.headers.get_all(CONTENT_ENCODING).iter();
-    match codings.any(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    let is_plain = |value: &[u8]| PLAIN_CODINGS.iter().any(|it| value.eq_ignore_ascii_case(it));
+    match codings.any(|it| !is_plain(it.as_bytes())) {
         true => Err(AttemptFailure::permanent("the subgraph sent a compressed response")),
         false => Ok(()),
     }
