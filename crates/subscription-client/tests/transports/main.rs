@@ -3,4 +3,6 @@
 mod callbacks;
 mod event_streams;
 mod scripted_server;
+mod scripted_socket;
 mod subscriber;
+mod websockets;

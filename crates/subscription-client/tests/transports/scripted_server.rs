@@ -18,7 +18,9 @@ pub(crate) struct ReceivedRequest {
     /// The request line and the headers, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
-    stream: TcpStream,
+    /// The same as `head`, as received.
+    pub(crate) raw_head: String,
+    pub(crate) stream: TcpStream,
 }
 
 impl ScriptedServer {
@@ -42,14 +44,15 @@ impl ScriptedServer {
                     break at + 4;
                 }
             };
-            let head = String::from_utf8_lossy(&bytes[..head_end]).to_lowercase();
+            let raw_head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+            let head = raw_head.to_lowercase();
             let length = head.split("content-length: ").nth(1);
             let length = length.and_then(|it| it.lines().next()?.parse().ok()).unwrap_or(0);
             while bytes.len() < head_end + length {
                 assert!(stream.read_buf(&mut bytes).await.expect("a body") > 0, "cut off");
             }
             let body = String::from_utf8_lossy(&bytes[head_end..]).into_owned();
-            ReceivedRequest { head, body, stream }
+            ReceivedRequest { head, body, raw_head, stream }
         };
         tokio::time::timeout(DEADLINE, read).await.expect("a request in time")
     }

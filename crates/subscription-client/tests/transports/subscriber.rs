@@ -37,15 +37,25 @@ pub(crate) async fn subscribe(client: &SubgraphSubscriptions) -> Result<EventStr
 /// Subscribes with a forwarded token, which is the partition too.
 pub(crate) async fn subscribe_with(
     client: &SubgraphSubscriptions,
-    request: &'static str,
+    request: &str,
+    token: &str,
+) -> Result<EventStream, SourceError> {
+    subscribe_in(client, token, request, token).await
+}
+
+/// Subscribes in a partition, with a forwarded token that is not a part of it.
+pub(crate) async fn subscribe_in(
+    client: &SubgraphSubscriptions,
+    partition: &str,
+    request: &str,
     token: &str,
 ) -> Result<EventStream, SourceError> {
     let header = (HeaderName::from_static("x-token"), HeaderValue::from_str(token).expect("ASCII"));
     let wanted = SubgraphSubscription {
         field: "Subscription.n".into(),
-        request: request.into(),
+        request: request.to_owned().into(),
         headers: [header].into(),
-        partition: token.as_bytes().into(),
+        partition: partition.as_bytes().into(),
     };
     let subscribed = client.subscribe(Arc::new(wanted));
     tokio::time::timeout(DEADLINE, subscribed).await.expect("an outcome in time")

@@ -1,0 +1,188 @@
+//! WebSockets: sharing, limits and healing.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use subscription_client::{SubscriptionProtocol, SubscriptionSettings};
+use tokio::join;
+
+use crate::scripted_server::ScriptedServer;
+use crate::scripted_socket::{ScriptedSocket, id_of};
+use crate::subscriber::{
+    client, collect, next, read, settings, subscribe, subscribe_in, subscribe_with, wait_until,
+};
+
+const RESULT: &str = r#"{"data":{"n":1}}"#;
+const COMPLETE: &str = "(the source is complete)";
+
+fn websocket() -> SubscriptionSettings {
+    settings(SubscriptionProtocol::Auto)
+}
+
+#[tokio::test]
+async fn fifty_subscriptions_at_once_share_a_connection_that_is_closed_when_it_is_unused() {
+    let server = ScriptedServer::start().await;
+    let close_after = Duration::from_millis(20);
+    let client = client(&server.url(), SubscriptionSettings { close_after, ..websocket() });
+    let queries: Vec<_> =
+        (0..50).map(|n| format!(r#"{{"query":"subscription{{n{n}}}"}}"#)).collect();
+    let serve = async {
+        let (mut socket, _) = ScriptedSocket::accept(&server).await;
+        for _ in 0..50 {
+            let message = socket.next_message().await;
+            let query = message.split("subscription{n").nth(1).expect("the query");
+            let number = query.split('}').next().unwrap();
+            socket.send_result(&id_of(&message), &format!(r#"{{"data":{number}}}"#)).await;
+        }
+        socket
+    };
+    let subscribed = join_all(queries.iter().map(|query| subscribe_with(&client, query, "")));
+    let (streams, mut socket) = join!(subscribed, serve);
+    let mut streams: Vec<_> = streams.into_iter().map(Result::unwrap).collect();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        assert_eq!(next(stream).await, format!(r#"{{"data":{number}}}"#));
+    }
+    let stats = client.stats();
+    let counts = [&stats.connections_opened, &stats.connections, &stats.operations];
+    assert_eq!(counts.map(read), [1, 1, 50]);
+    drop(streams);
+    let mut ended = HashSet::new();
+    for _ in 0..50 {
+        let message = socket.next_message().await;
+        assert!(message.contains(r#""type":"complete""#), "{message}");
+        ended.insert(id_of(&message));
+    }
+    assert_eq!(ended.len(), 50);
+    assert_eq!(socket.next_message().await, "close 1000");
+    assert_eq!(socket.next_message().await, "end");
+    wait_until("the connection is counted as closed", || read(&stats.connections) == 0).await;
+    assert_eq!([&stats.connections_lost, &stats.failed, &stats.operations].map(read), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn each_partition_has_a_connection_up_to_the_limit() {
+    let server = ScriptedServer::start().await;
+    let settings = SubscriptionSettings { connections_max: 2, operations_max: 1, ..websocket() };
+    let client = client(&server.url(), settings);
+    let mut sockets = Vec::new();
+    let mut streams = Vec::new();
+    for token in ["a", "b"] {
+        let accepted = ScriptedSocket::accept(&server);
+        let (stream, (socket, init)) = join!(subscribe_with(&client, "{}", token), accepted);
+        assert!(socket.head().contains(&format!("\r\nx-token: {token}\r\n")), "{}", socket.head());
+        assert!(init.contains(&format!(r#""payload":{{"x-token":"{token}"}}"#)), "{init}");
+        sockets.push(socket);
+        streams.push(stream.unwrap());
+    }
+    // A third partition, and an operation that does not fit on the connection of its partition.
+    for token in ["c", "a"] {
+        let refused = subscribe_with(&client, r#"{"query":"x"}"#, token).await.unwrap_err();
+        let reason = "subgraph/reviews: there are 2 connections, the most that are allowed";
+        assert_eq!(refused.to_string(), reason);
+    }
+    assert_eq!([&client.stats().overloaded, &client.stats().connections].map(read), [2, 2]);
+    let id = sockets[1].next_subscribe().await;
+    sockets[1].send_result(&id, RESULT).await;
+    assert_eq!(next(&mut streams[1]).await, RESULT);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_opened_again_with_the_latest_token_and_gaps() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let first = subscribe_in(&client, "shared", r#"{"query":"a"}"#, "old");
+    let (first, (mut socket, _)) = join!(first, ScriptedSocket::accept(&server));
+    let second = subscribe_in(&client, "shared", r#"{"query":"b"}"#, "new").await;
+    let mut streams = [first.unwrap(), second.unwrap()];
+    for _ in 0..2 {
+        socket.next_subscribe().await;
+    }
+    drop(socket);
+    let (mut socket, init) = ScriptedSocket::accept(&server).await;
+    assert!(init.contains(r#""x-token":"new""#), "{init}");
+    for _ in 0..2 {
+        let id = socket.next_subscribe().await;
+        socket.send_result(&id, RESULT).await;
+    }
+    for stream in &mut streams {
+        assert_eq!([next(stream).await, next(stream).await], ["gap", RESULT]);
+    }
+    let stats = client.stats();
+    let counts = [&stats.connections_opened, &stats.connections_lost, &stats.resumed];
+    assert_eq!(counts.map(read), [2, 1, 2]);
+}
+
+#[tokio::test]
+async fn when_the_attempts_run_out_each_subscription_gets_the_reason() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    socket.close(1012, "restart").await;
+    for _ in 0..3 {
+        let request = server.next_request().await;
+        request.respond("503 Service Unavailable", "text/plain", "").await;
+    }
+    let reason = "(the server refused the upgrade with status 503)";
+    assert_eq!(collect(stream.unwrap()).await, [reason]);
+    // The next subscription begins with a new connection.
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let id = socket.next_subscribe().await;
+    socket.send_result(&id, RESULT).await;
+    assert_eq!(next(&mut stream.unwrap()).await, RESULT);
+}
+
+#[tokio::test]
+async fn a_refusal_that_blames_the_client_is_final() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let reason = "the subgraph closed the connection with code 4403: Forbidden";
+    let refuse = async {
+        let mut socket = ScriptedSocket::upgrade(&server).await;
+        socket.close(4403, "Forbidden").await;
+        socket
+    };
+    let (refused, socket) = join!(subscribe(&client), refuse);
+    assert_eq!(refused.unwrap_err().to_string(), format!("subgraph/reviews: {reason}"));
+    drop(socket);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    socket.close(4403, "Forbidden").await;
+    assert_eq!(collect(stream.unwrap()).await, [format!("({reason})")]);
+    assert_eq!(read(&client.stats().resumed), 0);
+}
+
+#[tokio::test]
+async fn messages_end_only_the_operations_that_they_name() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let accepted = ScriptedSocket::accept(&server);
+    let (first, (mut socket, _)) = join!(subscribe_with(&client, r#"{"query":"a"}"#, ""), accepted);
+    let failing = socket.next_subscribe().await;
+    let second = subscribe_with(&client, r#"{"query":"b"}"#, "").await;
+    let ending = socket.next_subscribe().await;
+    let third = subscribe_with(&client, r#"{"query":"c"}"#, "").await;
+    let staying = socket.next_subscribe().await;
+    socket.send_result("99", RESULT).await;
+    let errors = r#"[{"message":"no"}]"#;
+    socket.send(&format!(r#"{{"id":"{failing}","type":"error","payload":{errors}}}"#)).await;
+    socket.send_result(&failing, RESULT).await;
+    socket.send(&format!(r#"{{"id":"{ending}","type":"complete"}}"#)).await;
+    socket.send_result(&staying, RESULT).await;
+    let expected = [format!(r#"{{"errors":{errors}}}"#), COMPLETE.to_owned()];
+    assert_eq!(collect(first.unwrap()).await, expected);
+    assert_eq!(collect(second.unwrap()).await, [COMPLETE]);
+    assert_eq!(next(&mut third.unwrap()).await, RESULT);
+    let stats = client.stats();
+    assert_eq!([&stats.ignored, &stats.results, &stats.connections_opened].map(read), [2, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_connection_without_acknowledgement_is_given_up_in_time() {
+    let server = ScriptedServer::start().await;
+    let ack_timeout = Duration::from_millis(50);
+    let client = client(&server.url(), SubscriptionSettings { ack_timeout, ..websocket() });
+    let (refused, socket) = join!(subscribe(&client), ScriptedSocket::upgrade(&server));
+    let reason = "subgraph/reviews: the subgraph did not acknowledge the connection within 0.05 s";
+    assert_eq!(refused.unwrap_err().to_string(), reason);
+    drop(socket);
+}
