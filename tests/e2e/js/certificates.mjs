@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 
-/** Creates a certificate for 127.0.0.1: `{file, key, cert}`, where `file` is the path of `cert`. `remove()` deletes it. */
+/** Creates a certificate for 127.0.0.1: `{file, key, cert}`, with the path of `cert` as `file`. `remove()` deletes it. */
 export async function createCertificate() {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-certificate-"));
   const [keyFile, file] = ["key.pem", "certificate.pem"].map((name) => path.join(folder, name));

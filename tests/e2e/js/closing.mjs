@@ -8,7 +8,9 @@ import { afterEach } from "node:test";
 export function closeAfterEach() {
   const opened = [];
   afterEach(async () => {
-    for (const { stop, dispose, kill, remove } of opened.splice(0).reverse()) await (stop ?? dispose ?? kill ?? remove)();
+    for (const { stop, dispose, kill, remove } of opened.splice(0).reverse()) {
+      await (stop ?? dispose ?? kill ?? remove)();
+    }
   });
   return (it) => {
     opened.push(it);

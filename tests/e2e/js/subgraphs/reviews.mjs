@@ -1,4 +1,5 @@
-// A subgraph with subscriptions that it serves itself. The servers of this folder serve its schema over their protocols.
+// A subgraph with subscriptions that it serves itself. The servers of this folder serve its schema, each over its
+// protocol.
 import { buildSubgraphSchema } from "@apollo/subgraph";
 import { GraphQLError, parse, print } from "graphql";
 import { createEventLog } from "./event_log.mjs";
@@ -26,7 +27,8 @@ export const REVIEWS_SDL = `
 
 /** The selection of most tests: fields of the event, of its entity stub, and one that `products` needs `stars` for. */
 export const REVIEW_SELECTION = "{ id text verdict product { upc name } }";
-export const REVIEW_ADDED = `subscription ReviewAdded($product: ID) { reviewAdded(product: $product) ${REVIEW_SELECTION} }`;
+export const REVIEW_ADDED =
+  `subscription ReviewAdded($product: ID) { reviewAdded(product: $product) ${REVIEW_SELECTION} }`;
 
 /** The text of an error that clients see only if `include_subgraph_errors` says so. */
 export const AUTHOR_ERROR = "the author of this review is secret";
@@ -37,7 +39,10 @@ export const review = (id, product = "kettle", stars = 5) => ({ id: String(id), 
 
 /** The result for `review(id, product)` with `REVIEW_SELECTION`. */
 export const expectedReview = (id, product = "kettle", stars = 5) => ({
-  id: String(id), text: `review ${id}`, verdict: stars > 2 ? "good" : "bad", product: { upc: product, name: `Name of ${product}` },
+  id: String(id),
+  text: `review ${id}`,
+  verdict: stars > 2 ? "good" : "bad",
+  product: { upc: product, name: `Name of ${product}` },
 });
 
 /** The part of a context that this module sets; servers add members of their own. */

@@ -17,7 +17,8 @@ export async function startRouter(subgraphs, config = {}) {
     settings[name] = { url, ...(subscription && { subscription: { retry: FAST_RETRY, ...subscription } }), ...more };
   }
   const hasCallback = Object.values(subgraphs).some(({ subscription }) => subscription?.protocol === "callback");
-  const subscriptions = { ...config.subscriptions, ...(hasCallback && { callback: callbackConfiguration(ports.graphql) }) };
+  const callback = hasCallback && { callback: callbackConfiguration(ports.graphql) };
+  const subscriptions = { ...config.subscriptions, ...callback };
   const plain = Object.fromEntries(Object.entries(subgraphs).map(([name, { sdl, url }]) => [name, { sdl, url }]));
   return startServe({
     supergraph: await compose(plain), ports,
@@ -28,6 +29,7 @@ export async function startRouter(subgraphs, config = {}) {
 /** The sum of the values of a metric over all of its labels that contain `labels`. */
 export async function readMetric(router, name, labels = "") {
   const text = await (await fetch(`${router.admin}/metrics`)).text();
-  const lines = text.split("\n").filter((line) => line.startsWith(name) && /^[ {]/.test(line.slice(name.length)) && line.includes(labels));
+  const isOfMetric = (line) => line.startsWith(name) && /^[ {]/.test(line.slice(name.length));
+  const lines = text.split("\n").filter((line) => isOfMetric(line) && line.includes(labels));
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
 }

@@ -11,7 +11,9 @@ const PATH = "/subscriptions";
  * `onMessage({type, send})` is called for every other message.
  * `accept(subprotocols)` chooses the subprotocol, or false for none.
  */
-export async function startScriptedSocket(subgraph, { onSubscribe, onMessage = () => {}, accept = (offered) => [...offered][0] }) {
+export async function startScriptedSocket(
+  subgraph, { onSubscribe, onMessage = () => {}, accept = (offered) => [...offered][0] },
+) {
   const listener = await startListener(queryHandler(subgraph));
   const sockets = new WebSocketServer({ server: listener.server, path: PATH, handleProtocols: accept });
   let accepted = 0;
@@ -44,7 +46,8 @@ export async function startScriptedResponse(subgraph, { protocol, status, type, 
     response.writeHead(status, { "content-type": type }).end(body);
   });
   listener.server.on("upgrade", (_request, socket) => {
-    socket.end(`HTTP/1.1 ${status} Scripted\r\ncontent-type: ${type}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+    const head = [`HTTP/1.1 ${status} Scripted`, `content-type: ${type}`, `content-length: ${Buffer.byteLength(body)}`];
+    socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
   });
   return {
     ...listener,

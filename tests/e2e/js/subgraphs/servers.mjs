@@ -27,9 +27,15 @@ export const SERVERS = [
     start: (subgraph, options) => startSubscriptionsTransportWs(subgraph, { protocol: "graphql_ws", ...options }),
   },
   { name: "graphql-yoga by POST", start: startYoga },
-  { name: "graphql-yoga by GET", start: (subgraph, options) => startYoga(subgraph, { protocol: "sse_get", ...options }) },
+  {
+    name: "graphql-yoga by GET",
+    start: (subgraph, options) => startYoga(subgraph, { protocol: "sse_get", ...options }),
+  },
   { name: "graphql-sse by POST", start: startGraphqlSse },
-  { name: "graphql-sse by GET", start: (subgraph, options) => startGraphqlSse(subgraph, { protocol: "sse_get", ...options }) },
+  {
+    name: "graphql-sse by GET",
+    start: (subgraph, options) => startGraphqlSse(subgraph, { protocol: "sse_get", ...options }),
+  },
   { name: "multipart of subscriptions", start: startMultipart },
   {
     name: "incremental multipart",

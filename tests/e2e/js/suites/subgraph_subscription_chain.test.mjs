@@ -13,7 +13,8 @@ describe("a router before a router", () => {
   let inner;
   before(async () => {
     server = await startGraphqlWs(visits);
-    inner = await startRouter({ visits: { ...server, sdl: visits.sdl, subscription: { ...server.subscription, close_after: "0s" } } });
+    const subscription = { ...server.subscription, close_after: "0s" };
+    inner = await startRouter({ visits: { ...server, sdl: visits.sdl, subscription } });
   });
   after(async () => {
     await inner?.stop();

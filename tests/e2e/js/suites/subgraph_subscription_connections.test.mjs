@@ -1,4 +1,5 @@
-// The WebSockets on which subgraphs serve subscriptions: acknowledgement, tokens, pings, limits, and what operators see.
+// The WebSockets on which subgraphs serve subscriptions: acknowledgement, tokens, pings, limits, and the view
+// of operators.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { closeAfterEach } from "../closing.mjs";
@@ -66,7 +67,9 @@ describe("WebSockets to subgraphs", () => {
 
   it("a refused token is an error at once, and another one is tried", async () => {
     const reviews = createReviews();
-    const server = keep(await startGraphqlWs(reviews, { onConnect: ({ connectionParams }) => connectionParams.authorization !== "Bearer old" }));
+    const server = keep(await startGraphqlWs(reviews, {
+      onConnect: ({ connectionParams }) => connectionParams.authorization !== "Bearer old",
+    }));
     const { client } = await open(server, BY_TENANT, FORWARDING);
     await assertFails(client(user("old")).subscribe(IDS), /4403/);
     assert.equal(server.accepted(), 1);
@@ -145,7 +148,8 @@ describe("WebSockets to subgraphs", () => {
     const reviews = createReviews();
     const server = keep(await startGraphqlWs(reviews));
     const url = `${server.subscription.url}?key=s3cr3t-key`;
-    const { router, client } = await open(server, { url, retry: { initial: "10ms", max: "10ms", attempts: 1 } }, FORWARDING);
+    const retry = { initial: "10ms", max: "10ms", attempts: 1 };
+    const { router, client } = await open(server, { url, retry }, FORWARDING);
     const subscription = client(user("s3cr3t-token")).subscribe(IDS);
     await eventually(() => reviews.operations() === 1, "the operation to begin");
     const response = await fetch(`${router.admin}/admin/subscriptions`, { headers: { accept: "application/json" } });

@@ -17,7 +17,11 @@ const FEW_ATTEMPTS = { initial: "10ms", max: "20ms", attempts: 3 };
 
 /** Waits until the router has noticed that the connection to `reviews` does not work. */
 const untilLost = (router) =>
-  eventually(() => readMetric(router, "starling_subgraph_subscription_connections_lost_total", "reviews"), "the router to notice");
+  eventually(
+    () => readMetric(router, "starling_subgraph_subscription_connections_lost_total", "reviews"), "the router to notice");
+
+/** The result for `review(number)` after a gap. */
+const afterGap = (number) => ({ data: { reviewAdded: expectedReview(number) }, extensions: { gap: true } });
 
 const id = ({ data }) => Number(data?.reviewAdded?.id);
 
@@ -54,9 +58,10 @@ describe("healing of subgraphs' subscriptions", () => {
       const accepted = server.accepted?.();
       await server.kill();
       if (!/callback/.test(name)) {
-        await eventually(() => reviews.started.length === 2 && reviews.operations() === 1, "the operation to begin again");
+        const hasBegun = () => reviews.started.length === 2 && reviews.operations() === 1;
+        await eventually(hasBegun, "the operation to begin again");
         reviews.publish(review(2));
-        assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(2) }, extensions: { gap: true } });
+        assert.deepEqual(await subscription.next(), afterGap(2));
         reviews.publish(review(3));
         assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(3) } });
         if (isSocket) assert.equal(server.accepted(), accepted + 1);
@@ -79,7 +84,7 @@ describe("healing of subgraphs' subscriptions", () => {
     await server.restart();
     await eventually(() => reviews.operations() === 1, "the operation to begin again");
     reviews.publish(review(1));
-    assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(1) }, extensions: { gap: true } });
+    assert.deepEqual(await subscription.next(), afterGap(1));
   });
 
   it("losses that are far apart do not use up the attempts, also without an event between them", async () => {
@@ -91,11 +96,12 @@ describe("healing of subgraphs' subscriptions", () => {
     await eventually(() => reviews.operations() === 1, "the operation to begin");
     for (let loss = 1; loss <= 3 * retry.attempts; loss++) {
       await server.kill();
-      await eventually(() => reviews.started.length === loss + 1 && reviews.operations() === 1, `the operation to begin again after loss ${loss}`);
+      const hasBegun = () => reviews.started.length === loss + 1 && reviews.operations() === 1;
+      await eventually(hasBegun, `the operation to begin again after loss ${loss}`);
     }
     assert.equal(subscription.hasEnded(), false);
     reviews.publish(review(1));
-    assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(1) }, extensions: { gap: true } });
+    assert.deepEqual(await subscription.next(), afterGap(1));
   });
 
   it("when the attempts have run out, subscriptions end with an error and the client's WebSocket stays", async () => {
@@ -132,7 +138,9 @@ describe("healing of subgraphs' subscriptions", () => {
   it("a connection that takes bytes but is not served is replaced", async () => {
     const server = keep(await startProcess());
     const { client, router, visits } = await open(server, {
-      subscription: { ping_interval: "1s", ack_timeout: "300ms", connect_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 } },
+      subscription: {
+        ping_interval: "1s", ack_timeout: "300ms", connect_timeout: "300ms", retry: { ...FAST_RETRY, attempts: 1_000 },
+      },
     });
     const socket = client();
     const subscription = socket.subscribe(REVIEW_ADDED);
@@ -152,7 +160,7 @@ describe("healing of subgraphs' subscriptions", () => {
     const successor = keep(await startProcess(server.port));
     await eventually(async () => await successor.operations() === 1, "the operation to begin again");
     await successor.publish(review(2));
-    assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(2) }, extensions: { gap: true } });
+    assert.deepEqual(await subscription.next(), afterGap(2));
   });
 
   it("a stopped process that continues serves its subscriptions again", async () => {

@@ -1,4 +1,5 @@
-// How subgraphs that serve subscriptions are reached: over TLS, as `starling check` reports it, and when they fall silent.
+// How subgraphs that serve subscriptions are reached: over TLS, as `starling check` reports it, and when they
+// fall silent.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import path from "node:path";
@@ -30,7 +31,9 @@ describe("subgraphs that serve subscriptions", () => {
 
   async function open(server, reviews, { subscription, more } = {}) {
     const settings = { ...server.subscription, ...subscription };
-    const router = keep(await startRouter({ reviews: { ...server, sdl: reviews.sdl, subscription: settings, more }, products }));
+    const router = keep(await startRouter({
+      reviews: { ...server, sdl: reviews.sdl, subscription: settings, more }, products,
+    }));
     return { router, subscribe: () => keep(openSocket(router)).subscribe(IDS) };
   }
 
@@ -80,7 +83,8 @@ describe("subgraphs that serve subscriptions", () => {
       (await open(keep(servers[at]), reviews, settings)).subscribe()));
     await eventually(() => beating.operations() === 1, "the operation with heartbeats to begin");
     // Longer than the idle timeout.
-    await eventually(() => silent.started.length === 3 && silent.operations() === 1, "the silent operation to begin again");
+    const hasBegun = () => silent.started.length === 3 && silent.operations() === 1;
+    await eventually(hasBegun, "the silent operation to begin again");
     assert.equal(beating.started.length, 1);
     silent.publish(review(1));
     assert.deepEqual(await first.next(), { ...result(1), extensions: { gap: true } });

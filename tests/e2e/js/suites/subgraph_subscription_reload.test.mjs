@@ -72,7 +72,8 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
       published += 1;
       reviews.publish(review(published));
       for (const subscription of subscriptions) {
-        const result = await subscription.find(({ data }) => data.reviewAdded.id === String(published), `event ${published}`);
+        const isLast = ({ data }) => data.reviewAdded.id === String(published);
+        const result = await subscription.find(isLast, `event ${published}`);
         assert.equal(result.errors, undefined);
       }
     }

@@ -44,7 +44,8 @@ describe("sharing of subgraphs' subscriptions", () => {
 
   it("clients with equal operations share one operation, and one fetch for each event", async () => {
     const { reviews, server, products, router, client } = await open();
-    const subscriptions = Array.from({ length: CLIENTS }, () => client().subscribe({ query: NAMES, variables: { product: "kettle" } }));
+    const request = { query: NAMES, variables: { product: "kettle" } };
+    const subscriptions = Array.from({ length: CLIENTS }, () => client().subscribe(request));
     await eventually(async () => await subscribers(router) === CLIENTS, "all clients to be subscribed");
     await eventually(() => reviews.operations() === 1, "the operation to begin");
     const before = products.requests.length;
