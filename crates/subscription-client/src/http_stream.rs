@@ -101,8 +101,12 @@ fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
 
 /// Checks that the body is not compressed, as the request demands.
 pub(crate) fn check_coding(response: &HttpResponse) -> Result<(), AttemptFailure> {
+    // Servers of event streams, such as npm's graphql-yoga, send `none` so that proxies do not compress the stream.
+    let is_plain = |coding: &[u8]| {
+        coding.eq_ignore_ascii_case(b"identity") || coding.eq_ignore_ascii_case(b"none")
+    };
     let mut codings = response.head.headers.get_all(CONTENT_ENCODING).iter();
-    match codings.any(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    match codings.any(|it| !is_plain(it.as_bytes())) {
         true => Err(AttemptFailure::permanent("the subgraph sent a compressed response")),
         false => Ok(()),
     }
