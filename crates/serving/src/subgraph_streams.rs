@@ -33,6 +33,8 @@ const SHARED: u8 = 1;
 pub struct SubgraphStreams {
     /// The client.
     pub client: Arc<SubgraphSubscriptions>,
+    /// The name of the type with the subscription fields.
+    root_type: Box<str>,
     /// The headers that distinguish clients; `None`: all that are forwarded.
     share_by_headers: Option<Vec<HeaderName>>,
     /// The claims that distinguish clients.
@@ -84,6 +86,7 @@ impl SubgraphStreams {
             let message = "The operation has no root field that a subgraph serves.";
             return Err(GraphqlError::new(ErrorCode::InternalServerError, message));
         };
+        let coordinate = format!("{}.{}", self.root_type, root_field.field_name).into_boxed_str();
         let decides =
             |name: &HeaderName| self.share_by_headers.as_ref().is_none_or(|it| it.contains(name));
         let distinct = headers.iter().filter(|(name, _)| decides(name)).cloned().collect();
@@ -94,7 +97,7 @@ impl SubgraphStreams {
         }
         claims.only(&self.claims).append_canonical(&mut partition);
         let wanted = SubgraphSubscription {
-            field: root_field.field_name.clone(),
+            field: coordinate.clone(),
             request,
             headers: headers.into(),
             partition: partition.clone().into(),
@@ -102,7 +105,7 @@ impl SubgraphStreams {
         partition.extend_from_slice(&extensions);
         let client = Arc::clone(&self.client) as Arc<dyn events::SubscriptionClient>;
         let source = Source::of_subgraph(client, wanted);
-        let field = root_field.field_name.as_ref().into();
+        let field = coordinate.into();
         Ok(SubgraphSource { source, partition, field, extensions })
     }
 }
@@ -209,6 +212,10 @@ fn load_stream(
     let share_by = settings.share_by.as_ref();
     Ok(SubgraphStreams {
         client: Arc::new(client.with_callbacks(callbacks.cloned())),
+        root_type: graph
+            .subscription
+            .map(|it| graph.ty(it).name.as_ref().into())
+            .unwrap_or_default(),
         share_by_headers: share_by.map(|it| it.headers.clone()),
         claims: share_by.map(SubscriptionSharing::claim_paths).unwrap_or_default(),
         extensions: settings.extensions,

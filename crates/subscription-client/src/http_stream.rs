@@ -99,13 +99,14 @@ fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
     BodyFormat::of_content_type(content_type)
 }
 
+/// The values of `Content-Encoding` for a body that is not compressed. npm's graphql-sse and GraphQL Yoga send `none`, so
+/// that proxies do not compress.
+const PLAIN_CODINGS: [&[u8]; 2] = [b"identity", b"none"];
+
 /// Checks that the body is not compressed, as the request demands.
 pub(crate) fn check_coding(response: &HttpResponse) -> Result<(), AttemptFailure> {
-    // Servers of event streams, such as npm's graphql-yoga, send `none` so that proxies do not compress the stream.
-    let is_plain = |coding: &[u8]| {
-        coding.eq_ignore_ascii_case(b"identity") || coding.eq_ignore_ascii_case(b"none")
-    };
     let mut codings = response.head.headers.get_all(CONTENT_ENCODING).iter();
+    let is_plain = |value: &[u8]| PLAIN_CODINGS.iter().any(|it| value.eq_ignore_ascii_case(it));
     match codings.any(|it| !is_plain(it.as_bytes())) {
         true => Err(AttemptFailure::permanent("the subgraph sent a compressed response")),
         false => Ok(()),

@@ -218,7 +218,7 @@ describe("subgraphs that break the protocol of their subscriptions", () => {
 
   it("a callback with a wrong verifier, id or protocol is refused, and the subscription goes on", async () => {
     const server = keep(await startApolloCallback(reviews));
-    const { client, count, check } = await open(server);
+    const { router, client, count, check } = await open(server);
     const subscription = client.subscribe(IDS);
     await eventually(() => reviews.operations() === 1, "the operation to begin");
     const { url, id, verifier } = server.callbacks[0];
@@ -240,11 +240,15 @@ describe("subgraphs that break the protocol of their subscriptions", () => {
       assert.ok(response.status >= 400 && response.status < 500, String(response.status));
       assert.doesNotMatch(await response.text(), new RegExp(verifier));
     }
-    await eventually(async () => await count("callbacks_rejected") === forged.length, "the refusals to be counted");
+    assert.equal(await readMetric(router, "starling_subgraph_callback_requests_rejected_total"), forged.length);
+    // Those with the id of a subscription.
+    assert.equal(await count("callbacks_rejected"), 5);
     reviews.publish(review(1));
     assert.deepEqual(await subscription.next(), result("1"));
     assert.equal(subscription.hasEnded(), false);
     subscription.stop();
+    // The next heartbeat tells the subgraph that the subscription is not wanted any more.
+    await eventually(() => reviews.operations() === 0, "the operation to end");
     await check();
   });
 

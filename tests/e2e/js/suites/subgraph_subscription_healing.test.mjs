@@ -57,6 +57,8 @@ describe("healing of subgraphs' subscriptions", () => {
       await eventually(() => reviews.operations() === 1, "the operation to begin");
       reviews.publish(review(1));
       assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(1) } });
+      // The negotiation of the subprotocol may take a WebSocket.
+      const accepted = server.accepted?.();
       await server.kill();
       if (!/callback/.test(name)) {
         await eventually(() => reviews.started.length === 2 && reviews.operations() === 1, "the operation to begin again");
@@ -64,7 +66,7 @@ describe("healing of subgraphs' subscriptions", () => {
         assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(2) }, extensions: { gap: true } });
         reviews.publish(review(3));
         assert.deepEqual(await subscription.next(), { data: { reviewAdded: expectedReview(3) } });
-        if (isSocket) assert.equal(server.accepted(), 2);
+        if (isSocket) assert.equal(server.accepted(), accepted + 1);
       } else {
         // No connection belongs to a subscription by callback, so nothing was lost.
         reviews.publish(review(2));
