@@ -1,11 +1,24 @@
 //! Server-sent events and multipart.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use subscription_client::{SubscriptionProtocol, SubscriptionSettings};
 use tokio::join;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, mpsc};
+use upstream::Protocol;
 
-use crate::scripted_server::ScriptedServer;
+use crate::scripted_server::{DEADLINE, ScriptedServer};
 use crate::subscriber::{
     QUERY, client, collect, next, read, settings, subscribe, subscribe_with, wait_until,
 };
@@ -310,4 +323,40 @@ async fn results_that_nobody_reads_are_dropped_and_counted() {
     assert_eq!([&stats.results, &stats.dropped].map(read), [1000, 1000 - 256]);
     let messages = collect(stream.unwrap()).await;
     assert_eq!((messages.len(), messages.last().map(String::as_str)), (257, Some(RESULTS[2])));
+}
+
+#[tokio::test]
+async fn a_subgraph_that_speaks_http_2_gets_requests_in_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/graphql?key=1", listener.local_addr().unwrap());
+    let (heads, mut received) = mpsc::channel(1);
+    let (pieces, body) = mpsc::channel::<Bytes>(1);
+    let body = Arc::new(Mutex::new(Some(body)));
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = service_fn(|request: Request<Incoming>| {
+            let (heads, body) = (heads.clone(), Arc::clone(&body));
+            async move {
+                heads.send((request.uri().clone(), request.headers().clone())).await.unwrap();
+                let mut pieces = body.lock().await.take().expect("one request");
+                let frames = stream::poll_fn(move |context| pieces.poll_recv(context))
+                    .map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+                let response = Response::builder().header("content-type", "text/event-stream");
+                response.body(StreamBody::new(frames))
+            }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new());
+        connection.serve_connection(TokioIo::new(stream), service).await
+    });
+    let client = client(&url, SubscriptionSettings { http: Protocol::Http2, ..sse() });
+    let mut stream = subscribe_with(&client, QUERY, "secret").await.unwrap();
+    let (uri, headers) = received.recv().await.unwrap();
+    assert_eq!(uri, url.as_str());
+    assert_eq!((headers.get("host"), &headers["x-token"]), (None, &"secret".parse().unwrap()));
+    pieces.send(format!("event: next\ndata: {}\n\n", RESULTS[0]).into()).await.unwrap();
+    assert_eq!(next(&mut stream).await, RESULTS[0]);
+    drop(stream);
+    // The connection ends with the only subscription on it.
+    let ended = tokio::time::timeout(DEADLINE, server).await.expect("the end in time");
+    assert!(ended.unwrap().is_ok());
 }
