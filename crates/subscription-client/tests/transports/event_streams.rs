@@ -20,7 +20,8 @@ use upstream::Protocol;
 
 use crate::scripted_server::{DEADLINE, ScriptedServer};
 use crate::subscriber::{
-    QUERY, client, collect, next, read, settings, subscribe, subscribe_with, wait_until,
+    QUERY, client, collect, next, read, settings, subscribe, subscribe_in, subscribe_with,
+    wait_until,
 };
 
 const RESULTS: [&str; 3] =
@@ -359,4 +360,21 @@ async fn a_subgraph_that_speaks_http_2_gets_requests_in_it() {
     // The connection ends with the only subscription on it.
     let ended = tokio::time::timeout(DEADLINE, server).await.expect("the end in time");
     assert!(ended.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_begun_again_has_the_latest_token_of_its_partition() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let (old, first) =
+        join!(subscribe_in(&client, "shared", QUERY, "old"), server.next_event_stream());
+    let (new, _second) =
+        join!(subscribe_in(&client, "shared", QUERY, "new"), server.next_event_stream());
+    drop(first);
+    let mut again = server.next_event_stream().await;
+    assert!(again.head.contains("\r\nx-token: new\r\n"), "{}", again.head);
+    again.send_event(RESULTS[0]).await;
+    let mut old = old.unwrap();
+    assert_eq!([next(&mut old).await, next(&mut old).await], ["gap", RESULTS[0]]);
+    assert!(new.is_ok());
 }
