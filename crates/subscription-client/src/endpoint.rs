@@ -17,7 +17,8 @@ pub(crate) struct SubscriptionEndpoint {
     pub(crate) target: Target,
     pub(crate) settings: SubscriptionSettings,
     pub(crate) stats: Arc<SubscriptionStats>,
-    /// Limits the log lines about single operations by HTTP: a server that fails ends thousands at once.
+    /// Limits the log lines about failures: a server that fails ends thousands of operations at once, and clients try
+    /// again.
     pub(crate) log_limit: LogLimit,
 }
 

@@ -102,22 +102,13 @@ impl ConnectionTask {
             let is_retried = self.operations.has_live()
                 && may_succeed
                 && self.attempts.count < settings.attempts;
-            let address = self.endpoint.target.address_text();
-            let source = &*self.endpoint.source_name;
+            self.log_loss(&reason, is_retried);
             if is_retried {
-                tracing::warn!(
-                    source,
-                    address,
-                    reason,
-                    attempts = self.attempts.count,
-                    "the connection for subscriptions of a subgraph was lost; connecting again"
-                );
                 let refused = self.operations.on_connection_lost(&reason);
                 self.release(refused);
                 self.attempts.count += 1;
                 self.pause().await;
             } else {
-                tracing::warn!(source, address, reason, "subscriptions of a subgraph failed");
                 let failed = self.operations.fail_all(&reason);
                 self.release(failed);
                 self.reset_attempts();
@@ -125,6 +116,30 @@ impl ConnectionTask {
             if self.operations.is_empty() && self.pool.remove_unused(self.id, &self.partition) {
                 return;
             }
+        }
+    }
+
+    /// Writes to the log why there is no connection, at most one line in a while: clients may try again and again.
+    fn log_loss(&self, reason: &str, is_retried: bool) {
+        let Some(suppressed) = self.endpoint.log_limit.admit(Instant::now()) else { return };
+        let (source, address) = (&*self.endpoint.source_name, self.endpoint.target.address_text());
+        let attempts = self.attempts.count;
+        match is_retried {
+            true => tracing::warn!(
+                source,
+                address,
+                reason,
+                attempts,
+                suppressed,
+                "the connection for subscriptions of a subgraph was lost; connecting again"
+            ),
+            false => tracing::warn!(
+                source,
+                address,
+                reason,
+                suppressed,
+                "subscriptions of a subgraph failed"
+            ),
         }
     }
 

@@ -6,14 +6,14 @@ import { queryHandler } from "./queries.mjs";
 const PATH = "/stream";
 
 /** Starts `graphql-sse` beside graphql-http, which serves queries. `protocol` is `sse` or `sse_get`. */
-export async function startGraphqlSse(subgraph, { protocol = "sse", port } = {}) {
+export async function startGraphqlSse(subgraph, { protocol = "sse", port, tls } = {}) {
   const streams = createHandler({
     schema: subgraph.schema,
     context: ({ raw }, { extensions }) => ({ headers: raw.headers, extensions }),
   });
   const queries = queryHandler(subgraph);
   const listener = await startListener(
-    (request, response) => (request.url.startsWith(PATH) ? streams : queries)(request, response), port,
+    (request, response) => (request.url.startsWith(PATH) ? streams : queries)(request, response), port, tls,
   );
   return {
     ...listener,

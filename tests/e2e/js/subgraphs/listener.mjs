@@ -2,15 +2,16 @@
 // at the same address.
 import { once } from "node:events";
 import http from "node:http";
+import https from "node:https";
 import { freePort } from "../router.mjs";
 
 /**
- * Starts a listener of 127.0.0.1 with this request handler. `port` is a free one by default. For WebSockets, attach a
- * server to `server`.
+ * Starts a listener of 127.0.0.1 with this request handler. `port` is a free one by default; `tls` has `key` and `cert`
+ * for HTTPS. For WebSockets, attach a server to `server`.
  */
-export async function startListener(handler, port) {
+export async function startListener(handler, port, tls) {
   port ??= await freePort();
-  const server = http.createServer(handler);
+  const server = tls ? https.createServer(tls, handler) : http.createServer(handler);
   const sockets = new Set();
   server.on("connection", (socket) => {
     sockets.add(socket);
@@ -42,7 +43,7 @@ export async function startListener(handler, port) {
   await listen();
   return {
     server, port, kill, stop,
-    origin: `http://127.0.0.1:${port}`,
+    origin: `${tls ? "https" : "http"}://127.0.0.1:${port}`,
     sockets: () => sockets.size,
     /** Listens again after `stop`. */
     restart: listen,

@@ -5,7 +5,7 @@ import { createEventLog } from "./event_log.mjs";
 
 export const VISITED = "subscription Visited { visited { number } }";
 
-/** The subgraph: `schema` and `sdl` for a server of this folder, `publish(number)` and `operations()`. */
+/** The subgraph: `schema` and `sdl` for a server of this folder, `publish(number)`, `complete()` and `operations()`. */
 export function createVisits() {
   const log = createEventLog();
   const sdl = `
@@ -20,5 +20,5 @@ export function createVisits() {
       Subscription: { visited: { subscribe: () => log.begin(), resolve: (number) => ({ number }) } },
     },
   });
-  return { sdl, schema, publish: log.publish, operations: log.count };
+  return { sdl, schema, publish: log.publish, complete: log.complete, operations: log.count };
 }

@@ -12,8 +12,8 @@ const PATH = "/subscriptions";
  * Starts `graphql-ws` with `ws`. `onConnect(context)` is that of the package. `protocol` is the one in the router's
  * configuration, `auto` by default.
  */
-export async function startGraphqlWs(subgraph, { protocol, port, onConnect } = {}) {
-  const listener = await startListener(queryHandler(subgraph), port);
+export async function startGraphqlWs(subgraph, { protocol, port, tls, onConnect } = {}) {
+  const listener = await startListener(queryHandler(subgraph), port, tls);
   const sockets = new WebSocketServer({ server: listener.server, path: PATH });
   // Reports the errors of sockets that a test drops, which the listener handles.
   sockets.on("error", () => {});
@@ -51,7 +51,7 @@ function webSocketSubgraph(listener, sockets, protocol) {
   return {
     ...listener,
     url: `${listener.origin}/graphql`,
-    subscription: { url: `ws://127.0.0.1:${listener.port}${PATH}`, ...(protocol && { protocol }) },
+    subscription: { url: `${listener.origin.replace("http", "ws")}${PATH}`, ...(protocol && { protocol }) },
     /** The number of open WebSockets. */
     connections: () => sockets.clients.size,
     /** The number of WebSockets since the start. */

@@ -1,0 +1,118 @@
+// How subgraphs that serve subscriptions are reached: over TLS, as `starling check` reports it, and when they fall silent.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import path from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { createCertificate } from "../certificates.mjs";
+import { openSocket } from "../live_client.mjs";
+import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
+import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
+import { startMultipart } from "../subgraphs/multipart.mjs";
+import { startProducts } from "../subgraphs/products.mjs";
+import { createReviews, review } from "../subgraphs/reviews.mjs";
+import { startRouter } from "../subgraphs/router.mjs";
+import { startGraphqlWs } from "../subgraphs/web_sockets.mjs";
+import { eventually, within } from "../waiting.mjs";
+
+const IDS = "subscription { reviewAdded { id } }";
+
+const result = (id) => ({ data: { reviewAdded: { id: String(id) } } });
+
+describe("subgraphs that serve subscriptions", () => {
+  const closing = [];
+  let products;
+  before(async () => {
+    products = await startProducts();
+  });
+  after(async () => {
+    for (const close of closing.reverse()) await close();
+    await products?.stop();
+  });
+
+  function keep(opened) {
+    closing.push(() => (opened.stop ?? opened.dispose)());
+    return opened;
+  }
+
+  async function open(server, reviews, { subscription, more } = {}) {
+    const settings = { ...server.subscription, ...subscription };
+    const router = keep(await startRouter({ reviews: { ...server, sdl: reviews.sdl, subscription: settings, more }, products }));
+    return { router, subscribe: () => keep(openSocket(router)).subscribe(IDS) };
+  }
+
+  for (const [scheme, start] of [["wss", startGraphqlWs], ["https", startGraphqlSse]]) {
+    it(`by ${scheme}, with an authority of their own`, async () => {
+      const tls = await createCertificate();
+      closing.push(tls.remove);
+      const reviews = createReviews();
+      const server = keep(await start(reviews, { tls }));
+      assert.equal(new URL(server.subscription.url).protocol, `${scheme}:`);
+
+      const trusting = await open(server, reviews, { more: { tls: { ca: tls.file } } });
+      const subscription = trusting.subscribe();
+      await eventually(() => reviews.operations() === 1, "the operation to begin");
+      reviews.publish(review(1));
+      assert.deepEqual(await subscription.next(), result(1));
+      subscription.stop();
+
+      const distrusting = await open(server, reviews);
+      const { error } = await distrusting.subscribe().ended();
+      assert.equal(error[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
+      assert.match(error[0].message, /certificate/);
+    });
+  }
+
+  it("are part of `starling check --online`", async () => {
+    const reviews = createReviews();
+    const server = keep(await startGraphqlWs(reviews));
+    const { router } = await open(server, reviews);
+    const check = () => within(new Promise((resolve) => {
+      const words = ["check", "--config", path.join(router.folder, "starling.yaml"), "--online"];
+      execFile(process.env.STARLING_BIN, words, (error, output) => resolve({ code: error?.code ?? 0, output }));
+    }), "the check");
+    const fine = await check();
+    assert.match(fine.output, /^ok +subscribe +subgraph reviews, auto at ws:/m);
+    assert.equal(fine.code, 0);
+    await server.stop();
+    const failed = await check();
+    assert.match(failed.output, /^FAILED +subscribe +subgraph reviews, auto at ws:.*\n +why: .*refused/m);
+    assert.equal(failed.code, 1);
+  });
+
+  it("count as lost after `idle_timeout`, unless they send heartbeats", async () => {
+    const [silent, beating] = [createReviews(), createReviews()];
+    const servers = await Promise.all([startGraphqlSse(silent), startMultipart(beating)]);
+    const settings = { subscription: { idle_timeout: "1s" } };
+    const [first, second] = await Promise.all([silent, beating].map(async (reviews, at) =>
+      (await open(keep(servers[at]), reviews, settings)).subscribe()));
+    await eventually(() => beating.operations() === 1, "the operation with heartbeats to begin");
+    // Longer than the idle timeout.
+    await eventually(() => silent.started.length === 3 && silent.operations() === 1, "the silent operation to begin again");
+    assert.equal(beating.started.length, 1);
+    silent.publish(review(1));
+    assert.deepEqual(await first.next(), { ...result(1), extensions: { gap: true } });
+    beating.publish(review(1));
+    assert.deepEqual(await second.next(), result(1));
+  });
+
+  it("count as lost without the heartbeats of the callback protocol", async () => {
+    const reviews = createReviews();
+    let isCut = false;
+    const server = keep(await startApolloCallback(reviews, {
+      fetcher: (url, request) => (isCut ? Promise.reject(new Error("cut")) : fetch(url, request)),
+    }));
+    const { subscribe } = await open(server, reviews);
+    const subscription = subscribe();
+    await eventually(() => reviews.operations() === 1, "the operation to begin");
+    reviews.publish(review(1));
+    assert.deepEqual(await subscription.next(), result(1));
+    isCut = true;
+    // The plugin gives up after some heartbeats.
+    await eventually(() => reviews.operations() === 0, "the operation to end");
+    isCut = false;
+    await eventually(() => reviews.started.length === 2 && reviews.operations() === 1, "the operation to begin again");
+    reviews.publish(review(2));
+    assert.deepEqual(await subscription.next(), { ...result(2), extensions: { gap: true } });
+  });
+});
