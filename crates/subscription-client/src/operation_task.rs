@@ -17,6 +17,10 @@ use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::stats::add;
 
+/// The maximum number of lost operations of one subgraph that are begun again at the same time. A server that was
+/// restarted has a queue for connections, in Node.js of 511, and would refuse thousands at once.
+const RESUMPTIONS_MAX: usize = 128;
+
 /// The operations of one subgraph that are transported by HTTP.
 #[derive(Debug)]
 pub(crate) struct HttpOperations {
@@ -24,6 +28,7 @@ pub(crate) struct HttpOperations {
     callbacks: Option<Arc<CallbackEndpoint>>,
     room: Arc<Semaphore>,
     headers: Arc<LatestHeaders>,
+    resumptions: Arc<Semaphore>,
 }
 
 /// An operation in progress. Dropping it ends it.
@@ -37,6 +42,7 @@ struct OperationTask {
     wanted: Arc<SubgraphSubscription>,
     partition: PartitionMember,
     callbacks: Option<Arc<CallbackEndpoint>>,
+    resumptions: Arc<Semaphore>,
     output: Arc<OperationOutput>,
     _permit: OwnedSemaphorePermit,
 }
@@ -48,7 +54,8 @@ impl HttpOperations {
     ) -> Self {
         let room = endpoint.settings.operations_max.min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(room));
-        Self { endpoint, callbacks, room, headers: Arc::default() }
+        let resumptions = Arc::new(Semaphore::new(RESUMPTIONS_MAX));
+        Self { endpoint, callbacks, room, headers: Arc::default(), resumptions }
     }
 
     /// Returns the endpoint for callbacks.
@@ -71,7 +78,14 @@ impl HttpOperations {
         let (output, stream) = OperationOutput::new(endpoint, &wanted);
         let callbacks = self.callbacks.clone();
         let partition = self.headers.add(&wanted);
-        let task = OperationTask { wanted, partition, callbacks, output, _permit: permit };
+        let task = OperationTask {
+            wanted,
+            partition,
+            callbacks,
+            resumptions: Arc::clone(&self.resumptions),
+            output,
+            _permit: permit,
+        };
         match task.begin(&task.wanted).await {
             Ok(Begun::Open(operation)) => {
                 tokio::spawn(task.run(operation));
@@ -173,6 +187,8 @@ impl OperationTask {
     /// Makes another attempt, with the latest headers of the partition.
     async fn begin_again(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
         let SubscriptionEndpoint { settings, stats, .. } = &**self.output.endpoint();
+        // The semaphore is never closed.
+        let _turn = self.resumptions.acquire().await;
         let is_callback = settings.protocol.is_callback();
         if is_callback {
             // The first result may come before the response.

@@ -378,3 +378,35 @@ async fn a_stream_that_is_begun_again_has_the_latest_token_of_its_partition() {
     assert_eq!([next(&mut old).await, next(&mut old).await], ["gap", RESULTS[0]]);
     assert!(new.is_ok());
 }
+
+#[tokio::test]
+async fn many_lost_streams_are_begun_again_in_turns() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let (mut streams, mut lost) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let (stream, request) = join!(subscribe(&client), server.next_event_stream());
+        streams.push(stream.unwrap());
+        lost.push(request);
+    }
+    drop(lost);
+    let mut waiting = Vec::new();
+    for _ in 0..128 {
+        waiting.push(server.next_request().await);
+    }
+    let stats = client.stats();
+    wait_until("all are lost", || read(&stats.connections_lost) == 200).await;
+    assert_eq!([&stats.connections, &stats.operations, &stats.resumed].map(read), [128, 200, 0]);
+    let mut open = Vec::new();
+    for mut request in waiting {
+        request.begin_events().await;
+        open.push(request);
+    }
+    for _ in 0..72 {
+        open.push(server.next_event_stream().await);
+    }
+    wait_until("all are begun again", || read(&stats.resumed) == 200).await;
+    for stream in &mut streams {
+        assert_eq!(next(stream).await, "gap");
+    }
+}
