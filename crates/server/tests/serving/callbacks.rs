@@ -117,7 +117,11 @@ fn a_subgraph_sends_results_to_either_listener() {
         let callbacks = accept(&subgraph, endpoint);
         let guess = Callbacks { verifier: "guess".into(), id: callbacks.id.clone(), ..callbacks };
         assert_eq!(guess.send("complete", ""), 403);
-        assert_eq!(callbacks.send("next", r#","payload":{"data":{"rated":4}}"#), 200);
+        // Larger than the head of a request may be.
+        let rest = "x".repeat(1 << 18);
+        let payload =
+            format!(r#","payload":{{"data":{{"rated":4}},"extensions":{{"x":"{rest}"}}}}"#);
+        assert_eq!(callbacks.send("next", &payload), 200);
         assert_eq!(callbacks.send("complete", ""), 202);
         assert_eq!(callbacks.send("check", ""), 404);
         let mut received = String::new();
