@@ -1,6 +1,7 @@
 // The WebSockets on which subgraphs serve subscriptions: acknowledgement, tokens, pings, limits, and what operators see.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { createReviews, review } from "../subgraphs/reviews.mjs";
@@ -24,20 +25,12 @@ const FORWARDING = {
 const user = (token, tenant = "red") => ({ authorization: `Bearer ${token}`, "x-tenant": tenant });
 
 describe("WebSockets to subgraphs", () => {
-  const closing = [];
+  const keep = closeAfterEach();
   let products;
   before(async () => {
     products = await startProducts();
   });
-  after(async () => {
-    for (const close of closing.reverse()) await close();
-    await products?.stop();
-  });
-
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose)());
-    return opened;
-  }
+  after(() => products?.stop());
 
   async function open(server, subscription = {}, config = {}) {
     const settings = { ...server.subscription, ...subscription };
@@ -148,11 +141,12 @@ describe("WebSockets to subgraphs", () => {
     ]);
   });
 
-  it("the admin page and the metrics show subscriptions of subgraphs, and no secrets", async () => {
+  it("the admin page and the metrics show subscriptions of subgraphs, and nothing shows their secrets", async () => {
     const reviews = createReviews();
     const server = keep(await startGraphqlWs(reviews));
-    const { router, client } = await open(server, {}, FORWARDING);
-    client(user("s3cr3t")).subscribe(IDS);
+    const url = `${server.subscription.url}?key=s3cr3t-key`;
+    const { router, client } = await open(server, { url, retry: { initial: "10ms", max: "10ms", attempts: 1 } }, FORWARDING);
+    const subscription = client(user("s3cr3t-token")).subscribe(IDS);
     await eventually(() => reviews.operations() === 1, "the operation to begin");
     const response = await fetch(`${router.admin}/admin/subscriptions`, { headers: { accept: "application/json" } });
     const page = await response.text();
@@ -164,7 +158,9 @@ describe("WebSockets to subgraphs", () => {
       assert.equal(await readMetric(router, `starling_subgraph_subscription_${name}`, "reviews"), 1);
     }
     await server.stop();
-    await eventually(() => readMetric(router, "starling_subgraph_subscription_connections_lost_total", "reviews"), "the loss to be counted");
-    for (const text of [page, metrics, router.output()]) assert.doesNotMatch(text, /s3cr3t/);
+    const { error } = await subscription.ended();
+    assert.equal(error[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
+    await eventually(() => /subgraph\/reviews/.test(router.output()), "the loss to be logged");
+    for (const text of [page, metrics, router.output(), error[0].message]) assert.doesNotMatch(text, /s3cr3t/);
   });
 });

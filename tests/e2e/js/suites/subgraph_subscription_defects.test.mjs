@@ -2,6 +2,7 @@
 // in the metrics, and nothing for the others.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
@@ -26,7 +27,7 @@ const result = (id) => ({ data: { reviewAdded: { id } } });
 const textFrame = (bytes) => Buffer.concat([Buffer.from([0x81, bytes.length]), bytes]);
 
 describe("subgraphs that break the protocol of their subscriptions", () => {
-  const closing = [];
+  const keep = closeAfterEach();
   const reviews = createReviews();
   const visits = createVisits();
   let products;
@@ -35,14 +36,8 @@ describe("subgraphs that break the protocol of their subscriptions", () => {
     [products, neighbour] = await Promise.all([startProducts(), startGraphqlWs(visits)]);
   });
   after(async () => {
-    for (const close of closing.reverse()) await close();
     await Promise.all([products?.stop(), neighbour?.stop()]);
   });
-
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose)());
-    return opened;
-  }
 
   /**
    * Starts a router for `server`, with a live subscription of another subgraph. `check` at the end of a test shows

@@ -1,6 +1,7 @@
 // Subscriptions that subgraphs serve themselves, while the subgraph fails: what heals, and what clients see of it.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startProcess } from "../subgraphs/process.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
@@ -22,19 +23,11 @@ const id = ({ data }) => Number(data?.reviewAdded?.id);
 
 describe("healing of subgraphs' subscriptions", () => {
   let products;
-  const closing = [];
+  const keep = closeAfterEach();
   before(async () => {
     products = await startProducts();
   });
-  after(async () => {
-    for (const close of closing.reverse()) await close();
-    await products?.stop();
-  });
-
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose ?? opened.kill)());
-    return opened;
-  }
+  after(() => products?.stop());
 
   /** Starts a router for `reviews` at `server`, with `visits` beside it. */
   async function open(server, { sdl = createReviews().sdl, subscription = {}, config = {} } = {}) {

@@ -5,6 +5,7 @@ import path from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { createCertificate } from "../certificates.mjs";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
 import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
@@ -20,20 +21,12 @@ const IDS = "subscription { reviewAdded { id } }";
 const result = (id) => ({ data: { reviewAdded: { id: String(id) } } });
 
 describe("subgraphs that serve subscriptions", () => {
-  const closing = [];
+  const keep = closeAfterEach();
   let products;
   before(async () => {
     products = await startProducts();
   });
-  after(async () => {
-    for (const close of closing.reverse()) await close();
-    await products?.stop();
-  });
-
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose)());
-    return opened;
-  }
+  after(() => products?.stop());
 
   async function open(server, reviews, { subscription, more } = {}) {
     const settings = { ...server.subscription, ...subscription };
@@ -43,8 +36,7 @@ describe("subgraphs that serve subscriptions", () => {
 
   for (const [scheme, start] of [["wss", startGraphqlWs], ["https", startGraphqlSse]]) {
     it(`by ${scheme}, with an authority of their own`, async () => {
-      const tls = await createCertificate();
-      closing.push(tls.remove);
+      const tls = keep(await createCertificate());
       const reviews = createReviews();
       const server = keep(await start(reviews, { tls }));
       assert.equal(new URL(server.subscription.url).protocol, `${scheme}:`);

@@ -5,6 +5,7 @@ import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
 import { writeComposition } from "../composition.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
 import { startServe } from "../router.mjs";
@@ -16,25 +17,19 @@ import { readMetric } from "../subgraphs/router.mjs";
 import { startGraphqlWs, startSubscriptionsTransportWs } from "../subgraphs/web_sockets.mjs";
 import { eventually } from "../waiting.mjs";
 
-const MOVES = 20;
+const MOVES = 100;
 
 describe("a composed graph that changes under subgraphs' subscriptions", () => {
   const folders = [];
-  const closing = [];
+  const keep = closeAfterEach();
   let products;
   before(async () => {
     products = await startProducts();
   });
   after(async () => {
-    for (const close of closing.reverse()) await close();
     await products?.stop();
     await Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true })));
   });
-
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose)());
-    return opened;
-  }
 
   /** Starts a router that composes `reviews` of `server` with `products`; `write` replaces the configuration. */
   async function open(server, sdl) {

@@ -1,6 +1,7 @@
 // Subscriptions that subgraphs serve themselves: what is shared between clients, and what is forwarded for them.
 import assert from "node:assert/strict";
-import { after, describe, it } from "node:test";
+import { describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { REVIEW_ADDED, createReviews, expectedReview, review } from "../subgraphs/reviews.mjs";
@@ -25,17 +26,7 @@ const user = (name, tenant) => ({ authorization: `Bearer ${name}`, "x-tenant": t
 const subscribers = (router) => readMetric(router, "starling_hub_subscribers");
 
 describe("sharing of subgraphs' subscriptions", () => {
-  const closing = [];
-  after(async () => {
-    for (const close of closing.reverse()) await close();
-  });
-
-  /** Keeps `opened` until the end of the tests. */
-  function keep(opened) {
-    closing.push(() => (opened.stop ?? opened.dispose)());
-    return opened;
-  }
-
+  const keep = closeAfterEach();
   /** Starts everything, with the subgraph's settings `subscription` and further configuration of the router. */
   async function open({ subscription = {}, more = {}, config = {}, start = startGraphqlWs } = {}) {
     const reviews = createReviews();
