@@ -52,7 +52,8 @@ pub struct SubgraphSubscriptionSettings {
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub connect_timeout: Option<Duration>,
 
-    /// The time limit from the opening of a WebSocket to `connection_ack`.
+    /// The time limit from the opening of a WebSocket to `connection_ack`. For other protocols, that from a request to
+    /// the head of its response.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"5s")]
     pub ack_timeout: Duration,
@@ -79,7 +80,7 @@ pub struct SubgraphSubscriptionSettings {
     #[schemars(range(min = 1, max = 100_000), example = 256)]
     pub max_connections: u32,
 
-    /// The maximum number of operations on one WebSocket.
+    /// The maximum number of operations on one WebSocket. For other protocols, that of all operations at the subgraph.
     #[schemars(range(min = 1, max = 1_000_000), example = 1000)]
     pub max_operations: u32,
 

@@ -93,6 +93,11 @@ pub trait Resolve: Any + Send + Sync {
     /// Must end by itself, since later events of the group wait for it.
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload>;
 
+    /// True if resolving an event may wait, for example for a subgraph.
+    fn waits(&self) -> bool {
+        true
+    }
+
     /// True if several events cost less together than one by one.
     fn takes_batches(&self) -> bool {
         false

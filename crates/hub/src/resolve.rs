@@ -88,6 +88,10 @@ impl Resolve for EventResolver {
         self.request.operation_name.as_deref()
     }
 
+    fn waits(&self) -> bool {
+        !self.executable.plan().fetches.is_empty()
+    }
+
     fn takes_batches(&self) -> bool {
         // Without a fetch, events have nothing in common.
         !self.executable.plan().fetches.is_empty()

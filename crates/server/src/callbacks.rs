@@ -24,6 +24,9 @@ use tokio::task::JoinSet;
 /// connections open.
 const CONNECTIONS_MAX: usize = 1024;
 
+/// The maximum size of the head of a request. The library's default would be 400 KiB for each connection.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
 /// The pause after a failed `accept`, which most likely failed because no descriptor was free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,6 +95,7 @@ pub(crate) async fn serve(
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(head_timeout)
+                .max_buf_size(HEAD_BYTES_MAX)
                 .serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL_TIME_MAX)), service);
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection for callbacks ended early");

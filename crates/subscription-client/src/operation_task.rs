@@ -12,9 +12,14 @@ use crate::callback_operation::CallbackOperation;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::AttemptFailure;
 use crate::http_stream::ResponseStream;
+use crate::latest_headers::{LatestHeaders, PartitionMember};
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::stats::add;
+
+/// The maximum number of lost operations of one subgraph that are begun again at the same time. A server that was
+/// restarted has a queue for connections, in Node.js of 511, and would refuse thousands at once.
+const RESUMPTIONS_MAX: usize = 128;
 
 /// The operations of one subgraph that are transported by HTTP.
 #[derive(Debug)]
@@ -22,6 +27,8 @@ pub(crate) struct HttpOperations {
     endpoint: Arc<SubscriptionEndpoint>,
     callbacks: Option<Arc<CallbackEndpoint>>,
     room: Arc<Semaphore>,
+    headers: Arc<LatestHeaders>,
+    resumptions: Arc<Semaphore>,
 }
 
 /// An operation in progress. Dropping it ends it.
@@ -33,7 +40,9 @@ enum OpenOperation {
 /// The task of one operation.
 struct OperationTask {
     wanted: Arc<SubgraphSubscription>,
+    partition: PartitionMember,
     callbacks: Option<Arc<CallbackEndpoint>>,
+    resumptions: Arc<Semaphore>,
     output: Arc<OperationOutput>,
     _permit: OwnedSemaphorePermit,
 }
@@ -44,7 +53,9 @@ impl HttpOperations {
         callbacks: Option<Arc<CallbackEndpoint>>,
     ) -> Self {
         let room = endpoint.settings.operations_max.min(Semaphore::MAX_PERMITS);
-        Self { endpoint, callbacks, room: Arc::new(Semaphore::new(room)) }
+        let room = Arc::new(Semaphore::new(room));
+        let resumptions = Arc::new(Semaphore::new(RESUMPTIONS_MAX));
+        Self { endpoint, callbacks, room, headers: Arc::default(), resumptions }
     }
 
     /// Returns the endpoint for callbacks.
@@ -66,8 +77,16 @@ impl HttpOperations {
         };
         let (output, stream) = OperationOutput::new(endpoint, &wanted);
         let callbacks = self.callbacks.clone();
-        let task = OperationTask { wanted, callbacks, output, _permit: permit };
-        match task.begin().await {
+        let partition = self.headers.add(&wanted);
+        let task = OperationTask {
+            wanted,
+            partition,
+            callbacks,
+            resumptions: Arc::clone(&self.resumptions),
+            output,
+            _permit: permit,
+        };
+        match task.begin(&task.wanted).await {
             Ok(Begun::Open(operation)) => {
                 tokio::spawn(task.run(operation));
             }
@@ -82,15 +101,18 @@ impl HttpOperations {
 }
 
 impl OperationTask {
-    async fn begin(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
+    async fn begin(
+        &self,
+        wanted: &SubgraphSubscription,
+    ) -> Result<Begun<OpenOperation>, AttemptFailure> {
         let endpoint = self.output.endpoint();
         let begun = match (endpoint.settings.protocol.is_callback(), &self.callbacks) {
             (false, _) => {
-                let begun = ResponseStream::begin(endpoint, &self.wanted).await?;
+                let begun = ResponseStream::begin(endpoint, wanted).await?;
                 begun.map(|it| OpenOperation::Response(Box::new(it)))
             }
             (true, Some(callbacks)) => {
-                let begun = CallbackOperation::begin(callbacks, &self.wanted, &self.output).await?;
+                let begun = CallbackOperation::begin(callbacks, wanted, &self.output).await?;
                 begun.map(OpenOperation::Callback)
             }
             (true, None) => {
@@ -162,14 +184,22 @@ impl OperationTask {
         }
     }
 
+    /// Makes another attempt, with the latest headers of the partition.
     async fn begin_again(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
         let SubscriptionEndpoint { settings, stats, .. } = &**self.output.endpoint();
+        // The semaphore is never closed.
+        let _turn = self.resumptions.acquire().await;
         let is_callback = settings.protocol.is_callback();
         if is_callback {
             // The first result may come before the response.
             self.output.announce_gap();
         }
-        let begun = self.begin().await?;
+        let wanted = self.partition.renew(&self.wanted);
+        let begun = self.begin(&wanted).await.map_err(|failure| {
+            // A refused token may have been renewed since.
+            let is_renewed = self.partition.renew(&wanted).headers != wanted.headers;
+            AttemptFailure { is_transient: failure.is_transient || is_renewed, ..failure }
+        })?;
         if matches!(begun, Begun::Open(_)) {
             if !is_callback {
                 self.output.announce_gap();

@@ -24,6 +24,7 @@ mod group_merge;
 mod group_phase;
 mod group_table;
 mod leave_sender;
+mod local_resolutions;
 mod outlets;
 mod pending_subscriber;
 mod position;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use bindings::Source;
 use events::{EventStream, SourceError, SourceMessage, StreamRequest};
-use futures_util::StreamExt;
-use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::leave_sender::Leave;
+use super::local_resolutions::LocalResolutions;
 use super::{
     Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
@@ -21,6 +22,9 @@ use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The number of streams, or of resolutions, that are handled in one turn if they are ready.
+const READY_PER_TURN: usize = 16;
 
 /// The interval between two polls of subscribers that do not keep up with catching up: about the time in which a socket
 /// passes some of 64 KiB to a network.
@@ -54,7 +58,10 @@ enum StreamOwner {
 
 type Opening = Abortable<BoxFuture<'static, (StreamOwner, Result<EventStream, SourceError>)>>;
 type Messages = Abortable<BoxFuture<'static, Received>>;
-type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, ResolutionOutcome)>>;
+type Resolving = Abortable<BoxFuture<'static, ResolvedGroup>>;
+
+/// A group, the ticket of its resolution, and the outcome.
+type ResolvedGroup = (GroupId, u64, ResolutionOutcome);
 
 /// Messages from a stream. If there are none, the stream was dropped without an end.
 struct Received {
@@ -147,16 +154,8 @@ impl ShardTask {
                         self.on_stream_opened(of, result);
                     }
                 }
-                Some(received) = self.messages.next() => {
-                    if let Ok(received) = received {
-                        self.on_messages(received);
-                    }
-                }
-                Some(resolved) = self.resolving.next() => {
-                    if let Ok((group, ticket, outcome)) = resolved {
-                        self.shard.on_resolved(group, ticket, outcome);
-                    }
-                }
+                Some(received) = self.messages.next() => self.on_ready_messages(received),
+                Some(resolved) = self.resolving.next() => self.on_ready_outcomes(resolved),
                 () = sleep_until(backpressure_poll_at) => {
                     self.backpressure_poll_at = None;
                     self.shard.poll_backpressured();
@@ -265,13 +264,52 @@ impl ShardTask {
         self.messages.push(Abortable::new(next, registration));
     }
 
-    fn on_messages(&mut self, received: Received) {
+    /// Handles the messages of one stream, and those of others that have some already: their events are resolved
+    /// together, see [`LocalResolutions`].
+    fn on_ready_messages(&mut self, first: Result<Received, Aborted>) {
+        let (mut received, mut offers, mut handled) = (first, 0, 0);
+        loop {
+            if let Ok(received) = received {
+                offers += self.on_messages(received);
+            }
+            handled += 1;
+            if handled == READY_PER_TURN || offers >= OFFERS_PER_TURN {
+                return;
+            }
+            match self.messages.next().now_or_never().flatten() {
+                Some(next) => received = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Handles one resolution that has ended, and others that have ended already.
+    fn on_ready_outcomes(&mut self, first: Result<ResolvedGroup, Aborted>) {
+        let (mut resolved, mut handled) = (first, 0);
+        loop {
+            if let Ok((group, ticket, outcome)) = resolved {
+                self.shard.on_resolved(group, ticket, outcome);
+            }
+            handled += 1;
+            if handled == READY_PER_TURN {
+                return;
+            }
+            match self.resolving.next().now_or_never().flatten() {
+                Some(next) => resolved = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Handles messages of a stream. Returns the number of groups that its events were offered to.
+    fn on_messages(&mut self, received: Received) -> usize {
         let Received { of, stream, messages } = received;
         self.aborts.remove(&of);
         match of {
             StreamOwner::Trigger(trigger) => self.on_trigger_messages(trigger, stream, messages),
             StreamOwner::Reader(trigger, stream_id) => {
                 self.on_reader_messages(trigger, stream_id, stream, messages);
+                1
             }
         }
     }
@@ -281,10 +319,10 @@ impl ShardTask {
         trigger: TriggerId,
         stream: EventStream,
         mut messages: VecDeque<SourceMessage>,
-    ) {
+    ) -> usize {
         if messages.is_empty() {
             self.shard.on_source_message(trigger, None);
-            return;
+            return 1;
         }
         let mut offers = 0;
         while offers < OFFERS_PER_TURN
@@ -293,10 +331,11 @@ impl ShardTask {
             let is_last = matches!(message, SourceMessage::End(_));
             offers += self.shard.on_source_message(trigger, Some(message)).max(1);
             if is_last {
-                return;
+                return offers;
             }
         }
         self.await_messages(StreamOwner::Trigger(trigger), stream, messages);
+        offers
     }
 
     /// Handles messages of a side reader. Messages after its end are dropped with the stream.
@@ -325,6 +364,7 @@ impl ShardTask {
     }
 
     fn perform_effects(&mut self) {
+        let mut local = LocalResolutions::default();
         for effect in self.shard.take_effects() {
             match effect {
                 Effect::Open { trigger, source } => {
@@ -345,11 +385,18 @@ impl ShardTask {
                     self.close_stream(StreamOwner::Reader(trigger, stream_id));
                 }
                 Effect::Resolve { group, ticket, work, resolve, abort } => {
-                    let response = spawn_resolution(&*self.cores, work, resolve);
+                    let response = match work {
+                        ResolutionWork::Event(event) if local.accepts(&event, &*resolve) => {
+                            local.add(event, resolve)
+                        }
+                        work => spawn_resolution(&*self.cores, work, resolve),
+                    };
                     self.await_outcome(group, ticket, response, abort);
+                    local.spawn_if_full(&*self.cores);
                 }
             }
         }
+        local.spawn(&*self.cores);
     }
 
     fn close_stream(&mut self, of: StreamOwner) {

@@ -30,6 +30,15 @@ type Subscription @join__type(graph: REVIEWS) {
 }
 "#;
 
+/// Clients must send tokens, and there are no keys to verify them.
+const TOKENS_REQUIRED: &str = "
+authentication:
+  jwt:
+    required: true
+    issuers:
+      - {issuer: 'https://issuer.test/', audiences: [a], jwks: {url: 'http://127.0.0.1:1/'}}
+";
+
 /// The requests of a subgraph to the router.
 struct Callbacks {
     address: SocketAddr,
@@ -81,13 +90,14 @@ fn accept(subgraph: &TcpListener, address: SocketAddr) -> Callbacks {
     callbacks
 }
 
-fn start(subgraph: &TcpListener, listen: &str) -> Router {
+/// Starts a router with further keys of the endpoint, and further lines of the configuration.
+fn start(subgraph: &TcpListener, listen: &str, lines: &str) -> Router {
     let url = subgraph.local_addr().unwrap();
     let source =
         SupergraphSource::Text { name: "reviews.graphql".into(), sdl: SUPERGRAPH.to_owned() };
     let configuration = format!(
         "subgraphs: {{reviews: {{url: 'http://{url}/', subscription: {{protocol: callback}}}}}}\n\
-         subscriptions: {{callback: {{public_url: 'http://router.internal/back', path: /back{listen}}}}}"
+         subscriptions: {{callback: {{public_url: 'http://router.internal/back', path: /back{listen}}}}}\n{lines}"
     );
     Router::serving(source, &configuration)
 }
@@ -96,7 +106,7 @@ fn start(subgraph: &TcpListener, listen: &str) -> Router {
 fn a_subgraph_sends_results_to_either_listener() {
     for listen in ["", ", listen: '127.0.0.1:0'"] {
         let subgraph = TcpListener::bind("127.0.0.1:0").unwrap();
-        let router = start(&subgraph, listen);
+        let router = start(&subgraph, listen, "");
         assert_eq!(router.callbacks.is_some(), !listen.is_empty());
         let endpoint = router.callbacks.unwrap_or(router.address);
         let mut client = connect(router.address);
@@ -107,7 +117,11 @@ fn a_subgraph_sends_results_to_either_listener() {
         let callbacks = accept(&subgraph, endpoint);
         let guess = Callbacks { verifier: "guess".into(), id: callbacks.id.clone(), ..callbacks };
         assert_eq!(guess.send("complete", ""), 403);
-        assert_eq!(callbacks.send("next", r#","payload":{"data":{"rated":4}}"#), 200);
+        // Larger than the head of a request may be.
+        let rest = "x".repeat(1 << 18);
+        let payload =
+            format!(r#","payload":{{"data":{{"rated":4}},"extensions":{{"x":"{rest}"}}}}"#);
+        assert_eq!(callbacks.send("next", &payload), 200);
         assert_eq!(callbacks.send("complete", ""), 202);
         assert_eq!(callbacks.send("check", ""), 404);
         let mut received = String::new();
@@ -122,13 +136,14 @@ fn a_subgraph_sends_results_to_either_listener() {
 }
 
 #[test]
-fn other_requests_to_the_endpoint_are_refused_and_clients_cannot_use_a_separate_listener() {
+fn the_endpoint_needs_no_token_refuses_other_requests_and_is_not_on_two_listeners() {
     let subgraph = TcpListener::bind("127.0.0.1:0").unwrap();
-    let shared = start(&subgraph, "");
-    let separate = start(&subgraph, ", listen: '127.0.0.1:0'");
+    let shared = start(&subgraph, "", TOKENS_REQUIRED);
+    let separate = start(&subgraph, ", listen: '127.0.0.1:0'", "");
     let own = separate.callbacks.unwrap();
     let protocol = "callback/1.0";
     for (address, method, target, expected) in [
+        (shared.address, "POST", "/graphql", (401, "")),
         (shared.address, "POST", "/back/1", (404, protocol)),
         (shared.address, "GET", "/back/1", (405, protocol)),
         (shared.address, "POST", "/back", (404, "")),

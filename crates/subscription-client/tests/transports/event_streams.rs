@@ -1,13 +1,27 @@
 //! Server-sent events and multipart.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use subscription_client::{SubscriptionProtocol, SubscriptionSettings};
 use tokio::join;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, mpsc};
+use upstream::Protocol;
 
-use crate::scripted_server::ScriptedServer;
+use crate::scripted_server::{DEADLINE, ScriptedServer};
 use crate::subscriber::{
-    QUERY, client, collect, next, read, settings, subscribe, subscribe_with, wait_until,
+    QUERY, client, collect, next, read, settings, subscribe, subscribe_in, subscribe_with,
+    wait_until,
 };
 
 const RESULTS: [&str; 3] =
@@ -28,8 +42,9 @@ async fn each_protocol_sends_its_request_and_delivers_results_until_the_end() {
     let multipart =
         "multipart/mixed;subscriptionspec=1.0, multipart/mixed;q=0.9, application/json;q=0.1";
     let of_subscriptions = "multipart/mixed;boundary=b;subscriptionSpec=\"1.0\"";
+    let not_compressed = "text/event-stream; charset=utf-8\r\ncontent-encoding: none";
     for (protocol, line, accept, content_type, body) in [
-        (SubscriptionProtocol::Sse, post, "text/event-stream", "text/event-stream", events),
+        (SubscriptionProtocol::Sse, post, "text/event-stream", not_compressed, events),
         (SubscriptionProtocol::SseGet, get, "text/event-stream", "text/event-stream", events),
         (SubscriptionProtocol::Multipart, post, multipart, of_subscriptions, parts),
         (
@@ -309,4 +324,89 @@ async fn results_that_nobody_reads_are_dropped_and_counted() {
     assert_eq!([&stats.results, &stats.dropped].map(read), [1000, 1000 - 256]);
     let messages = collect(stream.unwrap()).await;
     assert_eq!((messages.len(), messages.last().map(String::as_str)), (257, Some(RESULTS[2])));
+}
+
+#[tokio::test]
+async fn a_subgraph_that_speaks_http_2_gets_requests_in_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/graphql?key=1", listener.local_addr().unwrap());
+    let (heads, mut received) = mpsc::channel(1);
+    let (pieces, body) = mpsc::channel::<Bytes>(1);
+    let body = Arc::new(Mutex::new(Some(body)));
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = service_fn(|request: Request<Incoming>| {
+            let (heads, body) = (heads.clone(), Arc::clone(&body));
+            async move {
+                heads.send((request.uri().clone(), request.headers().clone())).await.unwrap();
+                let mut pieces = body.lock().await.take().expect("one request");
+                let frames = stream::poll_fn(move |context| pieces.poll_recv(context))
+                    .map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+                let response = Response::builder().header("content-type", "text/event-stream");
+                response.body(StreamBody::new(frames))
+            }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new());
+        connection.serve_connection(TokioIo::new(stream), service).await
+    });
+    let client = client(&url, SubscriptionSettings { http: Protocol::Http2, ..sse() });
+    let mut stream = subscribe_with(&client, QUERY, "secret").await.unwrap();
+    let (uri, headers) = received.recv().await.unwrap();
+    assert_eq!(uri, url.as_str());
+    assert_eq!((headers.get("host"), &headers["x-token"]), (None, &"secret".parse().unwrap()));
+    pieces.send(format!("event: next\ndata: {}\n\n", RESULTS[0]).into()).await.unwrap();
+    assert_eq!(next(&mut stream).await, RESULTS[0]);
+    drop(stream);
+    // The connection ends with the only subscription on it.
+    let ended = tokio::time::timeout(DEADLINE, server).await.expect("the end in time");
+    assert!(ended.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_begun_again_has_the_latest_token_of_its_partition() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let (old, first) =
+        join!(subscribe_in(&client, "shared", QUERY, "old"), server.next_event_stream());
+    let (new, _second) =
+        join!(subscribe_in(&client, "shared", QUERY, "new"), server.next_event_stream());
+    drop(first);
+    let mut again = server.next_event_stream().await;
+    assert!(again.head.contains("\r\nx-token: new\r\n"), "{}", again.head);
+    again.send_event(RESULTS[0]).await;
+    let mut old = old.unwrap();
+    assert_eq!([next(&mut old).await, next(&mut old).await], ["gap", RESULTS[0]]);
+    assert!(new.is_ok());
+}
+
+#[tokio::test]
+async fn many_lost_streams_are_begun_again_in_turns() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let (mut streams, mut lost) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let (stream, request) = join!(subscribe(&client), server.next_event_stream());
+        streams.push(stream.unwrap());
+        lost.push(request);
+    }
+    drop(lost);
+    let mut waiting = Vec::new();
+    for _ in 0..128 {
+        waiting.push(server.next_request().await);
+    }
+    let stats = client.stats();
+    wait_until("all are lost", || read(&stats.connections_lost) == 200).await;
+    assert_eq!([&stats.connections, &stats.operations, &stats.resumed].map(read), [128, 200, 0]);
+    let mut open = Vec::new();
+    for mut request in waiting {
+        request.begin_events().await;
+        open.push(request);
+    }
+    for _ in 0..72 {
+        open.push(server.next_event_stream().await);
+    }
+    wait_until("all are begun again", || read(&stats.resumed) == 200).await;
+    for stream in &mut streams {
+        assert_eq!(next(stream).await, "gap");
+    }
 }
