@@ -21,6 +21,7 @@ mod callback_endpoint;
 mod callback_operation;
 mod client;
 mod endpoint;
+mod error_response;
 mod http_exchange;
 mod http_request;
 mod http_stream;

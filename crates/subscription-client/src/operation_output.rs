@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use wire::upstream::OperationError;
 
 use crate::endpoint::SubscriptionEndpoint;
+use crate::error_response::end_with_errors;
 use crate::stats::{add, subtract};
 
 /// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the
@@ -78,11 +79,9 @@ impl OperationOutput {
             Ok(()) => self.end_with(StreamEnd::Complete),
             Err(OperationError::Errors(errors)) => {
                 add(&self.endpoint.stats.failed, 1);
-                let errors = [b"{\"errors\":", &*errors, b"}"].concat();
-                if let Some(sender) = &mut *self.lock() {
-                    sender.try_send(Event::new(Arc::clone(&self.topic), errors));
+                if let Some(sender) = self.lock().take() {
+                    end_with_errors(sender, Arc::clone(&self.topic), &errors);
                 }
-                self.end_with(StreamEnd::Complete);
             }
             Err(error) => self.fail(&error.to_string()),
         }

@@ -309,7 +309,7 @@ impl LoadedCase {
                     given.filter_map(|(name, id)| Some((name.to_string(), value(*id)?))).collect();
                 let body = json!({ "query": *operation.text, "variables": given }).to_string();
                 let response = self.subgraphs[usize::from(subgraph.0)].respond(body.as_bytes())?;
-                Ok(Seed::Event(response.into()))
+                Ok(Seed::Event(response))
             }
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct ConnectionTask {
 struct Attempts {
     backoff: Backoff,
     count: u32,
-    /// The headers of the last attempt.
+    /// The headers of the last attempt, or those that the connection has got since.
     headers: Arc<[(HeaderName, HeaderValue)]>,
 }
 
@@ -234,6 +234,7 @@ impl ConnectionTask {
                     self.receive_commands();
                     self.operations.start_all(&mut socket);
                     if socket.client().is_ready() {
+                        self.renew_headers(&mut socket);
                         let abandoned = self.operations.open_waiting(&mut socket);
                         self.release(abandoned);
                     }
@@ -262,6 +263,7 @@ impl ConnectionTask {
         match event {
             UpstreamEvent::Ready { .. } => {
                 self.acknowledged = Some(Instant::now());
+                self.renew_headers(socket);
                 let abandoned = self.operations.on_ready(socket);
                 self.release(abandoned);
             }
@@ -314,6 +316,17 @@ impl ConnectionTask {
                     }
                 }
             }
+        }
+    }
+
+    /// Sends headers that have changed since the connection was opened, such as a new token, in the payload of a `ping`:
+    /// the only message after `connection_init` in which a server may expect them. Without effect under `graphql-ws`.
+    fn renew_headers(&mut self, socket: &mut UpstreamSocket) {
+        if self.endpoint.settings.init_payload && self.headers != self.attempts.headers {
+            if let Some(payload) = handshake::headers_payload(&self.headers) {
+                socket.send_ping(payload);
+            }
+            self.attempts.headers = Arc::clone(&self.headers);
         }
     }
 

@@ -44,12 +44,7 @@ pub(super) fn begin(
     let mut seed = [0; 8];
     let random = rand::fill(&mut key_entropy).and_then(|()| rand::fill(&mut seed));
     random.map_err(|_| "the system has no random numbers".to_owned())?;
-    // Values that are not visible ASCII cannot be written as text; no client library sends such.
-    let forwarded: Vec<(&str, &str)> = headers
-        .iter()
-        .filter(|(name, _)| !belongs_to_connection(name))
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-        .collect();
+    let forwarded = as_texts(headers);
     let request = UpgradeRequest {
         authority: endpoint.target.authority(),
         target: endpoint.target.path_and_query(),
@@ -61,6 +56,21 @@ pub(super) fn begin(
     };
     UpstreamSocket::new(Arc::clone(settings), request, Instant::now())
         .map_err(|error| error.to_string())
+}
+
+/// Returns a JSON object with the forwarded headers as members; `None` without headers.
+pub(super) fn headers_payload(headers: &[(HeaderName, HeaderValue)]) -> Option<Bytes> {
+    init_payload(&as_texts(headers))
+}
+
+/// Returns the headers that a request of the router may have. Values that are not visible ASCII cannot be written as
+/// text; no client library sends such.
+fn as_texts(headers: &[(HeaderName, HeaderValue)]) -> Vec<(&str, &str)> {
+    headers
+        .iter()
+        .filter(|(name, _)| !belongs_to_connection(name))
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect()
 }
 
 /// Returns a JSON object with the headers as members; `None` without headers.

@@ -16,6 +16,7 @@ use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 
 use super::pool::{NewOperation, OperationReply};
 use crate::endpoint::SubscriptionEndpoint;
+use crate::error_response;
 use crate::stats::{add, subtract};
 
 /// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the
@@ -192,18 +193,12 @@ impl Operations {
         true
     }
 
-    fn end_stream(
-        &self,
-        mut sender: EventSender,
-        topic: Arc<str>,
-        result: Result<(), OperationError>,
-    ) {
+    fn end_stream(&self, sender: EventSender, topic: Arc<str>, result: Result<(), OperationError>) {
         let Err(error) = result else { return sender.end(StreamEnd::Complete) };
         add(&self.endpoint.stats.failed, 1);
         match error {
             OperationError::Errors(errors) => {
-                sender.try_send(Event::new(topic, error_response(&errors)));
-                sender.end(StreamEnd::Complete);
+                error_response::end_with_errors(sender, topic, &errors);
             }
             error => {
                 let (source, field) = (&*self.endpoint.source_name, &*topic);
@@ -275,15 +270,10 @@ fn single_result(
 ) -> Result<Bytes, FetchError> {
     match (received, end) {
         (Some(result), _) => Ok(result),
-        (None, Err(OperationError::Errors(errors))) => Ok(error_response(&errors)),
+        (None, Err(OperationError::Errors(errors))) => Ok(error_response::error_response(&errors)),
         (None, Err(error)) => Err(FetchError::Protocol(error.to_string())),
         (None, Ok(())) => {
             Err(FetchError::Protocol("the subgraph ended the operation without a result".into()))
         }
     }
-}
-
-/// Returns a GraphQL response with these errors, a JSON list.
-fn error_response(errors: &Bytes) -> Bytes {
-    [b"{\"errors\":", &**errors, b"}"].concat().into()
 }

@@ -88,6 +88,23 @@ async fn each_partition_has_a_connection_up_to_the_limit() {
 }
 
 #[tokio::test]
+async fn a_renewed_token_is_sent_on_the_live_connection() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let first = subscribe_in(&client, "shared", r#"{"query":"a"}"#, "old");
+    let (first, (mut socket, _)) = join!(first, ScriptedSocket::accept(&server));
+    socket.next_subscribe().await;
+    let same = subscribe_in(&client, "shared", r#"{"query":"b"}"#, "old").await;
+    assert!(socket.next_message().await.contains(r#""type":"subscribe""#));
+    let renewed = subscribe_in(&client, "shared", r#"{"query":"c"}"#, "new").await;
+    let messages = [socket.next_message().await, socket.next_message().await];
+    let ping = r#"{"type":"ping","payload":{"x-token":"new"}}"#;
+    assert!(messages.iter().any(|it| it == ping), "{messages:?}");
+    assert!(messages.iter().any(|it| it.contains(r#""query":"c""#)), "{messages:?}");
+    drop((first, same, renewed));
+}
+
+#[tokio::test]
 async fn a_lost_connection_is_opened_again_with_the_latest_token_and_gaps() {
     let server = ScriptedServer::start().await;
     let client = client(&server.url(), websocket());

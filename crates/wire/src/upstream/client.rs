@@ -225,6 +225,14 @@ impl UpstreamClient {
         was_active
     }
 
+    /// Sends a `ping` with a payload, a JSON object, to a server that has acknowledged the connection. No response is
+    /// awaited. Without effect under `graphql-ws`, which has no such message.
+    pub fn send_ping(&mut self, payload: Bytes) {
+        if self.is_ready() && self.dialect == Dialect::TransportWs {
+            self.pending.push_text(message("ping", Some(payload)));
+        }
+    }
+
     /// Closes the connection, for example because it has no operations.
     pub fn close(&mut self) {
         if self.phase == ClientPhase::Ended {
@@ -319,7 +327,13 @@ impl UpstreamClient {
             Some(id) if self.ended_by_server.contains(&id) => {
                 self.ignore(IgnoredMessage::AfterEnd(id));
             }
-            Some(_) => self.late_messages += 1,
+            Some(id) => {
+                self.late_messages += 1;
+                // The npm package subscriptions-transport-ws forgets a `stop` that comes while the operation begins.
+                if self.dialect == Dialect::Ws {
+                    self.send_stop(id);
+                }
+            }
             None => self.ignore(IgnoredMessage::UnknownId(shorten(id).into())),
         }
         None

@@ -116,6 +116,11 @@ impl UpstreamSocket {
         self.connection.protocol.unsubscribe(id)
     }
 
+    /// See [`UpstreamClient::send_ping`].
+    pub fn send_ping(&mut self, payload: Bytes) {
+        self.connection.protocol.send_ping(payload);
+    }
+
     /// Closes the connection, for example because it has no operations.
     pub fn close(&mut self) {
         match self.upgrade {
