@@ -132,6 +132,17 @@ impl ClientMachine {
         }
     }
 
+    /// Reads the memory that [`ClientMachine::next`] needs: see `reactor::Sockets::read_ahead`. The value has no meaning.
+    pub(super) fn read_ahead(&self, operation: u32) -> bool {
+        match self {
+            Self::WebSocket(connection) => {
+                let id = connection.protocol.id_of(operation);
+                id.is_some_and(|id| id.starts_with('0')) && connection.deflates()
+            }
+            Self::ResultStream(body) => body.is_open(),
+        }
+    }
+
     /// Makes a message of a result: appends its head to `head` and returns its body and tail. Returns `None` if the
     /// client has completed the operation.
     // hot path: once per recipient and event.

@@ -1,5 +1,6 @@
 //! Deliveries to the clients of a reactor: sent at once if the socket has room, queued in a backlog otherwise.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,10 @@ use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
 
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The number of members whose state is read before the first of them is sent a message. They are far apart in memory if
+/// there are many groups.
+const READ_AHEAD: usize = 8;
 
 impl SubscriptionServer {
     /// Applies a command of the hub.
@@ -68,7 +73,18 @@ impl SubscriptionServer {
         let Some(members) = self.groups.get(&group) else { return };
         let shared = SharedResult::new(payload, &self.deflation, true);
         let mut slow = Vec::new();
-        for member in members.iter() {
+        let (mut members, mut ahead) = (members.iter(), VecDeque::with_capacity(READ_AHEAD));
+        loop {
+            if ahead.is_empty() {
+                for member in members.by_ref().take(READ_AHEAD) {
+                    let token = Token::from_u64(member.connection);
+                    sockets.read_ahead(token, |machine, client| {
+                        client.backlog.is_none() && machine.read_ahead(member.operation)
+                    });
+                    ahead.push_back(member);
+                }
+            }
+            let Some(member) = ahead.pop_front() else { break };
             let token = Token::from_u64(member.connection);
             let (head, mut has_backlog) = (&mut self.head, false);
             let sent = sockets.send_with(token, |machine, client| {
@@ -85,6 +101,7 @@ impl SubscriptionServer {
                 slow.push(member);
             }
         }
+        drop(members);
         for member in slow {
             let token = Token::from_u64(member.connection);
             let behind = self.behind.entry(token).or_default();
