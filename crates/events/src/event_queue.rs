@@ -130,6 +130,12 @@ impl EventSender {
         self.sender.send(SourceMessage::Event(event)).await.is_ok()
     }
 
+    /// Returns the number of messages that wait in the queue.
+    pub fn waiting(&self) -> usize {
+        // One slot is reserved for the last message.
+        self.sender.max_capacity() - 1 - self.sender.capacity()
+    }
+
     /// Returns the number of messages that fit now.
     pub(crate) fn capacity(&self) -> usize {
         self.sender.capacity()

@@ -30,6 +30,7 @@ mod operation_outcome;
 mod operation_output;
 mod operation_task;
 mod refusal;
+mod result_queue;
 mod settings;
 mod stats;
 mod websocket;

@@ -5,17 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use events::{Event, EventSender, EventStream, SendOutcome, StreamEnd, SubgraphSubscription};
+use events::{EventSender, EventStream, StreamEnd, SubgraphSubscription};
 use futures_util::future::{BoxFuture, FutureExt};
 use wire::upstream::OperationError;
 
 use crate::endpoint::SubscriptionEndpoint;
 use crate::error_response::end_with_errors;
+use crate::result_queue;
 use crate::stats::{add, subtract};
-
-/// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the
-/// machine is overloaded.
-const QUEUE_RESULTS: usize = 256;
 
 /// The sending half of one operation's stream.
 pub(crate) struct OperationOutput {
@@ -33,7 +30,7 @@ impl OperationOutput {
         endpoint: &Arc<SubscriptionEndpoint>,
         wanted: &SubgraphSubscription,
     ) -> (Arc<Self>, EventStream) {
-        let (sender, stream) = EventSender::new(QUEUE_RESULTS);
+        let (sender, stream) = result_queue::new();
         add(&endpoint.stats.operations, 1);
         let output = Self {
             endpoint: Arc::clone(endpoint),
@@ -55,8 +52,7 @@ impl OperationOutput {
         add(&self.endpoint.stats.results, 1);
         self.has_result.store(true, Ordering::Relaxed);
         let Some(sender) = &mut *self.lock() else { return };
-        let outcome = sender.try_send(Event::new(Arc::clone(&self.topic), payload));
-        if matches!(outcome, SendOutcome::Dropped { .. }) {
+        if !result_queue::offer(sender, &self.topic, payload) {
             add(&self.endpoint.stats.dropped, 1);
         }
     }

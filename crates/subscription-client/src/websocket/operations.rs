@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{
-    Event, EventSender, EventStream, SendOutcome, SourceError, StreamEnd, SubgraphSubscription,
-};
+use events::{EventSender, EventStream, SourceError, StreamEnd, SubgraphSubscription};
 use execute::FetchError;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -17,11 +15,8 @@ use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 use super::pool::{NewOperation, OperationReply};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::error_response;
+use crate::result_queue;
 use crate::stats::{add, subtract};
-
-/// The maximum number of results that wait for the hub in one stream. It takes them as fast as they arrive, unless the
-/// machine is overloaded.
-const QUEUE_RESULTS: usize = 256;
 
 /// The operations of one connection.
 pub(super) struct Operations {
@@ -29,6 +24,10 @@ pub(super) struct Operations {
     slots: HashMap<u64, Slot>,
     by_id: HashMap<OperationId, u64>,
     next_slot: u64,
+    /// The slots that have not begun on the present connection, in their order. Some may be gone.
+    to_start: Vec<u64>,
+    /// The slots that wait for their stream, in their order. Some may be gone.
+    to_open: Vec<u64>,
     /// Resolves to the slots whose streams were dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
 }
@@ -53,8 +52,15 @@ enum SlotState {
 
 impl Operations {
     pub(super) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
-        let (slots, by_id) = (HashMap::new(), HashMap::new());
-        Self { endpoint, slots, by_id, next_slot: 0, dropped: FuturesUnordered::new() }
+        Self {
+            endpoint,
+            slots: HashMap::new(),
+            by_id: HashMap::new(),
+            next_slot: 0,
+            to_start: Vec::new(),
+            to_open: Vec::new(),
+            dropped: FuturesUnordered::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -72,27 +78,28 @@ impl Operations {
         let (number, topic) = (self.next_slot, Arc::from(&*wanted.field));
         self.next_slot += 1;
         let state = match reply {
-            OperationReply::Stream(reply) => SlotState::Waiting(reply),
+            OperationReply::Stream(reply) => {
+                self.to_open.push(number);
+                SlotState::Waiting(reply)
+            }
             OperationReply::Single { result, waiting } => {
                 self.dropped.push(waiting.map(move |_| number).boxed());
                 SlotState::Single(result, None)
             }
         };
         self.slots.insert(number, Slot { wanted, topic, id: None, state });
+        self.to_start.push(number);
         add(&self.endpoint.stats.operations, 1);
     }
 
-    /// Begins the operations that have not begun on this connection. Those that had begun on an earlier one announce a
-    /// gap.
+    /// Begins the operations that have not begun on this connection.
     pub(super) fn start_all(&mut self, socket: &mut UpstreamSocket) {
-        for (number, slot) in &mut self.slots {
-            if slot.id.is_some() {
-                continue;
-            }
+        for number in std::mem::take(&mut self.to_start) {
+            let Some(slot) = self.slots.get_mut(&number) else { continue };
             // The pool bounds the number of operations, and a connection that has ended is not used.
             let Ok(id) = socket.subscribe(slot.wanted.request.clone()) else { continue };
             slot.id = Some(id);
-            self.by_id.insert(id, *number);
+            self.by_id.insert(id, number);
             add(&self.endpoint.stats.started, 1);
         }
     }
@@ -113,12 +120,11 @@ impl Operations {
     /// for them any more.
     pub(super) fn open_waiting(&mut self, socket: &mut UpstreamSocket) -> usize {
         let mut abandoned = Vec::new();
-        for (number, slot) in &mut self.slots {
-            if !matches!(slot.state, SlotState::Waiting(_)) {
-                continue;
-            }
-            let (sender, stream) = EventSender::new(QUEUE_RESULTS);
-            let (number, dropped) = (*number, sender.closed());
+        for number in std::mem::take(&mut self.to_open) {
+            let Some(slot) = self.slots.get_mut(&number) else { continue };
+            let (sender, stream) = result_queue::new();
+            let dropped = sender.closed();
+            // Only slots that wait are in the list.
             let SlotState::Waiting(reply) =
                 std::mem::replace(&mut slot.state, SlotState::Live(sender))
             else {
@@ -171,8 +177,7 @@ impl Operations {
             SlotState::Waiting(_) => return,
         };
         add(&self.endpoint.stats.results, 1);
-        let outcome = sender.try_send(Event::new(Arc::clone(topic), payload));
-        if matches!(outcome, SendOutcome::Dropped { .. }) {
+        if !result_queue::offer(sender, topic, payload) {
             add(&self.endpoint.stats.dropped, 1);
         }
     }
@@ -214,6 +219,8 @@ impl Operations {
         for slot in self.slots.values_mut() {
             slot.id = None;
         }
+        self.to_start = self.slots.keys().copied().collect();
+        self.to_start.sort_unstable();
     }
 
     /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
