@@ -65,7 +65,7 @@ async function play(name) {
     // Warms up caches, pools and the process of the normal client.
     await phase(polite, 2);
     const alone = await phase(polite, phaseSeconds);
-    const elsewhere = await controlPhase(name, attack.config, polite);
+    const elsewhere = await controlPhase(name, attack.config, polite, stage.mockAddress);
 
     const memory = watchMemory(stage.router.pid);
     const attacker = await startAttacker(name, stage.target);
@@ -79,9 +79,12 @@ async function play(name) {
   }
 }
 
-/** The normal load while the attack takes processors, but not from its router: what the machine alone makes of it. */
-async function controlPhase(name, config, polite) {
-  const other = await openStage(config);
+/**
+ * The normal load while the attack takes processors and the time of subgraphs, but not its router: what the machine and
+ * the subgraphs alone make of it.
+ */
+async function controlPhase(name, config, polite, mockAddress) {
+  const other = await openStage(config, mockAddress);
   try {
     const attacker = await startAttacker(name, other.target);
     const report = await phase(polite, phaseSeconds);
@@ -99,26 +102,33 @@ async function startAttacker(name, target) {
   return attacker;
 }
 
-/** A router with subgraphs of its own. */
-async function openStage(config) {
-  const mockAddress = `127.0.0.1:${await freePort()}`;
-  const mock = spawn(binary, [
-    "mock", "--supergraph", path.join(folder, "supergraph.graphql"), "--listen", mockAddress,
-  ], { stdio: "ignore" });
-  adopt(mock);
-  const url = (subgraph) => ({ url: `http://${mockAddress}/${subgraph}` });
+/** A router, with the subgraphs at `mockAddress` or with subgraphs of its own. */
+async function openStage(config, mockAddress = null) {
+  const mock = mockAddress ? null : await startMock();
+  const address = mockAddress ?? mock.address;
+  const url = (subgraph) => ({ url: `http://${address}/${subgraph}` });
   const router = await startServe({
     supergraph,
     config: { subgraphs: { items: url("items"), prices: url("prices") }, ...config },
   });
   const close = async () => {
     await router.stop();
-    mock.kill();
+    mock?.child.kill();
   };
   const warm = "{ items(first: 1) { id } }";
   await eventually(async () => !(await router.query(warm)).body.errors, "the mock to respond");
   const target = { graphql: router.graphql, socket: router.socket, admin: router.admin };
-  return { router, target, close };
+  return { router, target, mockAddress: address, close };
+}
+
+/** The subgraphs, in one process. */
+async function startMock() {
+  const address = `127.0.0.1:${await freePort()}`;
+  const child = spawn(binary, [
+    "mock", "--supergraph", path.join(folder, "supergraph.graphql"), "--listen", address,
+  ], { stdio: "ignore" });
+  adopt(child);
+  return { address, child };
 }
 
 function judge({ alone, elsewhere, attacked, attacks, memoryKb, isRunning }) {
