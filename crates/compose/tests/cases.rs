@@ -1,7 +1,7 @@
 //! Every folder of `tests/cases` is one federation: a file for each subgraph, and the expected result.
 //! `expected.graphql` is the supergraph, `expected.txt` the errors or hints. `UPDATE_EXPECT=1` rewrites them. Subgraphs
-//! with names that begin with `events` have no URL. A subgraph that begins with `# subscription: PROTOCOL URL` has these
-//! settings; `-` leaves out either.
+//! with names that begin with `events` have no URL. A subgraph that begins with `# subscription: PROTOCOL URL` has
+//! these settings; `-` leaves out either.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! Settings of the subscriptions that a subgraph with a server serves: the transport, the sharing of upstream operations
-//! and connections, and the reconnection. The listener for the callback protocol is in `subscriptions`.
+//! Settings of the subscriptions that a subgraph with a server serves: the transport, the sharing of upstream
+//! operations and connections, and the reconnection. The listener for the callback protocol is in `subscriptions`.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl Default for SubgraphSubscriptionSettings {
             max_connections: 64,
             // Far more than a graph has different operations, since equal ones are shared.
             max_operations: 10_000,
-            // As long as a page takes to load again.
+            // The time that a page takes to load again.
             close_after: Duration::from_secs(5),
             retry: SubscriptionRetry::default(),
         }
@@ -206,7 +206,7 @@ impl SubscriptionSharing {
     }
 }
 
-/// The reconnection to a subgraph whose connection or stream is lost.
+/// The reconnection to a subgraph after a connection or a stream was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SubscriptionRetry {

@@ -1,10 +1,11 @@
-//! Brokers behind one interface: memory, NATS, Kafka and Redis; and the interface of subgraphs that serve subscriptions.
+//! Brokers behind one interface: memory, NATS, Kafka and Redis; and the interface of subgraphs that serve
+//! subscriptions.
 //!
 //! Invariant: this crate knows topics, payloads and positions, and nothing of GraphQL execution. A [`Provider`] is one
 //! configured broker. [`Providers`] finds it by the name that directives use. A [`SubscriptionClient`] is one subgraph.
 //!
-//! The feature `kafka` adds the Kafka client. Without it the settings are still known and checked, so that the error for
-//! a configured Kafka cluster can name the feature.
+//! The feature `kafka` adds the Kafka client. Without it the settings are still known and checked, so that the error
+//! for a configured Kafka cluster can name the feature.
 
 mod backoff;
 mod connection_state;

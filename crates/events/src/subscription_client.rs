@@ -1,5 +1,5 @@
-//! Subscriptions that subgraphs serve themselves, as streams beside those of brokers. Only the interface lives here; the
-//! crate `subscription-client` implements it.
+//! Subscriptions that subgraphs serve themselves, as streams beside those of brokers. Only the interface lives here;
+//! the crate `subscription-client` implements it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -57,10 +57,10 @@ pub trait SubscriptionClient: Send + Sync {
     /// Returns `subgraph/name`: the name of the source in logs, metrics and the admin pages.
     fn name(&self) -> &str;
 
-    /// Begins a subscription, or fails within time limits of its own. The payload of each event is a GraphQL response, a JSON object; the errors of an
-    /// operation that the subgraph refuses are such a response too, and then the stream ends. The stream reconnects by
-    /// itself, announces a gap after that, and ends for reasons that the client cannot repair. Dropping the stream ends
-    /// the subscription.
+    /// Begins a subscription, or fails within time limits of its own. The payload of each event is a GraphQL response,
+    /// a JSON object; the errors of an operation that the subgraph refuses are such a response too, and then the stream
+    /// ends. The stream reconnects by itself, announces a gap after that, and ends for reasons that the client cannot
+    /// repair. Dropping the stream ends the subscription.
     fn subscribe(
         &self,
         wanted: Arc<SubgraphSubscription>,

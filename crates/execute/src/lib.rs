@@ -83,8 +83,8 @@ pub enum Seed {
     /// An empty tree: queries and mutations.
     #[default]
     Nothing,
-    /// An event of a subscription: JSON text of the value of the root field; of a subscription that a subgraph serves, of
-    /// the subgraph's response.
+    /// An event of a subscription: JSON text of the value of the root field; of a subscription that a subgraph serves,
+    /// of the subgraph's response.
     Event(bytes::Bytes),
     /// An invalid event: the problem, to continue the sentence "The event …".
     BadEvent(String),

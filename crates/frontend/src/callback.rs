@@ -1,5 +1,5 @@
-//! The endpoint for callbacks of subgraphs: the HTTP side of [`CallbackEndpoint`], on the listener for clients or on one
-//! of its own.
+//! The endpoint for callbacks of subgraphs: the HTTP side of [`CallbackEndpoint`], on the listener for clients or on
+//! one of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct CallbackRoute {
     pub body_timeout: Duration,
 }
 
-/// A callback whose body has been read.
+/// A callback with its body.
 #[derive(Debug)]
 pub struct ReceivedCallback {
     path_id: String,

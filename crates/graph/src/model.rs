@@ -48,7 +48,8 @@ pub struct Subgraph {
     pub subscription: Option<SubscriptionEndpoint>,
 }
 
-/// How the subscriptions of a subgraph are reached, as far as composition knows it. The configuration may say otherwise.
+/// How the subscriptions of a subgraph are reached, as far as composition knows it. The configuration may say
+/// otherwise.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SubscriptionEndpoint {
     /// The protocol, one of [`SUBSCRIPTION_PROTOCOLS`].

@@ -434,7 +434,7 @@ fn a_subgraph_without_url_needs_one_from_the_configuration() {
     assert_eq!(&*read(body).with_urls(&urls).unwrap().subgraphs[0].url, "http://a");
 }
 
-/// Returns a graph with one subgraph, whose entry in `enum join__Graph` has these directives.
+/// Returns a graph with one subgraph. Its entry in `enum join__Graph` has these directives.
 fn graph_with_entry(directives: &str) -> String {
     format!(
         r#"{JOIN}

@@ -195,9 +195,9 @@ impl<M: Machine, C> Sockets<M, C> {
         Some(SendOutcome::Taken)
     }
 
-    /// Reads what [`Sockets::send_with`] will read of a connection, so that the processor has it in its cache then. Calls
-    /// for several connections in a row wait for the memory together, but sending to them waits for each. `look` reads
-    /// what `make` will read.
+    /// Reads what [`Sockets::send_with`] will read of a connection, so that the processor has it in its cache then.
+    /// Calls for several connections in a row wait for the memory together, but sending to them waits for each. `look`
+    /// reads what `make` will read.
     pub fn read_ahead(&self, token: Token, look: impl FnOnce(&M, &C) -> bool) {
         let read = self.slab.get(token).is_some_and(|connection| {
             let is_open = connection.phase == Phase::Open && connection.machine.is_open();

@@ -95,7 +95,7 @@ mod tests {
         graph_with_entry(&format!("@join__graph(name: \"{subgraph}\", url: \"{url}\")"), fields)
     }
 
-    /// Returns a graph with one subgraph, whose entry in `enum join__Graph` has these directives.
+    /// Returns a graph with one subgraph. Its entry in `enum join__Graph` has these directives.
     fn graph_with_entry(directives: &str, fields: &str) -> Supergraph {
         let sdl = format!(
             r#"

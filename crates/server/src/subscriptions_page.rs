@@ -1,5 +1,5 @@
-//! The page of live subscriptions: providers, subgraphs that serve subscriptions, triggers, their groups, and the number of subscribers of each. As JSON,
-//! or as a page for browsers.
+//! The page of live subscriptions: providers, subgraphs that serve subscriptions, triggers, their groups, and the
+//! number of subscribers of each. As JSON, or as a page for browsers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;

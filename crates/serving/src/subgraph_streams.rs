@@ -117,7 +117,7 @@ fn select_members(extensions: &Bytes, names: &[String]) -> Bytes {
         return Bytes::new();
     }
     let mut values: Vec<Option<Bytes>> = vec![None; names.len()];
-    // A request whose extensions are not an object was refused before.
+    // The extensions are an object: other requests were refused before.
     let _ = astjson::outline_members(extensions, |key, value| {
         if let Some(at) = names.iter().position(|name| *name == *key) {
             values[at] = Some(value);
@@ -137,8 +137,8 @@ fn select_members(extensions: &Bytes, names: &[String]) -> Bytes {
     text.into()
 }
 
-/// Creates the clients of `endpoints`, each at the place of its subgraph in the graph. Connects to nothing yet. A client
-/// of `previous` that asks the same server in the same way is kept with its connections.
+/// Creates the clients of `endpoints`, each at the place of its subgraph in the graph. Connects to nothing yet. A
+/// client of `previous` that asks the same server in the same way is kept with its connections.
 ///
 /// # Errors
 /// Every URL that cannot be used, and certificates that cannot be read.

@@ -41,7 +41,7 @@ impl ResolvedEndpoint {
 }
 
 /// Returns the endpoints of all subgraphs to which the router subscribes, in the order of the graph: those that resolve
-/// a subscription field, and those whose queries go over the same WebSockets.
+/// a subscription field, and those with queries over the same WebSockets.
 ///
 /// # Errors
 /// All of [`resolve_endpoint`].

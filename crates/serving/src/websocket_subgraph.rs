@@ -1,4 +1,4 @@
-//! A subgraph whose queries and mutations go over the WebSocket of its subscriptions (`queries_over: websocket`).
+//! A subgraph with queries and mutations over the WebSocket of its subscriptions (`queries_over: websocket`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -209,7 +209,7 @@ impl EndpointState {
     }
 }
 
-/// Fails subscriptions whose subgraphs are silent, until the endpoint is dropped.
+/// Fails the subscriptions of silent subgraphs, until the endpoint is dropped.
 async fn watch_deadlines(endpoint: Weak<CallbackEndpoint>, deadline_moved: Arc<Notify>) {
     loop {
         let Some(strong) = endpoint.upgrade() else { return };

@@ -97,8 +97,8 @@ impl SubgraphSubscriptions {
         self.websockets.fetch(Arc::new(wanted)).await
     }
 
-    /// Checks that the subgraph can be reached: over a WebSocket that it acknowledges a connection without headers, over
-    /// HTTP that it accepts a connection. Begins no operation.
+    /// Checks that the subgraph can be reached: over a WebSocket that it acknowledges a connection without headers,
+    /// over HTTP that it accepts a connection. Begins no operation.
     ///
     /// # Errors
     /// There was no such connection.

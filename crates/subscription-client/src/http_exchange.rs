@@ -34,7 +34,7 @@ pub(crate) struct AttemptFailure {
     pub(crate) is_transient: bool,
 }
 
-/// A response whose body is read in pieces.
+/// A response with a body that is read in pieces.
 pub(crate) struct HttpResponse {
     pub(crate) head: response::Parts,
     body: Incoming,

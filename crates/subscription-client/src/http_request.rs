@@ -84,8 +84,8 @@ fn headers(wanted: &SubgraphSubscription, accept: &'static str) -> HeaderMap {
     headers
 }
 
-/// Appends the members of a request, a JSON object, to a path as parameters (GraphQL over HTTP, section 5.3): strings as
-/// they are, other values as JSON.
+/// Appends the members of a request, a JSON object, to a path as parameters (GraphQL over HTTP, section 5.3): strings
+/// as they are, other values as JSON.
 fn append_parameters(path: &str, request: &Bytes) -> String {
     let mut url = path.to_owned();
     // The router has printed the request.

@@ -1,4 +1,4 @@
-//! Operations whose results come as one HTTP response: server-sent events, and both forms of multipart.
+//! Operations with all results in one HTTP response: server-sent events, and both forms of multipart.
 
 use std::time::Instant;
 
@@ -99,8 +99,8 @@ fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
     BodyFormat::of_content_type(content_type)
 }
 
-/// The values of `Content-Encoding` for a body that is not compressed. npm's graphql-sse and GraphQL Yoga send `none`, so
-/// that proxies do not compress.
+/// The values of `Content-Encoding` for a body that is not compressed. npm's graphql-sse and GraphQL Yoga send `none`,
+/// so that proxies do not compress.
 const PLAIN_CODINGS: [&[u8]; 2] = [b"identity", b"none"];
 
 /// Checks that the body is not compressed, as the request demands.

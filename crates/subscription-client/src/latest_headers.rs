@@ -1,5 +1,5 @@
-//! The latest headers of each partition: an operation that is begun again sends those of the newest subscription whose
-//! results may not differ from its own, because a token may have been renewed.
+//! The latest headers of each partition. An operation that is begun again sends the headers of the newest subscription
+//! of its partition, because a token may have been renewed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

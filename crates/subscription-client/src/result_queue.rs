@@ -20,7 +20,7 @@ pub(crate) fn new() -> (EventSender, EventStream) {
 /// Adds a result. Returns false if it was dropped because there is no room; the stream then gets a gap.
 // hot path: once for each result of a subgraph.
 pub(crate) fn offer(sender: &mut EventSender, topic: &Arc<str>, payload: Bytes) -> bool {
-    // Results of one operation have similar sizes, so this one stands for those that wait.
+    // Results of one operation have similar sizes, so the size of this one is an estimate for those that wait.
     if sender.waiting().saturating_mul(payload.len()) > BYTES_MAX {
         sender.announce_gap();
         return false;

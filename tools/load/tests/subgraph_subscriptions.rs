@@ -126,7 +126,7 @@ async fn every_subscription_of_a_socket_gets_every_event() {
         client.flush().await;
         subscriptions.reached(|counts| counts.operations == 1).await;
         subscriptions.publish(None);
-        // Without a value the argument finds its entity.
+        // The argument finds its entity although it has no value.
         assert_eq!(
             client.result().await,
             (alias, json!({ "data": { "moved": { "id": "5" } } })),

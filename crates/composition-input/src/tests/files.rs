@@ -87,7 +87,7 @@ fn compositions_are_told_from_configurations_of_the_router() {
     for text in [
         "subgraphs: {a: {schema: {file: a.graphql}}}",
         "version: 1\nsubgraphs:\n  - name: a\n    introspection: {url: http://a/}\n",
-        // With mistakes.
+        // These have mistakes.
         "subgraphs: {a: {routing_url: http://a/}}",
         "subgraphs: {a: {schema: {files: a.graphql}, url: http://a/}, b: 1}",
         "subgraphs: {a: {schema: a.graphql}}",

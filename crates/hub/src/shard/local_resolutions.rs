@@ -1,5 +1,5 @@
-//! Resolutions that wait for nothing. Each takes some microseconds, less than waking a thread for it, so several go to a
-//! worker together, and their outcomes come back together.
+//! Resolutions that wait for nothing. Each takes some microseconds, less than waking a thread for it, so several go to
+//! a worker together, and their outcomes come back together.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl LocalResolutions {
             Box::pin(async move {
                 let mut resolved = Vec::with_capacity(all.len());
                 for LocalResolution { event, resolve, outcome } in all {
-                    // Nobody needs the outcome of a group that has ended.
+                    // The outcome of a group that has ended is not needed.
                     if !outcome.is_closed() {
                         let payload = resolve.resolve(event).await;
                         resolved.push((outcome, ResolutionOutcome::Payload(payload)));

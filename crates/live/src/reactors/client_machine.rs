@@ -132,7 +132,8 @@ impl ClientMachine {
         }
     }
 
-    /// Reads the memory that [`ClientMachine::next`] needs: see `reactor::Sockets::read_ahead`. The value has no meaning.
+    /// Reads the memory that [`ClientMachine::next`] needs: see `reactor::Sockets::read_ahead`. The value has no
+    /// meaning.
     pub(super) fn read_ahead(&self, operation: u32) -> bool {
         match self {
             Self::WebSocket(connection) => {

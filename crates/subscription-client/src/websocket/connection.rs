@@ -319,8 +319,9 @@ impl ConnectionTask {
         }
     }
 
-    /// Sends headers that have changed since the connection was opened, such as a new token, in the payload of a `ping`:
-    /// the only message after `connection_init` in which a server may expect them. Without effect under `graphql-ws`.
+    /// Sends headers that have changed since the connection was opened, such as a new token, in the payload of a
+    /// `ping`: the only message after `connection_init` in which a server may expect them. Without effect under
+    /// `graphql-ws`.
     fn renew_headers(&mut self, socket: &mut UpstreamSocket) {
         if self.endpoint.settings.init_payload && self.headers != self.attempts.headers {
             if let Some(payload) = handshake::headers_payload(&self.headers) {

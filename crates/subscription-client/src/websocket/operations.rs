@@ -28,7 +28,7 @@ pub(super) struct Operations {
     to_start: Vec<u64>,
     /// The slots that wait for their stream, in their order. Some may be gone.
     to_open: Vec<u64>,
-    /// Resolves to the slots whose streams were dropped.
+    /// Resolves to the slots with streams that were dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
 }
 
@@ -105,7 +105,7 @@ impl Operations {
     }
 
     /// Passes a stream to each operation that waits for the acknowledgement of the connection, and announces a gap to
-    /// the others. Returns the number of operations that nobody waits for any more and that were removed.
+    /// the others. Returns the number of operations that were removed because their subscribers had left.
     pub(super) fn on_ready(&mut self, socket: &mut UpstreamSocket) -> usize {
         for slot in self.slots.values_mut() {
             if let SlotState::Live(sender) = &mut slot.state {
@@ -116,8 +116,8 @@ impl Operations {
         self.open_waiting(socket)
     }
 
-    /// Passes a stream to each operation that waits. Returns the number of those that were removed because nobody waits
-    /// for them any more.
+    /// Passes a stream to each operation that waits. Returns the number of those that were removed because their
+    /// subscribers had left.
     pub(super) fn open_waiting(&mut self, socket: &mut UpstreamSocket) -> usize {
         let mut abandoned = Vec::new();
         for number in std::mem::take(&mut self.to_open) {
@@ -149,7 +149,7 @@ impl Operations {
         }
     }
 
-    /// Ends an operation that nobody needs any more, also at the subgraph. Returns whether it was in progress.
+    /// Ends an operation that is not needed any more, also at the subgraph. Returns whether it was in progress.
     pub(super) fn unsubscribe(&mut self, number: u64, socket: &mut UpstreamSocket) -> bool {
         let Some(slot) = self.remove(number) else { return false };
         if let Some(id) = slot.id {
@@ -189,7 +189,7 @@ impl Operations {
         match slot.state {
             SlotState::Live(sender) => self.end_stream(sender, slot.topic, result),
             SlotState::Single(reply, received) => {
-                // Nobody may wait any more.
+                // Sending fails if the receiver has gone.
                 let _ = reply.send(single_result(received, result));
             }
             // An operation is in progress only if the connection is acknowledged, so it has a stream.
@@ -233,7 +233,7 @@ impl Operations {
         subtract(&self.endpoint.stats.operations, count);
         add(&self.endpoint.stats.failed, count);
         for (_, slot) in waiting {
-            // Nobody may wait any more.
+            // Sending fails if the receiver has gone.
             match slot.state {
                 SlotState::Waiting(reply) => _ = reply.send(Err(self.endpoint.error(reason))),
                 SlotState::Single(reply, _) => {

@@ -27,12 +27,12 @@ pub(super) struct NewOperation {
 
 /// The channel for the results of an operation.
 pub(super) enum OperationReply {
-    /// For the stream of a subscription, or the reason why there is none.
+    /// The channel for the stream of a subscription, or the reason why there is none.
     Stream(oneshot::Sender<Result<EventStream, SourceError>>),
-    /// For the only result of a query or mutation.
+    /// The channel for the only result of a query or mutation.
     Single {
         result: oneshot::Sender<Result<Bytes, FetchError>>,
-        /// Closes when nobody waits any more.
+        /// Closes when the result is not needed any more.
         waiting: oneshot::Receiver<()>,
     },
 }

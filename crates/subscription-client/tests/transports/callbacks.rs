@@ -77,7 +77,7 @@ fn impatient() -> CallbackSettings {
     }
 }
 
-/// Begins a subscription whose subgraph has sent its first `check`.
+/// Begins a subscription; its subgraph has sent the first `check`.
 async fn accept(server: &ScriptedServer, endpoint: &Arc<CallbackEndpoint>) -> Callbacks {
     let request = server.next_request().await;
     let callbacks = Callbacks::of(endpoint, &request);

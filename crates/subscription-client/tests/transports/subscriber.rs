@@ -88,11 +88,11 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Waits until a condition holds that no message announces.
+/// Waits until a condition holds that no message announces, such as the value of a counter.
 pub(crate) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}"));

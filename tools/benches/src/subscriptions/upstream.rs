@@ -42,7 +42,7 @@ impl UpstreamPair {
         Ok(Self { router: stage.start_router(Some(&mock), "")?, mock })
     }
 
-    /// Runs clients, whose events go to the mock, and returns the report and the counts of the mock.
+    /// Runs clients, publishes their events at the mock, and returns the report and the counts of the mock.
     fn run_clients(
         &self,
         stage: &Stage<'_>,

@@ -71,7 +71,7 @@ impl Subscriptions {
     pub fn publish(&self, value: Option<Value>) {
         let number = self.next_event.fetch_add(1, Ordering::Relaxed);
         let event = Arc::new(SubscriptionEvent { number, value });
-        // Without sockets there is nothing to do.
+        // There may be no sockets.
         let _ = self.messages.send(SocketMessage::Event(event));
     }
 

@@ -342,8 +342,8 @@ impl JetStreamReader {
         delivery: Delivery,
     ) -> Option<ReadEnd> {
         let requests = consumer.pull.requests();
-        // A message that arrives while a request waits is delivered before it can be deleted. A bucket stores the latest
-        // values only, and promises no others.
+        // A message that arrives while a request waits is delivered before it can be deleted. A bucket stores the
+        // latest values only, and promises no others.
         let may_have_waited = consumer.has_more || consumer.pull.followed_a_pause();
         let checks_stream =
             may_have_waited && consumer.stream_checked_at != requests && !self.filter.is_bucket();

@@ -17,8 +17,8 @@ use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The number of members whose state is read before the first of them is sent a message. They are far apart in memory if
-/// there are many groups.
+/// The number of members that are read from memory before the first of them gets its message. With many groups the
+/// members of one group are far apart in memory.
 const READ_AHEAD: usize = 8;
 
 impl SubscriptionServer {
