@@ -1,6 +1,5 @@
 //! The admin listener: health, metrics, live subscriptions, test events. For operators, not for clients.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,26 +9,21 @@ use clients::workers::Workers;
 use events::{Message, Provider, Providers, SubscriptionClient as _};
 use frontend::body;
 use frontend::response::{self, Response};
-use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hub::Hub;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serving::serving::Serving;
 use telemetry::{LogLimit, MetricsExporter, TextFormat};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::admin_host;
+use crate::internal_listener::InternalListener;
 use crate::profiling;
 use crate::subscriptions_page::{self, SubscriptionsView};
 
-/// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
-const CONNECTIONS_MAX: usize = 64;
+/// The listener. Operators and Prometheus need a handful of connections.
+const LISTENER: InternalListener =
+    InternalListener { name: "admin", connections_max: 64, head_timeout: Duration::from_secs(30) };
 
 /// The maximum size of a test event.
 const EVENT_BYTES_MAX: usize = 1 << 20;
@@ -37,14 +31,8 @@ const EVENT_BYTES_MAX: usize = 1 << 20;
 /// The content type of a body in which each line is an event: <https://github.com/ndjson/ndjson-spec>.
 const EVENTS_BY_LINE: &str = "application/x-ndjson";
 
-/// The pause after a failed `accept`, which most likely failed because no descriptor was free.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// The time limit for the body of a test event.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// The time limit for the head of a request.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The parts of the router that operators see.
 pub(crate) struct Admin {
@@ -69,38 +57,9 @@ pub(crate) struct Admin {
 /// Serves until it is dropped, connections included. It continues while the router shuts down, because `/health/ready`
 /// reports that, and the last counters are useful.
 pub(crate) async fn serve(admin: Arc<Admin>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "the admin listener cannot be served");
-            return;
-        }
-    };
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
-    loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        while connections.try_join_next().is_some() {}
-        let Ok((socket, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let admin = Arc::clone(&admin);
-        connections.spawn(async move {
-            let _permit = permit;
-            let service = service_fn(|request| {
-                let admin = Arc::clone(&admin);
-                async move { Ok::<_, Infallible>(handle(&admin, request).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME_MAX)
-                .serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL_TIME_MAX)), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "an admin connection ended early");
-            }
-        });
-    }
+    LISTENER
+        .serve(listener, admin, |admin, request| async move { handle(&admin, request).await })
+        .await;
 }
 
 async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {

@@ -20,6 +20,7 @@ mod graph_change;
 mod graph_load_metrics;
 mod graph_watch;
 mod graphql_service;
+mod internal_listener;
 mod metrics_export;
 mod profiling;
 mod providers;

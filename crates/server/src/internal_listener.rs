@@ -1,0 +1,85 @@
+//! Listeners for few and known peers: operators, and subgraphs that send callbacks. The listeners of clients are in
+//! `frontend`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontend::response::Response;
+use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// The maximum size of the head of a request. The library's default would be 400 KiB for each connection.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The pause after a failed `accept`, which most likely failed because no descriptor was free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The limits of a listener, and its name in log lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InternalListener {
+    /// The name in log lines.
+    pub(crate) name: &'static str,
+    /// The maximum number of connections at the same time; more wait.
+    pub(crate) connections_max: usize,
+    /// The time limit for the head of a request.
+    pub(crate) head_timeout: Duration,
+}
+
+impl InternalListener {
+    /// Serves HTTP/1.1 until it is dropped, connections included. `handle` responds to each request with `context`.
+    pub(crate) async fn serve<C, R>(
+        self,
+        listener: std::net::TcpListener,
+        context: Arc<C>,
+        handle: fn(Arc<C>, Request<Incoming>) -> R,
+    ) where
+        C: Send + Sync + 'static,
+        R: Future<Output = Response> + Send + 'static,
+    {
+        let Self { name, connections_max, head_timeout } = self;
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(listener = name, %error, "a listener cannot be served");
+                return;
+            }
+        };
+        let room = Arc::new(Semaphore::new(connections_max));
+        let mut connections = JoinSet::new();
+        loop {
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            while connections.try_join_next().is_some() {}
+            let Ok((socket, _)) = listener.accept().await else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // Best effort: without it responses are slower.
+            let _ = socket.set_nodelay(true);
+            let context = Arc::clone(&context);
+            connections.spawn(async move {
+                let _permit = permit;
+                let service = service_fn(|request| {
+                    let response = handle(Arc::clone(&context), request);
+                    async move { Ok::<_, Infallible>(response.await) }
+                });
+                let socket = TokioIo::new(WriteTimeout::new(socket, STALL_TIME_MAX));
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(head_timeout)
+                    .max_buf_size(HEAD_BYTES_MAX)
+                    .serve_connection(socket, service);
+                if let Err(error) = connection.await {
+                    tracing::debug!(listener = name, %error, "a connection ended early");
+                }
+            });
+        }
+    }
+}
