@@ -72,7 +72,7 @@ impl Application for EchoServer {
         match event {}
     }
 
-    fn on_message(&mut self, sockets: &mut EchoSockets, opened: Opened) {
+    fn on_message(&mut self, sockets: &mut EchoSockets, opened: Opened, _: &mut VecDeque<Opened>) {
         let Opened { socket, early, deflates } = opened;
         let machine =
             Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now())

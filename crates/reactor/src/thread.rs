@@ -34,11 +34,13 @@ pub trait Application: Send + Sized + 'static {
         event: <Self::Machine as Machine>::Event,
     );
 
-    /// Handles a message from another thread.
+    /// Handles a message from another thread. May also take messages from the front of `following`, those behind it, if
+    /// handling them together is cheaper.
     fn on_message(
         &mut self,
         sockets: &mut Sockets<Self::Machine, Self::Client>,
         message: Self::Message,
+        following: &mut VecDeque<Self::Message>,
     );
 
     /// Returns the time at which [`Application::handle_timeout`] is to be called; `None` for never.
@@ -186,8 +188,10 @@ impl<A: Application> EventLoop<A> {
         let turn_ends = self.sockets.now + MESSAGES_TIME_MAX;
         while let Some(message) = messages.pop_front() {
             // After a panic the message is lost and the state of the application stays as it is.
-            let said = AssertUnwindSafe(|| self.application.on_message(&mut self.sockets, message));
-            let _ = catch_unwind(said);
+            let handle = AssertUnwindSafe(|| {
+                self.application.on_message(&mut self.sockets, message, messages);
+            });
+            let _ = catch_unwind(handle);
             self.process_dirty();
             if messages.is_empty() {
                 break;

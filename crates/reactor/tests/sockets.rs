@@ -104,7 +104,12 @@ impl Application for Repeater {
         });
     }
 
-    fn on_message(&mut self, sockets: &mut TextSockets, message: Message) {
+    fn on_message(
+        &mut self,
+        sockets: &mut TextSockets,
+        message: Message,
+        _: &mut VecDeque<Message>,
+    ) {
         match message {
             Message::Adopt(socket, session, early, number) => {
                 socket.set_nonblocking(true).expect("a socket");

@@ -39,6 +39,11 @@ impl GroupMembers {
         self.first.is_empty() && self.rest.is_empty()
     }
 
+    /// Returns the number of members.
+    pub(super) fn len(&self) -> usize {
+        self.first.len() + self.rest.values().map(Vec::len).sum::<usize>()
+    }
+
     /// Returns all members in the order of memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = Subscriber> {
         self.first.iter().chain(self.rest.values().flatten()).map(|key| key.member())

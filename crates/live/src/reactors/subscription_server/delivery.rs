@@ -17,20 +17,21 @@ use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The number of members that are read from memory before the first of them gets its message. With many groups the
-/// members of one group are far apart in memory.
-const READ_AHEAD: usize = 8;
-
 impl SubscriptionServer {
-    /// Applies a command of the hub.
-    pub(super) fn apply_command(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
+    /// Applies a command of the hub. Takes results from `following`, the messages behind it, that are sent together with
+    /// the result of the command.
+    pub(super) fn apply_command(
+        &mut self,
+        sockets: &mut ClientSockets,
+        command: OutletCommand,
+        following: &mut VecDeque<Message>,
+    ) {
         match command {
             OutletCommand::Join { group, member } => {
                 self.groups.entry(group).or_default().insert(member);
             }
             OutletCommand::Deliver { group, payload, .. } => {
-                self.outlet.on_result_taken(group, payload.bytes.len());
-                self.broadcast(sockets, group, &payload);
+                self.deliver(sockets, (group, payload), following);
             }
             OutletCommand::Position { group, cursor } => {
                 self.outlet.on_position_taken(group);
@@ -67,57 +68,6 @@ impl SubscriptionServer {
         }
     }
 
-    /// Sends a result to all members of a group.
-    // hot path: once per group and event, then once per member.
-    fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
-        let Some(members) = self.groups.get(&group) else { return };
-        let shared = SharedResult::new(payload, &self.deflation, true);
-        let mut slow = Vec::new();
-        let (mut members, mut ahead) = (members.iter(), VecDeque::with_capacity(READ_AHEAD));
-        loop {
-            if ahead.is_empty() {
-                for member in members.by_ref().take(READ_AHEAD) {
-                    let token = Token::from_u64(member.connection);
-                    sockets.read_ahead(token, |machine, client| {
-                        client.backlog.is_none() && machine.read_ahead(member.operation)
-                    });
-                    ahead.push_back(member);
-                }
-            }
-            let Some(member) = ahead.pop_front() else { break };
-            let token = Token::from_u64(member.connection);
-            let (head, mut has_backlog) = (&mut self.head, false);
-            let sent = sockets.send_with(token, |machine, client| {
-                // The backlog is sent first, and holds announcements of lost events.
-                has_backlog = client.backlog.is_some();
-                if has_backlog {
-                    return None;
-                }
-                head.clear();
-                let (body, tail) = machine.next(member.operation, &shared, head)?;
-                Some((&head[..], body, tail))
-            });
-            if has_backlog || sent == Some(SendOutcome::Blocked) {
-                slow.push(member);
-            }
-        }
-        drop(members);
-        for member in slow {
-            let token = Token::from_u64(member.connection);
-            let behind = self.behind.entry(token).or_default();
-            if !behind.contains(&group) {
-                behind.push(group);
-                self.outlet.set_behind(group, true);
-            }
-            self.enqueue(sockets, member, payload);
-            self.drain_backlog(sockets, token);
-            if sockets.client(token).is_none_or(|client| client.backlog.is_none()) {
-                self.mark_caught_up(token);
-            }
-        }
-        self.forget_deflated();
-    }
-
     /// Sends a position to all members of a group, except those with something in their backlog: a position must not
     /// overtake an event, nor the announcement of a lost event. These members get the next position.
     fn send_position(&mut self, sockets: &mut ClientSockets, group: GroupId, cursor: Bytes) {
@@ -145,14 +95,19 @@ impl SubscriptionServer {
     }
 
     /// Frees the compressed results unless a client that is behind may need one of them.
-    fn forget_deflated(&mut self) {
+    pub(super) fn forget_deflated(&mut self) {
         if self.behind.is_empty() {
             self.deflation.get_mut().forget();
         }
     }
 
     /// Queues a result in a client's backlog, since its socket is full.
-    fn enqueue(&mut self, sockets: &mut ClientSockets, member: Subscriber, payload: &Payload) {
+    pub(super) fn enqueue(
+        &mut self,
+        sockets: &mut ClientSockets,
+        member: Subscriber,
+        payload: &Payload,
+    ) {
         let token = Token::from_u64(member.connection);
         let Some((backlog, bounds)) = self.backlog_of_member(sockets, member) else { return };
         backlog.push_event(bounds, member.operation, payload.clone());

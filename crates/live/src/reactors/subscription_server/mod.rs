@@ -1,12 +1,13 @@
 //! The application of a reactor thread: connects the sockets of the thread with the operations and groups of the
 //! router.
 
+mod broadcast;
 mod connection_init;
 mod delivery;
 mod operations;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -156,7 +157,12 @@ impl Application for SubscriptionServer {
         }
     }
 
-    fn on_message(&mut self, sockets: &mut ClientSockets, message: Message) {
+    fn on_message(
+        &mut self,
+        sockets: &mut ClientSockets,
+        message: Message,
+        following: &mut VecDeque<Message>,
+    ) {
         match message {
             Message::Serve(reactor) => {
                 let bytes_min = reactor.websocket.deflate_bytes_min();
@@ -165,7 +171,7 @@ impl Application for SubscriptionServer {
             }
             Message::Adopt(adoption) => self.adopt(sockets, *adoption),
             Message::Hub(command) => {
-                self.apply_command(sockets, command);
+                self.apply_command(sockets, command, following);
                 if let Some(reactor) = &self.reactor {
                     reactor.runner.count_dropped(self.outlet.take_dropped());
                 }
