@@ -115,6 +115,13 @@ impl Source {
         StreamRequest { topics: self.topics().into(), start, durable, bounded: false }
     }
 
+    /// Passes the headers of this source on to the client of its subgraph, for an equal source that is open already.
+    pub fn renew_headers(&self) {
+        if let SourceKind::Subgraph { client, wanted, .. } = &self.0 {
+            client.renew_headers(wanted);
+        }
+    }
+
     /// Returns the address of the client, which is part of the identity: a reloaded configuration makes new clients
     /// under old names, so the name is not enough.
     fn client_address(&self) -> *const () {

@@ -61,6 +61,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::ProviderUnavailable
         | ErrorCode::NoResponder
         | ErrorCode::GraphReloaded
+        | ErrorCode::TokenRenewed
         | ErrorCode::ShuttingDown
         | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         // The response has a `data` entry.

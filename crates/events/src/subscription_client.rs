@@ -57,6 +57,9 @@ pub trait SubscriptionClient: Send + Sync {
     /// Returns `subgraph/name`: the name of the source in logs, metrics and the admin pages.
     fn name(&self) -> &str;
 
+    /// Notes the headers of `wanted`, such as a renewed token, for subscriptions of its partition that exist already.
+    fn renew_headers(&self, wanted: &SubgraphSubscription);
+
     /// Begins a subscription, or fails within time limits of its own. The payload of each event is a GraphQL response,
     /// a JSON object; the errors of an operation that the subgraph refuses are such a response too, and then the stream
     /// ends. The stream reconnects by itself, announces a gap after that, and ends for reasons that the client cannot

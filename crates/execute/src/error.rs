@@ -77,6 +77,8 @@ error_codes! {
     InvalidEvent = "INVALID_EVENT",
     /// The graph was replaced, and the subscription is not valid on the new one.
     GraphReloaded = "GRAPH_RELOADED",
+    /// The token of a connection was renewed, and a subscription cannot continue with the new one.
+    TokenRenewed = "TOKEN_RENEWED",
     /// The subscriber read too slowly.
     SlowSubscriber = "SLOW_SUBSCRIBER",
     /// The router is shutting down.

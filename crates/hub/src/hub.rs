@@ -161,6 +161,20 @@ impl Hub {
         (self.placement.hash_one(source) % self.shards.len() as u64) as usize
     }
 
+    /// Returns the operation of a subscription's group; `None` if the group has ended.
+    pub async fn operation_of(&self, group: GroupId) -> Option<Arc<LiveOperation>> {
+        // The value is below the number of shards, so it fits.
+        let shard = self.shards.get((group.0 >> GROUP_NUMBER_BITS) as usize)?;
+        let (reply, response) = oneshot::channel();
+        shard.send(Command::Operation { group, reply }).await.ok()?;
+        response.await.ok()?
+    }
+
+    /// True if payloads of this source have cursors, so that a subscriber can resume.
+    pub fn has_cursors(&self, source: &Source) -> bool {
+        self.cursors.as_ref().is_some_and(|it| it.are_for(source))
+    }
+
     /// Returns the groups that run on a graph before `generation`. Their operations must be prepared again.
     pub async fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
         let replies = self.request_all(|reply| Command::OperationsBefore { generation, reply });

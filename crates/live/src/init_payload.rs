@@ -52,16 +52,36 @@ pub(super) fn read_init_payload(
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let token = match tokens {
-        Some(tokens) => {
-            let is_allowed = allowed.contains(tokens.header);
-            let replaces_header = is_allowed || handshake.contains_key(tokens.header);
-            find_token(&document, root, tokens, is_allowed)
-                .map(|token| token.map(|text| PresentedToken { text, replaces_header }))
-        }
-        None => Ok(None),
-    };
-    Ok(InitPayload { headers, token })
+    let token = tokens.map(|tokens| presented_token(&document, root, tokens, allowed, handshake));
+    Ok(InitPayload { headers, token: token.unwrap_or(Ok(None)) })
+}
+
+/// Reads only the token of `payload`, a JSON object, as [`read_init_payload`] does. `headers` are those of the connection.
+///
+/// # Errors
+/// The member that should have the token holds something else.
+pub(super) fn read_token(
+    allowed: &[HeaderName],
+    tokens: TokenSource<'_>,
+    payload: Bytes,
+    headers: &HeaderMap,
+) -> Result<Option<PresentedToken>, TokenRefusal> {
+    let mut document = Document::new();
+    let root = document.parse(payload).map_err(|_| NO_TOKEN)?;
+    presented_token(&document, root, tokens, allowed, headers)
+}
+
+fn presented_token(
+    document: &Document,
+    root: NodeId,
+    tokens: TokenSource<'_>,
+    allowed: &[HeaderName],
+    headers: &HeaderMap,
+) -> Result<Option<PresentedToken>, TokenRefusal> {
+    let is_allowed = allowed.contains(tokens.header);
+    let replaces_header = is_allowed || headers.contains_key(tokens.header);
+    find_token(document, root, tokens, is_allowed)
+        .map(|token| token.map(|text| PresentedToken { text, replaces_header }))
 }
 
 /// Returns the first token at the configured paths, or, where the header of tokens `is_allowed` in payloads, at one of

@@ -135,6 +135,9 @@ const fn meaning(code: ErrorCode) -> &'static str {
         ErrorCode::GraphReloaded => {
             "the graph was replaced, and the subscription is not valid on the new one"
         }
+        ErrorCode::TokenRenewed => {
+            "the client renewed the token of its WebSocket, and this subscription cannot continue with the new token without losing events"
+        }
         ErrorCode::SlowSubscriber => "events came faster than the client read them",
         ErrorCode::ShuttingDown => "the router is shutting down",
         ErrorCode::Overloaded => {
@@ -192,6 +195,7 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::GraphReloaded => {
             "read the reason in the message, and subscribe to fields of the new graph"
         }
+        ErrorCode::TokenRenewed => "subscribe again, with the last cursor",
         ErrorCode::SlowSubscriber => {
             "read faster, select less, or configure another `subscriptions.policy`"
         }

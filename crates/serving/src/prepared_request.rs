@@ -11,7 +11,7 @@ use prepare::Prepared;
 use crate::generation::ServingGraph;
 
 /// An operation with everything that its execution needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PreparedRequest {
     /// The generation that it was prepared for, and that executes it.
     pub loaded: Arc<ServingGraph>,

@@ -222,6 +222,11 @@ pub async fn renew(
     })
 }
 
+/// Returns the request of a live operation, with the texts that it keeps; `None` for an operation that was not made here.
+pub fn request_of(operation: &LiveOperation) -> Option<&OperationRequest> {
+    resolver_of(operation).map(|resolver| &resolver.request)
+}
+
 /// Returns the same operation with an object that is dropped together with its group.
 pub fn holding(
     mut operation: LiveOperation,

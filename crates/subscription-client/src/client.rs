@@ -130,6 +130,13 @@ impl SubscriptionClient for SubgraphSubscriptions {
         &self.endpoint.source_name
     }
 
+    fn renew_headers(&self, wanted: &SubgraphSubscription) {
+        match self.endpoint.settings.protocol.is_websocket() {
+            true => self.websockets.renew_headers(wanted),
+            false => self.http.renew_headers(wanted),
+        }
+    }
+
     fn subscribe(
         &self,
         wanted: Arc<SubgraphSubscription>,

@@ -39,6 +39,13 @@ impl LatestHeaders {
         PartitionMember { table: Arc::clone(self), partition }
     }
 
+    /// Replaces the headers of a partition that has operations.
+    pub(crate) fn renew(&self, wanted: &SubgraphSubscription) {
+        if let Some(partition) = self.lock().get_mut(&wanted.partition) {
+            partition.headers = Arc::clone(&wanted.headers);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, PartitionHeaders>> {
         // Each change of the table is one call.
         self.by_partition.lock().unwrap_or_else(PoisonError::into_inner)

@@ -63,6 +63,11 @@ impl HttpOperations {
         self.callbacks.as_ref()
     }
 
+    /// Notes the latest headers of a partition, for operations that begin again.
+    pub(crate) fn renew_headers(&self, wanted: &SubgraphSubscription) {
+        self.headers.renew(wanted);
+    }
+
     /// Begins a subscription. Only one attempt is made, since the client can be told at once.
     pub(crate) async fn subscribe(
         &self,

@@ -50,6 +50,11 @@ pub enum ServerEvent {
         /// A JSON object.
         payload: Option<Bytes>,
     },
+    /// The client sent a `ping` with a payload on an acknowledged connection. The machine sends the `pong` itself.
+    Ping {
+        /// A JSON object.
+        payload: Bytes,
+    },
     /// The client requests an operation. Respond with any number of results (`next`) and one end (`error` or
     /// `complete`).
     Subscribe {
@@ -79,6 +84,9 @@ impl fmt::Debug for ServerEvent {
         match self {
             ServerEvent::Init { payload } => {
                 f.debug_struct("Init").field("payload", &HiddenText(payload)).finish()
+            }
+            ServerEvent::Ping { payload } => {
+                f.debug_struct("Ping").field("payload", &payload.len()).finish()
             }
             ServerEvent::Subscribe { id, number, request } => f
                 .debug_struct("Subscribe")

@@ -170,6 +170,13 @@ fn both_sides_respond_to_pings() {
     pair.client.protocol.ping(Some(r#"{"n":1}"#.into()));
     pair.deliver();
     assert_eq!(pair.client_events(), [ClientEvent::Pong]);
+    let reported = pair.server_events();
+    assert!(
+        matches!(&reported[..], [ServerEvent::Ping { payload }] if &payload[..] == br#"{"n":1}"#)
+    );
+    pair.client.protocol.ping(None);
+    pair.deliver();
+    assert_eq!(pair.server_events(), [], "there is nothing to read");
 
     let mut client = Client::new(None);
     assert!(client.poll_output().is_some(), "connection_init");
@@ -202,6 +209,15 @@ fn a_flood_of_pings_gets_one_pong() {
         server.receive_text(r#"{"type":"ping"}"#.into());
     }
     assert_eq!(std::iter::from_fn(|| server.poll_output()).count(), 1);
+}
+
+#[test]
+fn a_ping_before_the_acknowledgement_is_only_answered() {
+    let now = std::time::Instant::now();
+    let mut server = GraphqlTransportWs::new(Arc::default(), Some("graphql-transport-ws"), now);
+    server.receive_text(r#"{"type":"ping","payload":{"n":1}}"#.into());
+    assert!(server.poll_output().is_some(), "the pong");
+    assert_eq!(server.poll_event(), None);
 }
 
 #[test]

@@ -11,8 +11,10 @@ import { within } from "./waiting.mjs";
  */
 export function openSocket(router, init) {
   const sockets = [];
+  const closed = [];
   const client = createSocketClient({
     url: router.socket, retryAttempts: 0, connectionParams: init, lazy: false, onNonLazyError() {},
+    on: { closed: ({ code, reason }) => closed.push({ code, reason }) },
     webSocketImpl: class extends WebSocket {
       constructor(...given) {
         super(...given);
@@ -24,6 +26,10 @@ export function openSocket(router, init) {
     subscribe: (request) => follow((sink) => client.subscribe(asRequest(request), sink)),
     /** The number of WebSockets that the client has opened: 1 as long as the router closed none. */
     opened: () => sockets.length,
+    /** The codes and reasons with which they were closed. */
+    closed,
+    /** Sends a `ping` with this payload. */
+    ping: (payload) => sockets.at(-1).send(JSON.stringify({ type: "ping", payload })),
     isOpen: () => sockets.at(-1)?.readyState === WebSocket.OPEN,
     dispose: () => client.dispose(),
   };

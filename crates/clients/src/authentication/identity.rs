@@ -46,6 +46,16 @@ impl Identity {
         Some(ClientKey::of_identity(if has_subject { &identity } else { self.fingerprint() }))
     }
 
+    /// True if both have a token of one issuer and subject. A token without a subject names nobody.
+    pub fn is_same_subject(&self, other: &Self) -> bool {
+        let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
+        let paths = || issuer.iter().chain(&subject);
+        let values =
+            |identity: &Self| identity.claims().map(|it| Claims::select(Some(it), paths()));
+        let (Some(own), Some(others)) = (values(self), values(other)) else { return false };
+        subject.as_ref().is_some_and(|path| own.json(path).is_some()) && own == others
+    }
+
     /// Returns a fingerprint that is equal only for equal tokens; empty without a token.
     pub fn fingerprint(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |verified| &verified.fingerprint[..])

@@ -40,6 +40,11 @@ impl Shard {
         self.groups.operations_before(generation)
     }
 
+    /// Returns the operation of a group, or of the one that it was merged into.
+    pub(crate) fn operation_of(&self, group: GroupId) -> Option<Arc<LiveOperation>> {
+        self.groups.get(self.groups.current(group)).map(|it| Arc::clone(&it.operation))
+    }
+
     /// Moves the shard to the graph `generation`: each group in `renewals` gets its new operation. From now on
     /// subscribers of older graphs are refused. Returns the groups of older graphs that have no renewal.
     pub(crate) fn advance(

@@ -294,7 +294,6 @@ impl GroupTable {
     }
 
     /// Returns the group that the subscribers of `group` are in now.
-    #[cfg(test)]
     pub(super) fn current(&self, mut group: GroupId) -> GroupId {
         while let Some(merged) = self.merged.get(&group) {
             group = merged.into;

@@ -44,6 +44,7 @@ pub(crate) enum Command {
     Advance { generation: u64, renewals: Vec<OperationUpdate>, reply: oneshot::Sender<Operations> },
     ShutDown { done: oneshot::Sender<()> },
     Topology { reply: oneshot::Sender<Vec<TriggerView>> },
+    Operation { group: GroupId, reply: oneshot::Sender<Option<Arc<LiveOperation>>> },
 }
 
 /// Groups and their operations.
@@ -223,6 +224,9 @@ impl ShardTask {
             }
             Command::Topology { reply } => {
                 let _ = reply.send(self.shard.topology());
+            }
+            Command::Operation { group, reply } => {
+                let _ = reply.send(self.shard.operation_of(group));
             }
         }
     }

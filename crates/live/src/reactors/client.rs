@@ -9,7 +9,7 @@ use clients::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use config::Subscriptions;
 use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
-use hub::Subscription;
+use hub::{GroupId, Subscription};
 
 use super::super::backlog::Backlog;
 use super::super::client_context::ClientContext;
@@ -63,7 +63,7 @@ pub(super) enum ClientOperation {
     Task(AbortHandle),
     /// A live subscription, which unsubscribes when dropped.
     Subscription(
-        #[expect(dead_code, reason = "held for its drop")] Subscription,
+        Subscription,
         #[expect(dead_code, reason = "held for its drop")] OpenGauge,
         KeptOperation,
     ),
@@ -73,6 +73,11 @@ impl Client {
     /// Returns the key under which work for the client is queued and counted.
     pub(super) fn key(&self) -> ClientKey {
         self.context.identity.client_key().unwrap_or(self.permit.client())
+    }
+
+    /// True if the operation is in progress.
+    pub(super) fn has_operation(&mut self, number: u32) -> bool {
+        self.operations.get_mut(number).is_some()
     }
 
     /// Removes an operation that has ended by itself.
@@ -173,6 +178,25 @@ impl ClientOperations {
             Self::Map(map) => map.values().for_each(count),
         }
         kept
+    }
+
+    /// Returns the groups of the live subscriptions, and the numbers of the operations that are still starting or
+    /// running.
+    pub(super) fn live_and_starting(&self) -> (Vec<(u32, GroupId)>, Vec<u32>) {
+        let (mut live, mut starting) = (Vec::new(), Vec::new());
+        let mut sort = |number: u32, operation: &ClientOperation| match operation {
+            ClientOperation::Subscription(subscription, ..) => {
+                live.push((number, subscription.group()));
+            }
+            ClientOperation::Task(_) => starting.push(number),
+        };
+        match self {
+            Self::None | Self::SharedStream(_) => {}
+            Self::One(number, operation) => sort(*number, operation),
+            Self::Many(list) => list.iter().for_each(|(number, it)| sort(*number, it)),
+            Self::Map(map) => map.iter().for_each(|(number, it)| sort(*number, it)),
+        }
+        (live, starting)
     }
 
     pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut ClientOperation> {

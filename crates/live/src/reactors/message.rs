@@ -17,6 +17,7 @@ use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
+use super::subscription_server::token_renewal::RenewalStep;
 use crate::client_context::ClientContext;
 use crate::metrics::OpenGauge;
 use crate::sse_single_connection::open_stream::OpenStream;
@@ -41,6 +42,10 @@ pub(crate) enum Message {
     SimulatedInput(Token, Bytes),
     /// The identity of the client that sent `connection_init` on the connection.
     TokenVerified(Token, Result<InitOutcome, TokenRefusal>),
+    /// The identity of the client that sent another token on its connection.
+    TokenRenewed(Token, Result<InitOutcome, TokenRefusal>),
+    /// What a renewed token, named by its fingerprint, means for a subscription of the connection.
+    RenewalChecked(Token, u32, Box<[u8]>, RenewalStep),
     /// A large message of the connection, read by another thread.
     LargeMessageRead(Token, ReadMessage<ParsedMessage>),
     /// A request for the count of messages that were sent to clients without sockets.

@@ -13,7 +13,7 @@ use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSoc
 
 use super::handshake;
 use super::operations::Operations;
-use super::pool::{NewOperation, WebSocketPool};
+use super::pool::{ConnectionCommand, NewOperation, WebSocketPool};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::stats::add;
 
@@ -32,7 +32,7 @@ pub(super) struct ConnectionTask {
     partition: Box<[u8]>,
     /// The latest headers of a subscription of this partition: a token may have been renewed.
     headers: Arc<[(HeaderName, HeaderValue)]>,
-    commands: mpsc::UnboundedReceiver<NewOperation>,
+    commands: mpsc::UnboundedReceiver<ConnectionCommand>,
     operations: Operations,
     attempts: Attempts,
     /// The time at which the subgraph acknowledged the present connection.
@@ -66,7 +66,7 @@ impl ConnectionTask {
         pool: Arc<WebSocketPool>,
         id: u64,
         first: NewOperation,
-        commands: mpsc::UnboundedReceiver<NewOperation>,
+        commands: mpsc::UnboundedReceiver<ConnectionCommand>,
     ) -> Self {
         let endpoint = Arc::clone(&pool.endpoint);
         let partition = first.wanted.partition.clone();
@@ -229,8 +229,8 @@ impl ConnectionTask {
                         Err(_) => socket.receive_eof(Instant::now()),
                     }
                 }
-                Some(new) = self.commands.recv() => {
-                    self.add(new);
+                Some(command) = self.commands.recv() => {
+                    self.apply_command(command);
                     self.receive_commands();
                     self.operations.start_all(&mut socket);
                     if socket.client().is_ready() {
@@ -307,7 +307,7 @@ impl ConnectionTask {
         loop {
             tokio::select! {
                 () = &mut until => return,
-                Some(new) = self.commands.recv() => self.add(new),
+                Some(command) = self.commands.recv() => self.apply_command(command),
                 number = self.operations.next_dropped() => {
                     let was_there = self.operations.forget(number);
                     self.release(usize::from(was_there));
@@ -332,14 +332,19 @@ impl ConnectionTask {
     }
 
     fn receive_commands(&mut self) {
-        while let Ok(new) = self.commands.try_recv() {
-            self.add(new);
+        while let Ok(command) = self.commands.try_recv() {
+            self.apply_command(command);
         }
     }
 
-    fn add(&mut self, new: NewOperation) {
-        self.headers = Arc::clone(&new.wanted.headers);
-        self.operations.add(new);
+    fn apply_command(&mut self, command: ConnectionCommand) {
+        match command {
+            ConnectionCommand::Begin(new) => {
+                self.headers = Arc::clone(&new.wanted.headers);
+                self.operations.add(new);
+            }
+            ConnectionCommand::Renew(headers) => self.headers = headers,
+        }
     }
 
     fn reset_attempts(&mut self) {

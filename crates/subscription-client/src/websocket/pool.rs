@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use events::{EventStream, SourceError, SubgraphSubscription};
 use execute::FetchError;
+use http::{HeaderName, HeaderValue};
 use tokio::sync::{mpsc, oneshot};
 use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
@@ -19,7 +20,15 @@ use crate::stats::{add, subtract};
 /// The reason that is reported if a task has ended in a way that it never should.
 const DEFECT: &str = "the task of the connection has ended because of a defect of the router";
 
-/// A request to a connection: begin an operation.
+/// A command to a connection.
+pub(super) enum ConnectionCommand {
+    /// Begins an operation.
+    Begin(NewOperation),
+    /// Sends these headers from now on, and at once if the subgraph may expect them.
+    Renew(Arc<[(HeaderName, HeaderValue)]>),
+}
+
+/// An operation that begins.
 pub(super) struct NewOperation {
     pub(super) wanted: Arc<SubgraphSubscription>,
     pub(super) reply: OperationReply,
@@ -60,7 +69,7 @@ struct ConnectionHandle {
     id: u64,
     /// The number of operations, those on their way to the connection included.
     operations: usize,
-    commands: mpsc::UnboundedSender<NewOperation>,
+    commands: mpsc::UnboundedSender<ConnectionCommand>,
 }
 
 impl WebSocketPool {
@@ -149,7 +158,7 @@ impl WebSocketPool {
         if let Some(connection) = with_room {
             connection.operations += 1;
             // A connection leaves the table before it stops reading, so this cannot fail.
-            let _ = connection.commands.send(new);
+            let _ = connection.commands.send(ConnectionCommand::Begin(new));
             return Ok(());
         }
         if *count >= settings.connections_max {
@@ -169,6 +178,16 @@ impl WebSocketPool {
         add(&self.endpoint.stats.connections, 1);
         tokio::spawn(task.run());
         Ok(())
+    }
+
+    /// Passes headers on to the connections of their partition.
+    pub(crate) fn renew_headers(&self, wanted: &SubgraphSubscription) {
+        let table = self.lock();
+        for connection in table.by_partition.get(&wanted.partition).into_iter().flatten() {
+            // A connection leaves the table before it stops reading, so this cannot fail.
+            let headers = Arc::clone(&wanted.headers);
+            let _ = connection.commands.send(ConnectionCommand::Renew(headers));
+        }
     }
 
     /// Notes that a connection has an operation less.

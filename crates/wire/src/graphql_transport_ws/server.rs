@@ -143,7 +143,10 @@ impl GraphqlTransportWs {
                 }
             }
             ClientMessage::Ping { payload } => {
-                self.state.pending.set_pong(message("pong", payload));
+                self.state.pending.set_pong(message("pong", payload.clone()));
+                if let Some(payload) = payload.filter(|_| self.phase == TransportWsPhase::Ready) {
+                    self.state.pending.push_event(ServerEvent::Ping { payload });
+                }
             }
             ClientMessage::Pong => {}
             ClientMessage::Start { id, request } => self.start(&id, request),

@@ -41,7 +41,7 @@ const SETUP_FILES = {
 };
 
 /** Setups that other suites run: `setup=NAME` → the suite. */
-export const RUN_ELSEWHERE = { resume: "client_samples" };
+export const RUN_ELSEWHERE = { renewal: "token_renewal", resume: "client_samples" };
 
 /**
  * Opens the scratch folder of a page with these blocks. `demo` is the router whose ports stand in for 4000 and 8088.

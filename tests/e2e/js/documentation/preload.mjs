@@ -11,7 +11,7 @@ const secret = process.env.JWT_SECRET;
 if (secret) {
   globalThis.freshToken = async () => token(
     { alg: "HS256" },
-    { sub: "ann", exp: inSeconds(60) },
+    { sub: "ann", exp: inSeconds(Number(process.env.TOKEN_SECONDS ?? 60)) },
     (signed) => createHmac("sha256", secret).update(signed).digest("base64url"),
   );
 }

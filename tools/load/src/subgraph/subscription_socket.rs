@@ -148,6 +148,8 @@ impl SocketSession<'_> {
                         self.socket.end_operation();
                     }
                 }
+                // The protocol sends the pong.
+                ServerEvent::Ping { .. } => {}
                 // Without bounds of the client's work no message is for another thread; after the end the loop leaves.
                 ServerEvent::Large(_) | ServerEvent::Ended(_) => {}
             }

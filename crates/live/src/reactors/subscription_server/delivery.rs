@@ -45,7 +45,7 @@ impl SubscriptionServer {
                         self.outlet.forget_group(group);
                     }
                 }
-                forget_subscription(sockets, member);
+                forget_losses(sockets, member);
                 // Without this subscription the client may have caught up.
                 self.drain_backlog(sockets, Token::from_u64(member.connection));
             }
@@ -144,7 +144,12 @@ impl SubscriptionServer {
     }
 
     /// Records events that a client lost in its former group. Its next result announces them.
-    fn record_loss(&self, sockets: &mut ClientSockets, member: Subscriber, missed: Missed) {
+    pub(super) fn record_loss(
+        &self,
+        sockets: &mut ClientSockets,
+        member: Subscriber,
+        missed: Missed,
+    ) {
         if let Some((backlog, _)) = self.backlog_of_member(sockets, member) {
             backlog.record_loss(member.operation, missed);
         }
@@ -320,10 +325,12 @@ impl SubscriptionServer {
     }
 }
 
-/// Forgets a subscription that has left its group.
-fn forget_subscription(sockets: &mut ClientSockets, member: Subscriber) {
+/// Forgets the unannounced losses of a subscription that has left its group, unless it has left it for another one.
+fn forget_losses(sockets: &mut ClientSockets, member: Subscriber) {
     let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
-    client.forget(member.operation);
+    if client.has_operation(member.operation) {
+        return;
+    }
     if let Some(backlog) = &mut client.backlog {
         backlog.clear_missed(member.operation);
     }

@@ -5,6 +5,7 @@ mod broadcast;
 mod connection_init;
 mod delivery;
 mod operations;
+pub(super) mod token_renewal;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -19,6 +20,7 @@ use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::ServerEvent;
 
+use self::token_renewal::Renewal;
 use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
 use super::context::ReactorContext;
@@ -45,6 +47,8 @@ pub(crate) struct SubscriptionServer {
     /// The large messages that other threads read, by connection.
     reading: HashMap<Token, AbortHandle>,
     next_eviction: Option<Instant>,
+    /// The connections whose tokens are being renewed.
+    renewals: HashMap<Token, Renewal>,
     is_shutting_down: bool,
     deflation: RefCell<Deflation>,
     /// A buffer for the heads of messages.
@@ -70,6 +74,7 @@ impl SubscriptionServer {
             unread: HashSet::new(),
             reading: HashMap::new(),
             next_eviction: None,
+            renewals: HashMap::new(),
             is_shutting_down: false,
             deflation: RefCell::new(Deflation::new(usize::MAX)),
             head: Vec::new(),
@@ -137,6 +142,7 @@ impl Application for SubscriptionServer {
     fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: ServerEvent) {
         match event {
             ServerEvent::Init { payload } => self.on_connection_init(sockets, token, payload),
+            ServerEvent::Ping { payload } => self.on_ping(sockets, token, payload),
             ServerEvent::Subscribe { number, request, .. } => {
                 let request = websocket::operation_request(request);
                 self.start_operation(sockets, token, number, StartRequest::Unprepared(request));
@@ -145,6 +151,7 @@ impl Application for SubscriptionServer {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
+                self.check_started(sockets, token, number, None);
             }
             ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
             ServerEvent::Ended(_) => {
@@ -189,6 +196,12 @@ impl Application for SubscriptionServer {
             }
             Message::TokenVerified(token, identified) => {
                 self.on_token_verified(sockets, token, identified);
+            }
+            Message::TokenRenewed(token, renewed) => {
+                self.on_verification_done(sockets, token, renewed);
+            }
+            Message::RenewalChecked(token, number, fingerprint, step) => {
+                self.on_renewal_checked(sockets, token, number, &fingerprint, step);
             }
             Message::LargeMessageRead(token, message) => {
                 self.reading.remove(&token);
@@ -239,6 +252,7 @@ impl Application for SubscriptionServer {
     fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
         self.unread.remove(&token);
+        self.renewals.remove(&token);
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {

@@ -110,10 +110,14 @@ impl SubscriptionServer {
         operation: u32,
         outcome: OperationOutcome,
     ) {
+        let group = match &outcome {
+            OperationOutcome::Subscribed(subscription, ..) => Some(subscription.group()),
+            OperationOutcome::Response(_) | OperationOutcome::Failed(_) => None,
+        };
         let Some(client) = sockets.client(token) else { return };
-        if client.operations.get_mut(operation).is_none() {
+        if !client.has_operation(operation) {
             // The client has completed the operation meanwhile, or the hub has ended it.
-            return;
+            return self.check_started(sockets, token, operation, None);
         }
         match outcome {
             OperationOutcome::Subscribed(subscription, open, kept) => {
@@ -141,6 +145,7 @@ impl SubscriptionServer {
                 self.send_end(sockets, token, Delivery::Failed { operation, errors });
             }
         }
+        self.check_started(sockets, token, operation, group);
     }
 }
 
