@@ -33,6 +33,7 @@ fn serve(text: &str) {
             assert!(!has_ended);
             match event {
                 ServerEvent::Init { .. } => server.accept_init(None),
+                ServerEvent::Ping { payload } => assert!(!payload.is_empty()),
                 ServerEvent::Subscribe { id, .. } => {
                     assert!(active.insert(id.clone()) && active.len() <= 3);
                     if line.len() % 3 == 0 && server.next(&id, Bytes::from_static(b"{}")) {

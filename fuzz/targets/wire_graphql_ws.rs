@@ -50,6 +50,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                 }
                 ServerEvent::Complete { number, .. } => assert!(active.remove(&number)),
+                ServerEvent::Ping { .. } => unreachable!("the protocol has no pings of clients"),
                 ServerEvent::Large(_) => unreachable!("only a connection reads large messages"),
                 ServerEvent::Ended(_) => {
                     has_ended = true;
