@@ -118,6 +118,7 @@ fn a_message_that_expands_a_thousandfold_is_refused_unless_it_is_small() {
     server.resume(Instant::now(), message.read(parse));
     // The response to the ping; it is compressed.
     assert!(!drain(&mut server).is_empty() && !server.is_closed());
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Ping { .. })));
     server.receive(Instant::now(), &compressed(&padded("ping", 900 << 10)));
     let (message, parse) = (large(&mut server), server.protocol.parser());
     server.resume(Instant::now(), message.read(parse));

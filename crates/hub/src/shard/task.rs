@@ -243,9 +243,28 @@ impl ShardTask {
                 self.shard.on_reader_opened(trigger, stream_id, result)
             }
         };
-        if let Some(stream) = stream.filter(|_| wanted) {
-            self.await_messages(of, stream, VecDeque::new());
+        if let Some(mut stream) = stream.filter(|_| wanted) {
+            let messages = self.handle_first_positions(of, &mut stream);
+            self.await_messages(of, stream, messages);
         }
+    }
+
+    /// Handles the positions with which the stream of a trigger begins, as far as they have arrived. Without that the
+    /// initial state of a new subscriber could be resolved before the position is known, and then has no cursor.
+    /// Returns the message after them.
+    fn handle_first_positions(
+        &mut self,
+        of: StreamOwner,
+        stream: &mut EventStream,
+    ) -> VecDeque<SourceMessage> {
+        let StreamOwner::Trigger(trigger) = of else { return VecDeque::new() };
+        while let Ok(message) = stream.messages.try_recv() {
+            if !matches!(message, SourceMessage::Progress(_)) {
+                return VecDeque::from([message]);
+            }
+            self.shard.on_source_message(trigger, Some(message));
+        }
+        VecDeque::new()
     }
 
     /// Waits for the next messages of a stream. Left-over messages are handled first.
