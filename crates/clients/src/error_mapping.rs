@@ -1,6 +1,6 @@
 //! Mapping from errors in preparing an operation to GraphQL errors, and from error codes to HTTP statuses.
 
-use execute::{ErrorCode, GraphqlError, Location};
+use execute::{ErrorCode, GraphqlError, Location, PathSegment};
 use http::StatusCode;
 use prepare::{PrepareError, Problem};
 
@@ -15,6 +15,11 @@ pub fn errors(error: &PrepareError) -> Vec<GraphqlError> {
         }
         PrepareError::Limit { .. } => {
             vec![GraphqlError::new(ErrorCode::OperationLimitExceeded, error.to_string())]
+        }
+        PrepareError::Denied(field) => {
+            let path = vec![PathSegment::Key(field.clone())];
+            let error = GraphqlError::new(ErrorCode::UnauthorizedFieldOrType, error.to_string());
+            vec![error.at(path)]
         }
         PrepareError::Overloaded => {
             vec![GraphqlError::new(ErrorCode::Overloaded, error.to_string())]
@@ -50,7 +55,7 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
 pub fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+        ErrorCode::Forbidden | ErrorCode::UnauthorizedFieldOrType => StatusCode::FORBIDDEN,
         ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::SubgraphRequestFailed

@@ -19,6 +19,7 @@ pub struct OperationMetrics {
     /// workers share.
     queries_ok: (Counter, Histogram),
     refused: Family<CodeLabel, Counter>,
+    denied: Family<DenialLabel, Counter>,
 }
 
 /// The metrics of operations.
@@ -37,6 +38,11 @@ pub const OPERATION_METRICS: &[Metric<OperationMetrics>] = &[
         "starling_operations_refused",
         "Operations refused before they ran, by code of the first error",
         |it| &it.refused,
+    ),
+    Metric::handle(
+        "starling_operations_denied",
+        "Operations with fields or types that the client may not use, by whether this is enforced",
+        |it| &it.denied,
     ),
 ];
 
@@ -58,6 +64,11 @@ struct KindLabel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct CodeLabel {
     code: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct DenialLabel {
+    enforced: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
@@ -97,6 +108,7 @@ impl Default for OperationMetrics {
             operations,
             seconds,
             refused: Family::default(),
+            denied: Family::default(),
         }
     }
 }
@@ -117,6 +129,12 @@ impl OperationMetrics {
         let outcome = if errors { OperationOutcome::errors } else { OperationOutcome::ok };
         self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
         self.seconds.get_or_create(&KindLabel { kind }).observe(took.as_secs_f64());
+    }
+
+    /// Counts an operation with fields or types that its client may not use.
+    pub fn count_denial(&self, is_dry_run: bool) {
+        let enforced = if is_dry_run { "false" } else { "true" };
+        self.denied.get_or_create(&DenialLabel { enforced }).inc();
     }
 
     /// Counts an operation that was refused before it ran.

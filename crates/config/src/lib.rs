@@ -19,6 +19,7 @@
 
 mod address;
 mod authentication;
+mod authorization;
 mod build_features;
 mod check;
 mod client_tls;
@@ -75,6 +76,7 @@ use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
+pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
@@ -173,6 +175,12 @@ pub struct Config {
     /// Authentication of clients by tokens (`docs/authentication.md`). By default the router does not check tokens.
     pub authentication: Authentication,
 
+    /// The authorization of fields and types by `@authenticated`, `@requiresScopes` and `@policy` in the supergraph.
+    ///
+    /// Only the outcome of a requirement distinguishes two clients, never their tokens: clients that meet the same
+    /// requirements share plans, subscriptions and requests.
+    pub authorization: Authorization,
+
     /// Rules for the headers of a client's request that reach the subgraphs, and the headers of subgraph responses that
     /// reach the client. By default none do.
     pub headers: Headers,
@@ -258,6 +266,7 @@ impl Default for Config {
             override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),
             authentication: Authentication::default(),
+            authorization: Authorization::default(),
             headers: Headers::default(),
             include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),

@@ -21,6 +21,10 @@ pub(crate) const ERRORS_MAX: usize = 200;
 /// it concerns. The last one gives the number of further places.
 pub(crate) const FAILURE_PLACES_MAX: usize = 100;
 
+/// Maximum number of places in one response with an error of their own because the client may not
+/// use them.
+pub(crate) const DENIED_PLACES_MAX: usize = 100;
+
 /// Maximum number of errors of one subgraph response that are logged one by one at the level
 /// `debug`.
 pub(crate) const LOGGED_ERRORS_MAX: usize = 20;

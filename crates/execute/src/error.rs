@@ -45,6 +45,8 @@ error_codes! {
     AuthenticationUnavailable = "AUTHENTICATION_UNAVAILABLE",
     /// The claims of the token, or its absence, do not allow it.
     Forbidden = "FORBIDDEN",
+    /// The client may not use a field or type, by a directive of the schema.
+    UnauthorizedFieldOrType = "UNAUTHORIZED_FIELD_OR_TYPE",
     /// The operation exceeds a configured limit.
     OperationLimitExceeded = "OPERATION_LIMIT_EXCEEDED",
     /// The operation is valid but cannot be planned.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use astjson::NodeId;
 use foldhash::{HashSet, HashSetExt};
 
-use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, FAILURE_PLACES_MAX};
+use crate::bounds::{DENIED_PLACES_MAX, ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, FAILURE_PLACES_MAX};
 use crate::error_path::PathExit;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
@@ -25,7 +25,14 @@ pub(crate) struct ErrorList {
     pub(crate) explained_keys: Vec<Box<str>>,
     /// The same for the whole response: the operation exceeded a bound.
     pub(crate) explained_all: bool,
+    /// The places that the client may not use, up to [`DENIED_PLACES_MAX`].
+    denied: Vec<Vec<PathSegment>>,
+    /// The number of further such places.
+    denied_left_out: usize,
 }
+
+/// The message about a place that the client may not use. It does not say what would be needed.
+const DENIED: &str = "Unauthorized field or type";
 
 #[derive(Debug)]
 struct RecordedError {
@@ -89,6 +96,32 @@ impl ErrorList {
         }
         error.message = shorten_message(error.message);
         self.errors.push(RecordedError { fetch, error, place, is_repeated });
+    }
+
+    /// Records a place that the client may not use.
+    pub(crate) fn push_denied(&mut self, path: Vec<PathSegment>) {
+        if self.denied.len() < DENIED_PLACES_MAX {
+            self.denied.push(path);
+        } else {
+            self.denied_left_out += 1;
+        }
+    }
+
+    /// Takes the errors about places that the client may not use. The last one gives the number of
+    /// those that were left out, if any.
+    pub(crate) fn take_denied(&mut self) -> Vec<GraphqlError> {
+        let places = std::mem::take(&mut self.denied).into_iter();
+        let mut errors: Vec<_> = places
+            .map(|path| GraphqlError::new(ErrorCode::UnauthorizedFieldOrType, DENIED).at(path))
+            .collect();
+        if self.denied_left_out > 0 {
+            let message = format!(
+                "{} more places of this response are not allowed for this client.",
+                self.denied_left_out
+            );
+            errors.push(GraphqlError::new(ErrorCode::UnauthorizedFieldOrType, message));
+        }
+        errors
     }
 
     /// Restricts all paths to the client's response: a path that leaves it ends at the last object

@@ -23,6 +23,20 @@ pub struct Disclosure {
     /// Subgraphs whose responses may carry values for one client only, such as a cookie. No two
     /// clients may share them.
     pub personal: Vec<SubgraphId>,
+    /// Where a response says which of its places the client may not use.
+    pub denied_places: DeniedPlaces,
+}
+
+/// The part of a response that names the places that the client may not use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeniedPlaces {
+    /// `errors`.
+    #[default]
+    Errors,
+    /// `extensions.authorizationErrors`.
+    Extensions,
+    /// None: the values are null without a reason.
+    Nowhere,
 }
 
 /// Rules for the headers of subgraphs' responses. Implemented where the configuration is known.
@@ -52,6 +66,7 @@ impl std::fmt::Debug for Disclosure {
             .field("names_subgraphs", &self.names_subgraphs)
             .field("headers", &self.headers.is_some())
             .field("personal", &self.personal)
+            .field("denied_places", &self.denied_places)
             .finish()
     }
 }

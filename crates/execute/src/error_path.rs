@@ -40,7 +40,9 @@ impl<'a> Position<'a> {
         match &value.kind {
             ValueKind::Object(id) => Self::visit_object(shape, id.0),
             ValueKind::List(element) => Self::List(element),
-            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => Self::End,
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim | ValueKind::Denied => {
+                Self::End
+            }
         }
     }
 

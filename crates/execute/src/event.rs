@@ -75,7 +75,9 @@ fn check_value(
             }
             check_keys(document, plan, data_key, value)
         }
-        ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => Ok(()),
+        ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim | ValueKind::Denied => {
+            Ok(())
+        }
     }
 }
 

@@ -23,7 +23,10 @@ use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, PrintStop};
-use crate::{ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event, response};
+use crate::{
+    DeniedPlaces, ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event,
+    response,
+};
 
 mod apply_entity_cache;
 mod batched_fetch;
@@ -360,12 +363,25 @@ impl<'a> Execution<'a> {
                 self.errors.push(0, error);
             }
         }
-        let errors = self.errors.into_errors();
+        let mut denied = self.errors.take_denied();
+        let mut errors = self.errors.into_errors();
+        if self.context.generation.disclosure.denied_places == DeniedPlaces::Errors {
+            errors.append(&mut denied);
+        }
         if !errors.is_empty() {
             out.extend_from_slice(b",\"errors\":");
             print_errors(&errors, &mut out);
         }
-        let splice = out.len();
+        let mut splice = out.len();
+        if !denied.is_empty()
+            && self.context.generation.disclosure.denied_places == DeniedPlaces::Extensions
+        {
+            out.extend_from_slice(b",\"extensions\":{");
+            splice = out.len();
+            out.extend_from_slice(b"\"authorizationErrors\":");
+            print_errors(&denied, &mut out);
+            out.push(b'}');
+        }
         out.push(b'}');
         self.executable.payload_bytes.store(out.len(), Ordering::Relaxed);
         if out.capacity() - out.len() > PAYLOAD_ROOM_BYTES_MAX {

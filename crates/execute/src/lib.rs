@@ -62,7 +62,7 @@ pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};
 pub use current_state::{StatePlan, fetch_current_state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
-pub use error_masking::{Disclosure, ResponseHeaders};
+pub use error_masking::{DeniedPlaces, Disclosure, ResponseHeaders};
 pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;
 pub use execution::execute;

@@ -203,6 +203,10 @@ impl<'a> ResponsePrinter<'a, '_> {
             other => other,
         };
         let (variant, printed) = self.choose_variant(shape, printed, node, explained, above)?;
+        if variant.is_denied {
+            self.errors.push_denied(PrintedPlace::path(above));
+            return Err(PrintStop::Null);
+        }
         self.out.push(b'{');
         let mut first = true;
         for (index, printed) in printed.iter().enumerate() {
@@ -294,6 +298,14 @@ impl<'a> ResponsePrinter<'a, '_> {
             self.out.push(b'"');
             return Ok(());
         }
+        if matches!(shape.kind, ValueKind::Denied) {
+            self.errors.push_denied(PrintedPlace::path(Some(place)));
+            if !shape.nullable {
+                return Err(PrintStop::Null);
+            }
+            self.out.extend_from_slice(b"null");
+            return Ok(());
+        }
         let mark = self.out.len();
         let document = self.document;
         let value = node.map(|node| (node, document.kind_and_raw(node)));
@@ -347,7 +359,8 @@ impl<'a> ResponsePrinter<'a, '_> {
                 self.out.push(b']');
                 Ok(())
             }
-            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => {
+            // Values that are denied end before.
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim | ValueKind::Denied => {
                 document.print(node, self.out);
                 Ok(())
             }

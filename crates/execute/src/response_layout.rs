@@ -50,7 +50,7 @@ impl ResponseLayout {
                 layout.add_member(kind, TYPENAME, LayoutMember::Whole);
             }
             for field in object.variants.iter().flat_map(|variant| &variant.fields) {
-                if field.value.kind != ValueKind::Typename {
+                if !matches!(field.value.kind, ValueKind::Typename | ValueKind::Denied) {
                     let member = layout.member_of(&field.value);
                     layout.add_member(kind, &field.data_key, member);
                 }

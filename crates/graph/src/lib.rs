@@ -6,10 +6,12 @@
 //! - `model` has the types: [`Supergraph`], [`Type`], [`Field`], with small integers as names (`ids`, `subgraph_set`).
 //! - `sdl` reads them from supergraph SDL; `errors` has the errors of a schema. A new federation directive is read there
 //!   and becomes a fact of the model.
+//! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`).
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.
 //! - `event_role` and `initial` describe root fields of event subgraphs, `override_labels` the variants of a graph.
 
+mod access;
 mod api;
 mod errors;
 mod event_role;
@@ -21,6 +23,9 @@ mod override_labels;
 mod sdl;
 mod subgraph_set;
 
+pub use access::{
+    AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,
+};
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use apollo_compiler::{Schema, validation::Valid};
 
-use crate::{FieldId, SubgraphId, SubgraphSet, TypeId};
+use crate::{AccessRules, FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Supergraph {
     pub subscription: Option<TypeId>,
     /// The labels of progressive overrides, in the order of their first occurrence.
     pub override_labels: Vec<Box<str>>,
+    /// The requirements that clients must meet for fields and types.
+    pub access: Arc<AccessRules>,
     /// The schema that clients see.
     pub api: ApiSchema,
 }

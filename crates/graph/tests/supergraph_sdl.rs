@@ -538,7 +538,7 @@ fn several_errors_are_reported_at_once_with_their_positions() {
 #[test]
 fn required_features_that_are_not_supported_are_refused() {
     let text = r#"
-        schema @link(url: "https://specs.apollo.dev/join/v0.9") @link(url: "https://specs.apollo.dev/authenticated/v0.1", for: SECURITY) { query: Query }
+        schema @link(url: "https://specs.apollo.dev/join/v0.9") @link(url: "https://specs.apollo.dev/secrecy/v0.1", for: SECURITY) { query: Query }
         enum join__Graph { A @join__graph(name: "a", url: "http://a") }
         type Query @join__type(graph: A) { x: Int }
     "#;
@@ -546,7 +546,7 @@ fn required_features_that_are_not_supported_are_refused() {
         errors(text),
         [
             "version 0.9 of the join specification is not supported",
-            "the schema needs `https://specs.apollo.dev/authenticated/v0.1` for SECURITY, which is not supported yet",
+            "the schema needs `https://specs.apollo.dev/secrecy/v0.1` for SECURITY, which is not supported yet",
         ]
     );
 }

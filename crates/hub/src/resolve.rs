@@ -11,7 +11,7 @@ use execute::{
     Seed, StatePlan,
 };
 use plan::{SubscriptionRoot, Variables};
-use prepare::OperationRequest;
+use prepare::{DecidedRequirements, OperationRequest};
 
 use crate::{Resolve, TriggerEvent};
 
@@ -43,6 +43,9 @@ pub struct EventResolver {
     /// The claims that authorized the operation, and the claims that its cursors are bound to; part of the group's
     /// partition.
     pub claims: ClaimValues,
+    /// The decisions about the requirements of the operation (`@authenticated`, `@requiresScopes`, `@policy`). They are
+    /// equal for all subscribers of the group, because they are part of the operation's identity.
+    pub decided: DecidedRequirements,
     /// The mapping from an event to the value of the root field; see [`bindings::Bindings::payload_mapping`].
     pub payload: Option<Arc<PayloadMapping>>,
     /// The maximum time for one event. A field that is not resolved by then is null, with an error.

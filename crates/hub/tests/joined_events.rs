@@ -188,6 +188,7 @@ impl Router {
 
     fn resolver(&self, prepared: &Prepared, variables: &'static str) -> EventResolver {
         EventResolver {
+            decided: Default::default(),
             claims: Default::default(),
             executable: Arc::new(Executable::new(Arc::clone(&prepared.plan))),
             state: prepared.state.clone(),

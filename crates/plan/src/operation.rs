@@ -1,7 +1,9 @@
 //! The normalised operation, which `prepare` passes to the planner. Named fragments are inlined, static conditions
 //! decided, equal fields merged, and type conditions without effect removed.
 
-use graph::{ConstValue, FieldId, TypeId};
+use std::sync::Arc;
+
+use graph::{ConstValue, DeniedAccess, FieldId, TypeId};
 
 use crate::variables::{VariableId, Variables};
 
@@ -27,6 +29,8 @@ pub struct Operation {
     pub variables: Vec<Variable>,
     /// The root selection set.
     pub selection_set: SelectionSet,
+    /// The fields and types that the client may not use. They are planned as null, and nothing is fetched for them.
+    pub denied: Arc<DeniedAccess>,
 }
 
 /// One declared variable. A plan contains no defaults: `prepare` applies them when it coerces values.

@@ -36,6 +36,8 @@ pub struct Variant {
     pub type_name: Box<str>,
     /// The fields, in the order of the response.
     pub fields: Vec<ShapeField>,
+    /// True if the client may not use objects of this type here: they are null, with an error.
+    pub is_denied: bool,
 }
 
 /// One field of the response.
@@ -86,6 +88,8 @@ pub enum ValueKind {
     Typename,
     /// A value printed unchanged: introspection.
     Verbatim,
+    /// A value that the client may not use: no data is read, it is null with an error.
+    Denied,
 }
 
 /// The leaf types with a serialised form that the specification fixes, and all others.

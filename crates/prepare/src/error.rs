@@ -33,6 +33,9 @@ pub enum PrepareError {
     /// The operation cannot be planned.
     #[error(transparent)]
     Plan(plan::PlanError),
+    /// The client may not use the root field of its subscription, which has this response key.
+    #[error("the client may not subscribe to this field")]
+    Denied(Box<str>),
     /// Too many operations wait to be prepared (`limits.preparing_waiting`), or this one waited until its deadline.
     #[error("too many operations are waiting to be prepared; try again later")]
     Overloaded,

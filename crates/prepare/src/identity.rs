@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
-use graph::OverrideLabels;
 use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
 use sha2::{Digest, Sha256};
+
+use crate::pipeline::OperationVariant;
 
 /// Returns the identity of an operation: 128 bits of SHA-256, so that clients cannot make two
 /// operations share one. `besides` is the part that the normalised form leaves out: default values
@@ -26,14 +27,16 @@ pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) 
     first_128_bits(&Sha256::digest(text.as_bytes()))
 }
 
-/// Returns the identity of an operation with these labels of progressive overrides on. Its plan
-/// differs, so it shares no group with the same operation without them.
-pub(crate) fn with_labels(operation_id: u128, labels: OverrideLabels) -> u128 {
-    if labels.is_empty() {
+/// Returns the identity of an operation for a variant of the graph. Its plan differs, so it shares no group with the
+/// same operation for other variants.
+pub(crate) fn of_variant(operation_id: u128, variant: &OperationVariant) -> u128 {
+    let OperationVariant { labels, unmet } = variant;
+    if labels.is_empty() && unmet.is_empty() {
         return operation_id;
     }
     let mut digest = Sha256::new_with_prefix(operation_id.to_be_bytes());
     digest.update(labels.bits().to_be_bytes());
+    unmet.iter().for_each(|requirement| digest.update(requirement.to_be_bytes()));
     first_128_bits(&digest.finalize())
 }
 

@@ -19,6 +19,7 @@
 //! unit and configuration key in `error`. A new reason to refuse an operation is a variant of [`PrepareError`]; the
 //! router maps it to a GraphQL error.
 
+mod access;
 mod coerce;
 mod compact_text;
 mod concurrency_limit;
@@ -46,6 +47,7 @@ mod variable_usage;
 #[cfg(test)]
 mod tests;
 
+pub use access::{DecidedRequirements, DeniedSelection};
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;

@@ -64,6 +64,7 @@ pub(crate) fn normalise(
             &[source],
             SelectionContext { on: root, is_root: true, guard: &Condition::default() },
         )?,
+        denied: Default::default(),
     })
 }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use graph::{FieldSet, FieldSetItem, OverrideLabels, Supergraph, TypeId};
 use plan::{Operation, OperationKind, Selection, SelectionSet};
-use quick_cache::sync::Cache;
 
 /// Units of a whole: composition allows eight decimals in `percent(x)`.
 const PARTS: u64 = 10_000_000_000;
@@ -47,9 +46,6 @@ pub(crate) struct LabelDecisions {
     /// Number of requests, which makes the draw of each request different.
     requests: AtomicU64,
     random: RandomState,
-    /// The facts about operations that are known before planning; `None` if the text is not a valid
-    /// operation.
-    pub(crate) known: Cache<u128, Option<LabelFacts>>,
 }
 
 /// The facts that a decision depends on.
@@ -59,9 +55,6 @@ pub(crate) struct LabelFacts {
     pub(crate) relevant: OverrideLabels,
     pub(crate) kind: OperationKind,
 }
-
-/// Maximum number of operations whose labels are remembered: 48 bytes each.
-const LABEL_FACTS_MAX: usize = 16_384;
 
 impl LabelDecisions {
     pub(crate) fn new(graph: &Supergraph, configured: &LabelShares) -> Self {
@@ -73,7 +66,6 @@ impl LabelDecisions {
             shares: graph.override_labels.iter().map(|label| share(label)).collect(),
             requests: AtomicU64::new(0),
             random: RandomState::new(),
-            known: Cache::new(LABEL_FACTS_MAX),
         }
     }
 
@@ -223,7 +215,6 @@ mod tests {
             shares: vec![LabelShare::percent(25.0), LabelShare::NEVER, LabelShare::ALWAYS],
             requests: AtomicU64::new(0),
             random: RandomState::new(),
-            known: Cache::new(1),
         };
         let drawn: Vec<OverrideLabels> =
             (0..10_000).map(|draw| decisions.draw_labels(draw)).collect();

@@ -10,10 +10,11 @@ use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use execute::{Executable, StatePlan};
-use graph::{InitialState, OverrideLabels, Supergraph};
+use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
+use crate::access;
 use crate::coerce::VariableTypes;
 use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
@@ -75,6 +76,15 @@ impl Variant {
     }
 }
 
+/// The variant of a graph for which an operation is planned.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct OperationVariant {
+    /// The labels of progressive overrides that are on.
+    pub(crate) labels: OverrideLabels,
+    /// The requirements of the operation that the client does not meet.
+    pub(crate) unmet: RequirementSet,
+}
+
 /// An operation before it is planned.
 #[derive(Debug)]
 pub(crate) struct NormalisedText {
@@ -126,11 +136,12 @@ impl Pipeline {
         &self,
         query: &[u8],
         name: Option<&str>,
-        labels: OverrideLabels,
+        variant: &OperationVariant,
     ) -> Result<Prepared, PrepareError> {
-        let normalised = self.normalise_text(query, name)?;
-        let shared_plan = Arc::new(self.make_shared_plan(&normalised.operation, labels)?);
-        Ok(self.build_prepared(query, normalised, labels, &shared_plan, Vec::new()))
+        let mut normalised = self.normalise_text(query, name)?;
+        self.deny(&mut normalised.operation, variant)?;
+        let shared_plan = Arc::new(self.make_shared_plan(&normalised.operation, variant.labels)?);
+        Ok(self.build_prepared(query, normalised, variant, &shared_plan, Vec::new()))
     }
 
     /// Prepares a text with its literals extracted, and the plan of all operations that differ in
@@ -139,19 +150,47 @@ impl Pipeline {
         &self,
         query: &[u8],
         name: Option<&str>,
-        labels: OverrideLabels,
+        variant: &OperationVariant,
     ) -> Result<(Prepared, bool), PrepareError> {
         let mut normalised = self.normalise_text(query, name)?;
+        self.deny(&mut normalised.operation, variant)?;
         let operation = &mut normalised.operation;
         let extracted =
             literal_extraction::extract_literals(&self.graph, &self.schema.input_types, operation);
         if !extracted.is_empty() {
             normalised.operation_id = operation_id(self.graph_id, operation, &normalised.besides);
         }
-        let identity = identity::with_labels(normalised.operation_id, labels);
-        let plan = || self.make_shared_plan(&normalised.operation, labels);
+        let identity = identity::of_variant(normalised.operation_id, variant);
+        let plan = || self.make_shared_plan(&normalised.operation, variant.labels);
         let (shared_plan, was_planned) = self.plans.get_or_make(identity, plan)?;
-        Ok((self.build_prepared(query, normalised, labels, &shared_plan, extracted), was_planned))
+        Ok((self.build_prepared(query, normalised, variant, &shared_plan, extracted), was_planned))
+    }
+
+    /// Marks what a client that does not meet the requirements of `variant` may not use.
+    ///
+    /// # Errors
+    /// [`PrepareError::Denied`] for a subscription with a denied root field: no stream can be opened for it.
+    fn deny(
+        &self,
+        operation: &mut plan::Operation,
+        variant: &OperationVariant,
+    ) -> Result<(), PrepareError> {
+        if variant.unmet.is_empty() {
+            return Ok(());
+        }
+        let denied = self.graph.access.denied(&variant.unmet);
+        if operation.kind == OperationKind::Subscription {
+            for item in &operation.selection_set.items {
+                if let plan::Selection::Field(field) = item
+                    && let FieldTarget::Field(id) = field.target
+                    && denied.has_field(id)
+                {
+                    return Err(PrepareError::Denied(field.response_key.clone()));
+                }
+            }
+        }
+        operation.denied = Arc::new(denied);
+        Ok(())
     }
 
     fn make_shared_plan(
@@ -225,13 +264,14 @@ impl Pipeline {
         &self,
         query: &[u8],
         normalised: NormalisedText,
-        labels: OverrideLabels,
+        variant: &OperationVariant,
         shared_plan: &Arc<SharedPlan>,
         extracted: Vec<Option<Box<str>>>,
     ) -> Prepared {
         let NormalisedText { operation, operation_id, variables, introspection, .. } = normalised;
         Prepared {
-            operation_id: identity::with_labels(operation_id, labels),
+            operation_id: identity::of_variant(operation_id, variant),
+            denied: access::denied_selections(&self.graph, &operation),
             query: match operation.kind {
                 OperationKind::Subscription => compact_text::compact_text(query),
                 OperationKind::Query | OperationKind::Mutation => bytes::Bytes::new(),

@@ -8,6 +8,7 @@ use execute::{Executable, StatePlan};
 use plan::{Operation, OperationKind, Plan, Variables};
 
 use crate::PrepareError;
+use crate::access::DeniedSelection;
 use crate::coerce::VariableTypes;
 use crate::introspection::{Introspection, SchemaFacts};
 use crate::plan_cache::SharedPlan;
@@ -47,6 +48,8 @@ pub struct Prepared {
     /// For subscriptions: the plan that fetches the current state, if the field has one
     /// (`initial`).
     pub state: Option<Arc<StatePlan>>,
+    /// The selections that the client may not use. They are null in the response.
+    pub denied: Box<[DeniedSelection]>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
     /// True if the plan is one of those that are evicted last.

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use execute::ClientKey;
-use graph::{OverrideLabels, Supergraph};
+use graph::{OverrideLabels, RequirementSet, Supergraph};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
+use crate::access;
 use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 use crate::error::PrepareError;
 use crate::identity;
 use crate::override_labels::{self, LabelDecisions, LabelFacts, LabelShares};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{OperationVariant, Pipeline};
 use crate::prepared::{OperationRequest, Prepared};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
@@ -50,6 +51,8 @@ pub struct Preparer {
     slow_bytes: AtomicU64,
     slow_bytes_max: u64,
     decisions: LabelDecisions,
+    /// The facts about texts that are known before planning; `None` if the text is not a valid operation.
+    facts: Cache<u128, Option<TextFacts>>,
     limit: Arc<ConcurrencyLimit>,
     stats: Arc<PrepareStats>,
 }
@@ -59,9 +62,20 @@ pub struct Preparer {
 struct CacheKey {
     query: bytes::Bytes,
     operation_name: Option<Box<str>>,
-    /// The labels of progressive overrides for which the operation is planned.
-    labels: OverrideLabels,
+    /// The variant of the graph for which the operation is planned.
+    variant: OperationVariant,
 }
+
+/// The facts about a text that the choice of a variant depends on.
+#[derive(Clone, Debug)]
+struct TextFacts {
+    labels: LabelFacts,
+    /// The requirements that decide about the operation.
+    requirements: RequirementSet,
+}
+
+/// Maximum number of texts whose facts are remembered: about 100 bytes each.
+const TEXT_FACTS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]
 struct EstimatedWeight;
@@ -104,6 +118,7 @@ impl Preparer {
         let eviction_policy = EvictionPolicy { evicted: Arc::clone(&stats.evicted) };
         Self {
             decisions: LabelDecisions::new(&graph, &LabelShares::new()),
+            facts: Cache::new(TEXT_FACTS_MAX),
             pipeline: Arc::new(Pipeline::new(graph, graph_id, settings, Arc::clone(&stats))),
             // The number of entries decides how many parts the cache makes, 32 or more in each.
             cache: Cache::with(
@@ -149,8 +164,39 @@ impl Preparer {
     /// # Errors
     /// As [`Preparer::prepare_for`].
     pub async fn prepare(&self, request: &OperationRequest) -> Result<Arc<Prepared>, PrepareError> {
+        self.prepare_without(request, &RequirementSet::default()).await
+    }
+
+    /// Like [`Preparer::prepare`], for clients that do not meet the requirements `unmet`.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare_for`].
+    pub async fn prepare_without(
+        &self,
+        request: &OperationRequest,
+        unmet: &RequirementSet,
+    ) -> Result<Arc<Prepared>, PrepareError> {
         let deadline = Instant::now() + WAITING_TIME_MAX;
-        self.prepare_for(request, || ClientKey::UNKNOWN, deadline).await
+        self.prepare_for(request, unmet, || ClientKey::UNKNOWN, deadline).await
+    }
+
+    /// Returns the requirements that decide about the operation of a request. Empty at no cost if the supergraph has
+    /// none, and for a text that is not a valid operation, which [`Preparer::prepare_for`] refuses.
+    ///
+    /// # Errors
+    /// [`PrepareError::Overloaded`].
+    pub async fn requirements_of(
+        &self,
+        request: &OperationRequest,
+        client: impl Fn() -> ClientKey,
+        deadline: Instant,
+    ) -> Result<RequirementSet, PrepareError> {
+        if self.pipeline.graph.access.is_empty() {
+            return Ok(RequirementSet::default());
+        }
+        let id = identity::text_id(&request.query, request.operation_name.as_deref());
+        let facts = self.text_facts(id, request, &client, deadline).await?;
+        Ok(facts.map_or_else(RequirementSet::default, |facts| facts.requirements))
     }
 
     /// Returns the prepared operation for a request. A cache hit parses nothing. On a miss one
@@ -158,23 +204,25 @@ impl Preparer {
     /// not cached.
     ///
     /// On a miss the operation waits in the queue of its client, `client`, until `deadline` at
-    /// most.
+    /// most. `unmet` are the requirements of [`Preparer::requirements_of`] that the client does not meet: the fields
+    /// that need them are null.
     ///
     /// # Errors
     /// All variants of [`PrepareError`] except [`PrepareError::Variables`].
     pub async fn prepare_for(
         &self,
         request: &OperationRequest,
+        unmet: &RequirementSet,
         client: impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<Arc<Prepared>, PrepareError> {
         let mut key = CacheKey {
             query: request.query.clone(),
             operation_name: request.operation_name.clone(),
-            labels: OverrideLabels::NONE,
+            variant: OperationVariant { labels: OverrideLabels::NONE, unmet: unmet.clone() },
         };
         if self.decisions.has_labels() {
-            key.labels = self.decide_labels(&key, request, &client, deadline).await?;
+            key.variant.labels = self.decide_labels(request, &client, deadline).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +249,7 @@ impl Preparer {
         let result = tokio::task::spawn_blocking(move || {
             // The request may be cancelled before: the permit ends with the work.
             let _permit = permit;
-            pipeline.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
+            pipeline.prepare_shared(&key.query, key.operation_name.as_deref(), &key.variant)
         });
         let result = result.await.unwrap_or_else(|_| Err(preparation_failed()));
         self.stats.misses.fetch_add(1, Ordering::Relaxed);
@@ -270,33 +318,31 @@ impl Preparer {
     /// Returns the labels that are on for a request, among those that concern its operation.
     async fn decide_labels(
         &self,
-        key: &CacheKey,
         request: &OperationRequest,
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<OverrideLabels, PrepareError> {
-        let id = identity::text_id(&key.query, key.operation_name.as_deref());
-        let known = match self.decisions.known.get(&id) {
-            Some(known) => known,
-            None => self.find_label_facts(id, key, request, client, deadline).await?,
-        };
+        let id = identity::text_id(&request.query, request.operation_name.as_deref());
+        let facts = self.text_facts(id, request, client, deadline).await?;
         // A text that is not valid is refused when it is prepared.
-        let decide = |known| self.decisions.decide_labels(known, id, &request.variables);
-        Ok(known.map_or(OverrideLabels::NONE, decide))
+        let decide =
+            |facts: TextFacts| self.decisions.decide_labels(facts.labels, id, &request.variables);
+        Ok(facts.map_or(OverrideLabels::NONE, decide))
     }
 
-    /// Parses a text to find the labels that concern its operation: under the limit of preparing,
-    /// once for all requests that bring it at the same time. A text that is not a valid operation
-    /// is remembered, too.
-    async fn find_label_facts(
+    /// Returns the facts about a text with this id. On a miss it is parsed under the limit of preparing, once for all
+    /// requests that bring it at the same time. A text that is not a valid operation is remembered, too.
+    async fn text_facts(
         &self,
         id: u128,
-        key: &CacheKey,
         request: &OperationRequest,
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
-    ) -> Result<Option<LabelFacts>, PrepareError> {
-        let found = self.decisions.known.get_value_or_guard_async(&id);
+    ) -> Result<Option<TextFacts>, PrepareError> {
+        if let Some(known) = self.facts.get(&id) {
+            return Ok(known);
+        }
+        let found = self.facts.get_value_or_guard_async(&id);
         let guard = match tokio::time::timeout_at(deadline.into(), found).await {
             Ok(Ok(known)) => return Ok(known),
             Ok(Err(guard)) => guard,
@@ -305,18 +351,21 @@ impl Preparer {
         let permit = self.acquire_permit(client(), request, deadline).await?;
         self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
         let pipeline = Arc::clone(&self.pipeline);
-        let (query, name) = (key.query.clone(), key.operation_name.clone());
-        let known = tokio::task::spawn_blocking(move || {
+        let (query, name) = (request.query.clone(), request.operation_name.clone());
+        let facts = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let operation = pipeline.normalise_text(&query, name.as_deref()).ok()?.operation;
             let relevant = override_labels::relevant_labels(&pipeline.graph, &operation);
-            Some(LabelFacts { relevant, kind: operation.kind })
+            Some(TextFacts {
+                labels: LabelFacts { relevant, kind: operation.kind },
+                requirements: access::requirements_of(&pipeline.graph, &operation),
+            })
         });
         // A panic is not remembered: preparing reports it.
-        let Ok(known) = known.await else { return Ok(None) };
+        let Ok(facts) = facts.await else { return Ok(None) };
         // The insertion fails only if the entry was removed meanwhile.
-        let _ = guard.insert(known);
-        Ok(known)
+        let _ = guard.insert(facts.clone());
+        Ok(facts)
     }
 
     /// Prepares an operation without cache and on this thread, for the command line and for tests.
@@ -329,7 +378,7 @@ impl Preparer {
         query: &[u8],
         operation_name: Option<&str>,
     ) -> Result<Prepared, PrepareError> {
-        self.pipeline.prepare(query, operation_name, OverrideLabels::NONE)
+        self.pipeline.prepare(query, operation_name, &OperationVariant::default())
     }
 
     /// Like [`Preparer::prepare_now`], with exactly these labels of progressive overrides on.
@@ -342,7 +391,23 @@ impl Preparer {
         operation_name: Option<&str>,
         labels: OverrideLabels,
     ) -> Result<Prepared, PrepareError> {
-        self.pipeline.prepare(query, operation_name, labels)
+        let variant = OperationVariant { labels, ..OperationVariant::default() };
+        self.pipeline.prepare(query, operation_name, &variant)
+    }
+
+    /// Like [`Preparer::prepare_now_with`], for a client that does not meet the requirements `unmet`.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare`].
+    pub fn prepare_now_for(
+        &self,
+        query: &[u8],
+        operation_name: Option<&str>,
+        labels: OverrideLabels,
+        unmet: &RequirementSet,
+    ) -> Result<Prepared, PrepareError> {
+        let variant = OperationVariant { labels, unmet: unmet.clone() };
+        self.pipeline.prepare(query, operation_name, &variant)
     }
 }
 

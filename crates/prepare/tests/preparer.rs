@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::ClientKey;
+use graph::RequirementSet;
 use graph::Supergraph;
 use plan::OperationKind;
 use prepare::{LabelShare, OperationRequest, PrepareError, PrepareSettings, Preparer};
@@ -337,7 +338,10 @@ fn a_client_with_many_new_operations_delays_the_one_of_another_by_one_turn() {
             let (preparer, order) = (Arc::clone(&preparer), Arc::clone(&order));
             tokio::spawn(async move {
                 let query = request(&format!("{{ {name}: me {{ id }} }}"));
-                preparer.prepare_for(&query, || client, deadline).await.unwrap();
+                preparer
+                    .prepare_for(&query, &RequirementSet::default(), || client, deadline)
+                    .await
+                    .unwrap();
                 order.lock().unwrap().push(name);
             })
         };
@@ -371,10 +375,10 @@ fn an_operation_that_waits_until_its_deadline_is_refused() {
         assert!(futures_poll(&mut running).is_none());
         let soon = Instant::now() + Duration::from_millis(10);
         let client = || ClientKey::UNKNOWN;
-        let late = preparer.prepare_for(&second, client, soon).await;
+        let late = preparer.prepare_for(&second, &RequirementSet::default(), client, soon).await;
         assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
         // The same is true if another request is preparing the same operation.
-        let late = preparer.prepare_for(&first, client, soon).await;
+        let late = preparer.prepare_for(&first, &RequirementSet::default(), client, soon).await;
         assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
         assert_eq!(preparer.stats().overloaded.load(Relaxed), 2);
         drop(go_on);

@@ -99,6 +99,9 @@ const fn meaning(code: ErrorCode) -> &'static str {
         ErrorCode::Forbidden => {
             "the claims of the token do not allow this field, with these arguments"
         }
+        ErrorCode::UnauthorizedFieldOrType => {
+            "the client may not use this field or type (`@authenticated`, `@requiresScopes` or `@policy`)"
+        }
         ErrorCode::OperationLimitExceeded => "the operation is larger than a limit of this router",
         ErrorCode::PlanningFailed => {
             "the operation has no plan, because the supergraph cannot reach a field; `data` is null"
@@ -164,6 +167,9 @@ const fn advice(code: ErrorCode) -> &'static str {
         }
         ErrorCode::Forbidden => {
             "select only fields that the token allows, or sign in as another user"
+        }
+        ErrorCode::UnauthorizedFieldOrType => {
+            "select only what the token allows; see [field authorization](field-authorization.md)"
         }
         ErrorCode::OperationLimitExceeded => {
             "select less at once, or raise the limit that the message names"

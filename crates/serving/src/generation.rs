@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
 use config::diagnostic::{Diagnostic, SourceText, Span};
-use config::{Config, SubscriptionProtocol, hide_url_secrets};
+use config::{AuthorizationErrors, Config, SubscriptionProtocol, hide_url_secrets};
 use events::Providers;
-use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
+use execute::{ClaimPath, DeniedPlaces, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use prepare::Preparer;
 use sha2::{Digest, Sha256};
@@ -16,6 +16,7 @@ use subscription_client::CallbackEndpoint;
 use telemetry::Metric;
 use upstream::Upstream;
 
+use crate::field_access::FieldAccess;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
@@ -30,6 +31,8 @@ pub struct ServingGraph {
     pub generation: Arc<Generation>,
     /// The prepared operations.
     pub preparer: Preparer,
+    /// The rules of access to fields and types, if the graph has any.
+    pub access: Option<FieldAccess>,
     /// The root fields bound to topics.
     pub bindings: Arc<Bindings>,
     /// The claims that cursors are bound to.
@@ -130,6 +133,7 @@ pub fn load(
     Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, prepare_settings(config, &graph))
             .with_override_labels(&label_shares(config)),
+        access: FieldAccess::new(&config.authorization, &graph),
         cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
@@ -206,6 +210,11 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
         hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
         personal: personal.collect(),
         headers: headers.map(|it| Arc::new(it) as Arc<dyn ResponseHeaders>),
+        denied_places: match config.authorization.errors {
+            AuthorizationErrors::Errors => DeniedPlaces::Errors,
+            AuthorizationErrors::Extensions => DeniedPlaces::Extensions,
+            AuthorizationErrors::None => DeniedPlaces::Nowhere,
+        },
     }
 }
 

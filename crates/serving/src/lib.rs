@@ -4,6 +4,7 @@
 //! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
 
 mod connection_options;
+pub mod field_access;
 pub mod forwarding;
 pub mod generation;
 pub mod operation;

@@ -16,6 +16,7 @@ use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
+use crate::field_access::AccessDecision;
 use crate::forwarding::ClientHeaders;
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
@@ -50,7 +51,16 @@ pub async fn prepare_for(
         serving.metrics.count_refusal(code);
         return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
     }
-    let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
+    let decision = match &loaded.access {
+        None => AccessDecision::default(),
+        Some(access) => {
+            let relevant = loaded.preparer.requirements_of(request, client, deadline).await;
+            let relevant = relevant.map_err(|error| refused(&error))?;
+            access.decide(&relevant, &identity, &serving.metrics)
+        }
+    };
+    let AccessDecision { unmet, decided } = decision;
+    let prepared = loaded.preparer.prepare_for(request, &unmet, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
@@ -67,6 +77,12 @@ pub async fn prepare_for(
     };
     let ParsedValues { variables, variables_text, resume } =
         read.map_err(|error| refused(&error))?;
+    if let Some(access) = &loaded.access
+        && let Err(errors) = access.check_prepared(&prepared, &variables)
+    {
+        serving.metrics.count_refusal(ErrorCode::UnauthorizedFieldOrType);
+        return Err(errors);
+    }
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
@@ -84,6 +100,7 @@ pub async fn prepare_for(
         extensions,
         headers,
         identity,
+        decided,
         resume,
     })
 }

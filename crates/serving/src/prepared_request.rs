@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clients::authentication::Identity;
 use execute::ForwardedHeaders;
 use plan::Variables;
-use prepare::Prepared;
+use prepare::{DecidedRequirements, Prepared};
 
 use crate::generation::ServingGraph;
 
@@ -29,6 +29,8 @@ pub struct PreparedRequest {
     pub headers: Arc<ForwardedHeaders>,
     /// The identity of the client.
     pub identity: Identity,
+    /// The decisions about the requirements of the operation.
+    pub decided: DecidedRequirements,
     /// The cursor after which a subscription resumes.
     pub resume: Option<Box<str>>,
 }

@@ -5,21 +5,24 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::error_mapping;
-use execute::{ClaimValues, Claims, ErrorCode, GraphqlError};
-use graph::SubgraphId;
+use execute::{ClaimValues, Claims, ClientKey, ErrorCode, GraphqlError};
+use graph::{RequirementSet, SubgraphId};
 use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::{EventField, SubscriptionRoot, Variables};
-use prepare::{OperationRequest, PrepareError};
+use prepare::{DecidedRequirements, OperationRequest, PrepareError};
 
 use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::prepared_request::PreparedRequest;
 use crate::subgraph_streams::{SubgraphSource, SubgraphStreams};
+
+/// The time for which the requirements of one operation are waited for before it is tried again.
+const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
@@ -153,7 +156,7 @@ fn resolver(
     timeout: Duration,
     extensions: Bytes,
 ) -> EventResolver {
-    let PreparedRequest { loaded, prepared, variables_text, headers, .. } = ready;
+    let PreparedRequest { loaded, prepared, variables_text, headers, decided, .. } = ready;
     EventResolver {
         executable: Arc::clone(&prepared.executable),
         state: prepared.state.clone(),
@@ -162,6 +165,7 @@ fn resolver(
         headers,
         has_mixed_headers: false,
         claims,
+        decided,
         payload: None,
         timeout,
         request: OperationRequest {
@@ -185,11 +189,16 @@ pub async fn renew(
 ) -> Result<LiveOperation, GraphqlError> {
     let resolver = resolver_of(operation);
     let Some(resolver) = resolver else { return Err(invalid("it cannot be prepared again")) };
-    let EventResolver { request, headers, has_mixed_headers, claims, timeout, held, .. } = resolver;
+    let EventResolver { request, headers, has_mixed_headers, claims, decided, .. } = resolver;
+    let EventResolver { timeout, held, .. } = resolver;
+    let unmet = unmet_on(loaded, request, decided).await?;
     let prepared = loop {
-        match loaded.preparer.prepare(request).await {
+        match loaded.preparer.prepare_without(request, &unmet).await {
             Ok(prepared) => break prepared,
             Err(PrepareError::Overloaded) => tokio::time::sleep(BUSY_PAUSE).await,
+            Err(error @ PrepareError::Denied(_)) => {
+                return Err(not_authorized(error_mapping::errors(&error).into_iter().next()));
+            }
             Err(error) => return Err(refused(&error)),
         }
     };
@@ -202,8 +211,13 @@ pub async fn renew(
         variables_text: request.variables.clone(),
         extensions: request.extensions.clone(),
         identity: Identity::ANONYMOUS,
+        decided: decided.clone(),
         resume: None,
     };
+    if let Some(access) = &loaded.access {
+        let checked = access.check_prepared(&ready.prepared, &ready.variables);
+        checked.map_err(|errors| not_authorized(errors.into_iter().next()))?;
+    }
     // All members are equal in these claims; their other claims are unknown here.
     if !claims_of(&ready).paths().all(|path| claims.knows(path)) {
         return Err(invalid("it depends on other claims of the token; subscribe again"));
@@ -217,9 +231,40 @@ pub async fn renew(
     }
     let renewed = renewed.map(|renewed| holding(renewed, held.clone()));
     renewed.map_err(|error| match error.code {
-        ErrorCode::Forbidden => error,
+        ErrorCode::Forbidden | ErrorCode::UnauthorizedFieldOrType => error,
         _ => invalid(&error.message),
     })
+}
+
+/// Returns the requirements of an operation on the graph of `loaded` that its subscribers do not meet.
+///
+/// # Errors
+/// `GRAPH_RELOADED`: a requirement was not decided on the former graph, and the tokens of the subscribers are not known
+/// here.
+async fn unmet_on(
+    loaded: &ServingGraph,
+    request: &OperationRequest,
+    decided: &DecidedRequirements,
+) -> Result<RequirementSet, GraphqlError> {
+    let Some(access) = &loaded.access else { return Ok(RequirementSet::default()) };
+    let relevant = loop {
+        let deadline = Instant::now() + WAITING_TIME_MAX;
+        let client = || ClientKey::UNKNOWN;
+        match loaded.preparer.requirements_of(request, client, deadline).await {
+            Ok(relevant) => break relevant,
+            Err(PrepareError::Overloaded) => tokio::time::sleep(BUSY_PAUSE).await,
+            Err(error) => return Err(refused(&error)),
+        }
+    };
+    let unmet = access.decide_again(&relevant, decided);
+    unmet.ok_or_else(|| invalid("its fields have other requirements now; subscribe again"))
+}
+
+/// Returns the error of a subscription whose fields are protected on the next graph.
+fn not_authorized(reason: Option<GraphqlError>) -> GraphqlError {
+    let message = "the graph was replaced, and this subscription may not continue on the new one";
+    let error = GraphqlError::new(ErrorCode::UnauthorizedFieldOrType, message);
+    error.at(reason.map(|it| it.path).unwrap_or_default())
 }
 
 /// Returns the request of a live operation, with the texts that it keeps; `None` for an operation that was not made here.

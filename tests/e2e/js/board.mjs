@@ -39,6 +39,7 @@ export const SUBSCRIPTION_BY_ID =
 export async function startSubgraphs() {
   let paused = Promise.resolve();
   let resume = () => {};
+  const queries = [];
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -62,6 +63,7 @@ export async function startSubgraphs() {
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
     () => paused,
+    (query) => queries.push(query),
   );
   const airports = await serve(
     `type Query {
@@ -76,8 +78,11 @@ export async function startSubgraphs() {
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
     () => paused,
+    (query) => queries.push(query),
   );
   return {
+    /** The texts of the operations that both subgraphs got since the last call. */
+    takeQueries: () => queries.splice(0),
     pause() {
       paused = new Promise((resolve) => { resume = resolve; });
     },
@@ -90,13 +95,14 @@ export async function startSubgraphs() {
   };
 }
 
-async function serve(sdl, rootValue, paused) {
+async function serve(sdl, rootValue, paused, record) {
   const schema = buildSchema(sdl);
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
     await paused();
     const { query, variables, operationName } = JSON.parse(body);
+    record(query);
     const result = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
     });

@@ -21,13 +21,15 @@ pub struct Case {
     pub variables: Variables,
     /// The labels of progressive overrides that are on.
     pub labels: Vec<String>,
+    /// The requirements that the client does not meet, as directives: `@authenticated`.
+    pub unmet: Vec<String>,
     /// The object store.
     pub data: ObjectStore,
 }
 
 impl Case {
-    /// Reads a folder with `supergraph.graphql`, `operation.graphql`, `data.json`, and optionally `variables.json` and
-    /// `labels.json`.
+    /// Reads a folder with `supergraph.graphql`, `operation.graphql`, `data.json`, and optionally `variables.json`,
+    /// `labels.json` and `unmet.json`.
     ///
     /// # Errors
     /// A file is missing or cannot be read.
@@ -44,8 +46,13 @@ impl Case {
             true => serde_json::from_str(&text("labels.json")?).map_err(|e| e.to_string())?,
             false => Vec::new(),
         };
+        let unmet = match folder.join("unmet.json").exists() {
+            true => serde_json::from_str(&text("unmet.json")?).map_err(|e| e.to_string())?,
+            false => Vec::new(),
+        };
         Ok(Self {
             labels,
+            unmet,
             supergraph: text("supergraph.graphql")?,
             operation: text("operation.graphql")?,
             variables,
@@ -58,7 +65,8 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn compare(&self) -> Result<Result<Outcome, Failure>, String> {
-        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?
+            .without(&self.supergraph, &self.unmet)?;
         Ok(loaded.compare(&self.operation, &self.variables))
     }
 
@@ -67,7 +75,8 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn expected(&self) -> Result<Value, String> {
-        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?
+            .without(&self.supergraph, &self.unmet)?;
         loaded.expected(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
     }
 
@@ -88,6 +97,10 @@ impl Case {
         if !self.labels.is_empty() {
             let labels = self.labels.iter().map(|label| Value::String(label.clone()));
             write("labels.json", pretty(&labels.collect()))?;
+        }
+        if !self.unmet.is_empty() {
+            let unmet = self.unmet.iter().map(|it| Value::String(it.clone()));
+            write("unmet.json", pretty(&unmet.collect()))?;
         }
         let objects = self
             .data

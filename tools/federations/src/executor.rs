@@ -38,6 +38,16 @@ pub(crate) trait Resolver {
         arguments: Map<String, Value>,
     ) -> (Resolved<Self::Object>, TypeRef);
 
+    /// True if the client may not use the field: it is null with an error, and is not resolved.
+    fn is_denied_field(&self, _: &Self::Object, _: &Field) -> bool {
+        false
+    }
+
+    /// True if the client may not use the object: it is null with an error.
+    fn is_denied_object(&self, _: &Self::Object) -> bool {
+        false
+    }
+
     /// True if a value from which the field is computed failed, which the client need not see.
     fn depends_on_failures(&self, object: &Self::Object, field: &Field) -> bool;
 }
@@ -111,6 +121,9 @@ pub(crate) fn execute<R: Resolver>(
     Response { data, errors: run.errors, impaired: run.impaired }
 }
 
+/// The message about a field or an object that the client may not use.
+const DENIED: &str = "Unauthorized field or type";
+
 /// A null that propagates to the parent.
 struct Propagated;
 
@@ -167,7 +180,11 @@ impl<'a, R: Resolver> Execution<'a, R> {
             let key = mentioned.key;
             self.path.push(json!(key));
             let arguments = self.arguments(field);
-            let (resolved, ty) = self.resolver.resolve(object, field, arguments);
+            let is_denied = self.resolver.is_denied_field(object, field);
+            let (mut resolved, ty) = self.resolver.resolve(object, field, arguments);
+            if is_denied {
+                resolved = Resolved::Error(DENIED.to_owned());
+            }
             let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| SelectionPart {
                 set: &field.selection_set,
                 is_skipped,
@@ -207,6 +224,11 @@ impl<'a, R: Resolver> Execution<'a, R> {
                     self.path.pop();
                 }
                 if is_null { Err(Propagated) } else { Ok(Value::Array(out)) }
+            }
+            (Resolved::Object(object), TypeRefShape::Named(_))
+                if self.resolver.is_denied_object(&object) =>
+            {
+                self.fail(DENIED)
             }
             (Resolved::Object(object), TypeRefShape::Named(_)) => self.object(below, &object),
             (Resolved::Leaf(value), TypeRefShape::Named(_)) => Ok(value),

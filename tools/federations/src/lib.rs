@@ -9,9 +9,11 @@
 //!
 //! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
+mod access_trials;
 mod broker;
 mod case;
 mod composition;
+mod denials;
 mod executor;
 mod federation_generator;
 mod loaded_case;
@@ -26,8 +28,10 @@ mod subgraph;
 mod trials;
 mod variations;
 
+pub use access_trials::run_access_trial;
 pub use case::{Case, Variables};
 pub use composition::{Composed, compose_federation};
+pub use denials::add_requirements;
 pub use federation_generator::{
     GeneratedFederation, generate_federation, generate_wide_federation,
 };

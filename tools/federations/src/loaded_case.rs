@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use apollo_compiler::ast::Document;
 use bytes::Bytes;
 use execute::{ForwardedHeaders, Generation, RequestContext, Seed};
-use graph::{FieldId, OverrideLabels, SubgraphId, SubgraphKind, Supergraph, TypeId};
+use graph::{
+    FieldId, OverrideLabels, RequirementSet, SubgraphId, SubgraphKind, Supergraph, TypeId,
+};
 use plan::SubscriptionRoot;
 use prepare::{Limits, PrepareError, PrepareSettings, Preparer};
 use serde_json::{Map, Value, json};
@@ -15,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     ObjectStore,
     broker::InMemoryBroker,
+    denials::Denials,
     executor::Impaired,
     reference_server::{self, Expected},
     request_log::RequestLog,
@@ -31,6 +34,9 @@ pub struct LoadedCase {
     data: Arc<ObjectStore>,
     preparer: Preparer,
     labels: OverrideLabels,
+    /// The requirements that the client does not meet, for the router and for the reference server.
+    unmet: RequirementSet,
+    denials: Denials,
     checker: soundness::Checker,
     generation: Arc<Generation>,
     subgraphs: Vec<Arc<InMemorySubgraph>>,
@@ -167,6 +173,8 @@ impl LoadedCase {
                 PrepareSettings { limits, ..PrepareSettings::default() },
             ),
             labels,
+            unmet: RequirementSet::default(),
+            denials: Denials::default(),
             checker: soundness::Checker::new(Arc::clone(&graph)),
             graph,
             data,
@@ -176,6 +184,22 @@ impl LoadedCase {
             log,
             runtime: runtime.map_err(|error| error.to_string())?,
         })
+    }
+
+    /// Executes operations of a client that does not meet these requirements of the supergraph, whose text is `sdl`.
+    ///
+    /// # Errors
+    /// The supergraph has no such requirement.
+    pub fn without(mut self, sdl: &str, unmet: &[String]) -> Result<Self, String> {
+        let known: Vec<String> =
+            self.graph.access.requirements.iter().map(ToString::to_string).collect();
+        for wanted in unmet {
+            let index = known.iter().position(|it| it == wanted);
+            let index = index.ok_or_else(|| format!("{wanted} is none of {known:?}"))?;
+            self.unmet.insert(u16::try_from(index).map_err(|error| error.to_string())?);
+        }
+        self.denials = Denials::read(sdl, unmet);
+        Ok(self)
     }
 
     /// Executes an operation in both ways and compares the responses.
@@ -206,6 +230,7 @@ impl LoadedCase {
             &document,
             variables,
             root,
+            &self.denials,
         ))
     }
 
@@ -225,17 +250,18 @@ impl LoadedCase {
         variables: &Map<String, Value>,
     ) -> Result<Outcome, Failure> {
         let other = |message: String| Failure::new(FailureKind::Other, message);
-        let prepared = match self.preparer.prepare_now_with(text.as_bytes(), None, self.labels) {
-            Ok(prepared) => prepared,
-            Err(PrepareError::Plan(plan::PlanError::TooComplex(message))) => {
-                return Err(other(message));
-            }
-            Err(PrepareError::Plan(error)) => return Ok(Outcome::Refused(error.to_string())),
-            Err(PrepareError::Internal(message)) => {
-                return Err(Failure::new(FailureKind::Unsound, message));
-            }
-            Err(error) => return Ok(Outcome::Invalid(error.to_string())),
-        };
+        let prepared =
+            match self.preparer.prepare_now_for(text.as_bytes(), None, self.labels, &self.unmet) {
+                Ok(prepared) => prepared,
+                Err(PrepareError::Plan(plan::PlanError::TooComplex(message))) => {
+                    return Err(other(message));
+                }
+                Err(PrepareError::Plan(error)) => return Ok(Outcome::Refused(error.to_string())),
+                Err(PrepareError::Internal(message)) => {
+                    return Err(Failure::new(FailureKind::Unsound, message));
+                }
+                Err(error) => return Ok(Outcome::Invalid(error.to_string())),
+            };
         self.checker
             .check(&prepared.operation, &prepared.plan)
             .map_err(|unsound| Failure::new(FailureKind::Unsound, unsound.to_string()))?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     broker::event_subgraph,
+    denials::Denials,
     executor::{self, Resolved, Resolver, Response, any_leaf},
     object_store::{Object, ObjectStore, StoredValue, complete_arguments, interface_mentions},
 };
@@ -26,10 +27,11 @@ pub(crate) fn execute_operation(
     document: &Document,
     variables: &Map<String, Value>,
     root: TypeId,
+    denials: &Denials,
 ) -> Expected {
     let object = Object { name: graph.ty(root).name.to_string(), ty: root };
     let root = ServerObjectRef(Rc::new(ServerObject { object, above: None }));
-    let resolver = ReferenceResolver { graph, data, events: RefCell::default() };
+    let resolver = ReferenceResolver { graph, data, denials, events: RefCell::default() };
     let response = executor::execute(&resolver, document, variables, root);
     Expected { response, events: resolver.events.into_inner() }
 }
@@ -37,6 +39,7 @@ pub(crate) fn execute_operation(
 struct ReferenceResolver<'a> {
     graph: &'a Supergraph,
     data: &'a ObjectStore,
+    denials: &'a Denials,
     events: RefCell<Vec<(FieldId, Map<String, Value>)>>,
 }
 
@@ -81,6 +84,14 @@ impl Resolver for ReferenceResolver<'_> {
             }
             None => (Resolved::Error(format!("there is no field {}", field.name)), any_leaf()),
         }
+    }
+
+    fn is_denied_field(&self, here: &ServerObjectRef, field: &Field) -> bool {
+        self.denials.has_field(self.graph, here.0.object.ty, &field.name)
+    }
+
+    fn is_denied_object(&self, here: &ServerObjectRef) -> bool {
+        self.denials.has_type(self.graph, here.0.object.ty)
     }
 
     fn depends_on_failures(&self, here: &ServerObjectRef, field: &Field) -> bool {

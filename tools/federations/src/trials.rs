@@ -28,6 +28,8 @@ pub struct Tally {
     pub refused: u64,
     /// The number of invalid operations.
     pub invalid: u64,
+    /// The number of correct responses with places that the client may not use.
+    pub denied: u64,
     /// The number of variations with the same response.
     pub variations: u64,
 }
@@ -110,6 +112,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                     operation: text.to_owned(),
                     variables: variables.clone(),
                     labels: labels.clone(),
+                    unmet: Vec::new(),
                     data: data.clone(),
                 };
                 Box::new(TrialFailure { seed, case, failure })

@@ -42,6 +42,7 @@ fn broken() -> Case {
     variables.insert("x".to_owned(), true.into());
     Case {
         labels: Vec::new(),
+        unmet: Vec::new(),
         supergraph: SUPERGRAPH.to_owned(),
         operation: OPERATION.to_owned(),
         variables,

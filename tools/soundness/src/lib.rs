@@ -10,6 +10,7 @@
 //! - the root keys of a fetch are those of its text, and entities are copied from places that have the same fields,
 //! - every selection of the client is in the response exactly when its conditions hold, in order, and is read from the
 //!   key under which the same field with the same arguments was stored,
+//! - nothing that the client may not use is in the response, or is fetched unless a key or a requirement needs it,
 //! - root fields of mutations run once each and one after the other.
 //!
 //! There are no objects and no resolvers here, so that one execution covers all data. Checking responses for given data
@@ -19,6 +20,7 @@
 
 mod arguments;
 mod assignments;
+mod denied_access;
 mod known_entities;
 mod representations;
 mod requests;
@@ -83,7 +85,9 @@ impl Checker {
             execution.values_left.set(values_left);
             execution.fetch_all()?;
             values_left = execution.values_left.get();
-            response::check_response(graph, operation, plan, &variables, execution.into_root())?;
+            let root = execution.into_root();
+            denied_access::check_fetched(graph, operation, &root)?;
+            response::check_response(graph, operation, plan, &variables, root)?;
         }
         Ok(())
     }

@@ -21,12 +21,13 @@ pub(crate) fn check_response(
     variables: &Variables,
     mut root: ObjectsAt,
 ) -> Result<(), Unsound> {
-    let check = ResponseCheck { graph, plan, variables };
+    let check = ResponseCheck { graph, operation, plan, variables };
     check.check_object(&[&operation.selection_set], plan.shape.root, &mut root, None)
 }
 
 struct ResponseCheck<'a> {
     graph: &'a Supergraph,
+    operation: &'a Operation,
     plan: &'a Plan,
     variables: &'a Variables,
 }
@@ -83,6 +84,13 @@ impl<'a> ResponseCheck<'a> {
             let (Some(variant), Some(printed_as)) = (variant, named.filter(fits)) else {
                 unsound!("the shape of {} does not know {}", shape.type_name, definition.name)
             };
+            let is_denied = shape.is_abstract && self.operation.denied.has_type(ty);
+            if variant.is_denied != is_denied {
+                unsound!("objects of type {} are not denied as they should be", definition.name)
+            }
+            if is_denied {
+                continue;
+            }
             let fields = variant.fields.iter();
             let shown: Vec<&ShapeField> =
                 fields.filter(|field| field.is_shown(self.variables)).collect();
@@ -187,6 +195,15 @@ impl<'a> ResponseCheck<'a> {
         let Some(own) = graph.field_named(ty, name) else {
             unsound!("`{type_name}` has no field `{name}`")
         };
+        let is_denied = self.operation.denied.has_field(own);
+        if is_denied || shown.value.kind == ValueKind::Denied {
+            let nullable = graph.field(own).ty.nullable;
+            let expected = ValueShape { nullable, kind: ValueKind::Denied };
+            if !is_denied || shown.value != expected {
+                unsound!("`{type_name}.{name}` is not denied as it should be")
+            }
+            return Ok(());
+        }
         let Some(entry) = known.entry(graph, ty, &shown.data_key) else {
             unsound!(
                 "no fetch selects `{type_name}.{name}`, which should be stored under `{}`",

@@ -76,13 +76,21 @@ fn object(reader: &mut Reader<'_>, shape: &mut Shape, name: &str) -> ObjectShape
     while reader.eat("...") {
         let type_name = reader.word();
         reader.expect("{");
-        variants.push(Variant { type_name: type_name.into(), fields: fields(reader, shape) });
+        variants.push(Variant {
+            type_name: type_name.into(),
+            fields: fields(reader, shape),
+            is_denied: false,
+        });
     }
     let is_abstract = !variants.is_empty();
     if is_abstract {
         reader.expect("}");
     } else {
-        variants.push(Variant { type_name: name.into(), fields: fields(reader, shape) });
+        variants.push(Variant {
+            type_name: name.into(),
+            fields: fields(reader, shape),
+            is_denied: false,
+        });
     }
     ObjectShape { type_name: name.into(), is_abstract, variants }
 }

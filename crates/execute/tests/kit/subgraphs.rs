@@ -94,6 +94,7 @@ fn supergraph(names: &[String]) -> Supergraph {
         query: TypeId(0),
         mutation: None,
         subscription: None,
+        access: Default::default(),
         override_labels: Vec::new(),
         api: ApiSchema(Arc::new(schema.unwrap())),
     }

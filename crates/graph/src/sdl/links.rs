@@ -31,10 +31,21 @@ struct LinkedFeature {
 const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
 
 /// The features that are implemented, or that require nothing of a router.
-const KNOWN: [&str; 7] = ["core", "link", "join", "inaccessible", "tag", "cost", "context"];
+const KNOWN: [&str; 10] = [
+    "core",
+    "link",
+    "join",
+    "inaccessible",
+    "tag",
+    "cost",
+    "context",
+    "authenticated",
+    "requiresScopes",
+    "policy",
+];
 
 /// The namespaces that belong to composition and never reach clients, linked or not.
-const MACHINERY: [&str; 10] = [
+const MACHINERY: [&str; 13] = [
     "join",
     "link",
     "core",
@@ -45,6 +56,9 @@ const MACHINERY: [&str; 10] = [
     "connect",
     "source",
     "openfed",
+    "authenticated",
+    "requiresScopes",
+    "policy",
 ];
 
 impl Links {
@@ -78,6 +92,17 @@ impl Links {
             Some(name) => name.trim_start_matches('@').to_owned(),
             None => namespaced(&linked.prefix, feature, directive),
         }
+    }
+
+    /// True if the supergraph links the feature.
+    pub(crate) fn has_feature(&self, feature: &str) -> bool {
+        self.feature(feature).is_some()
+    }
+
+    /// True if a link imports a directive under this name (without the `@`).
+    pub(crate) fn is_imported_directive(&self, name: &str) -> bool {
+        let mut imported = self.features.iter().flat_map(|feature| feature.imports.values());
+        imported.any(|it| it.strip_prefix('@') == Some(name))
     }
 
     /// Returns the local name of the type `feature__type`.

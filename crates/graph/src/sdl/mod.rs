@@ -1,6 +1,7 @@
 //! Reading supergraph SDL of the join specification v0.1 to v0.5. Field sets, links and directive arguments have files
 //! of their own in this folder; [`crate::api`] derives the schema that clients see.
 
+mod access_directives;
 mod directive_arguments;
 mod directive_names;
 mod event_fields;
@@ -45,6 +46,11 @@ directive @join__directive(graphs: [join__Graph!], name: String!, args: join__Di
 directive @starling__subscription(protocol: String, url: String) on ENUM_VALUE
 directive @inaccessible on FIELD_DEFINITION | OBJECT | INTERFACE | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION
 directive @tag(name: String!) repeatable on FIELD_DEFINITION | INTERFACE | OBJECT | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION | SCHEMA
+directive @authenticated on FIELD_DEFINITION | OBJECT | INTERFACE | SCALAR | ENUM
+directive @requiresScopes(scopes: [[requiresScopes__Scope!]!]!) on FIELD_DEFINITION | OBJECT | INTERFACE | SCALAR | ENUM
+directive @policy(policies: [[policy__Policy!]!]!) on FIELD_DEFINITION | OBJECT | INTERFACE | SCALAR | ENUM
+scalar requiresScopes__Scope
+scalar policy__Policy
 directive @oneOf on INPUT_OBJECT
 enum join__Graph { NONE }
 type Query { none: Int }

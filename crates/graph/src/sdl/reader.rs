@@ -1,6 +1,7 @@
 //! Conversion of a valid schema with join directives to [`Supergraph`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use apollo_compiler::{
     Schema,
@@ -10,6 +11,7 @@ use apollo_compiler::{
 };
 
 use super::{
+    access_directives::AccessDirectives,
     directive_arguments as arguments,
     directive_names::DirectiveNames,
     event_fields, interfaces,
@@ -21,7 +23,7 @@ use crate::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldId,
     FieldInSubgraph, OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride, SUBGRAPHS_MAX,
     Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId, TypeInSubgraph,
-    TypeKind, TypeRef, TypeRefShape, api, errors::ErrorCollector,
+    TypeKind, TypeRef, TypeRefShape, access::DeclaredAccess, api, errors::ErrorCollector,
 };
 
 /// Reads the model from `schema`. The result is meaningful only if no errors were pushed.
@@ -35,6 +37,8 @@ pub(super) fn read_schema(
         schema,
         graphs,
         names: DirectiveNames::of(links),
+        access_directives: AccessDirectives::of(links),
+        access: DeclaredAccess::default(),
         is_v0_1: links.is_join_v0_1(),
         field_sets: Vec::new(),
         types: Vec::new(),
@@ -45,8 +49,9 @@ pub(super) fn read_schema(
     };
     reader.declare_types(links);
     reader.read_types();
-    let SchemaReader { graphs, field_sets, types, fields, type_names, override_labels, .. } =
-        reader;
+    let SchemaReader {
+        graphs, field_sets, types, fields, type_names, override_labels, access, ..
+    } = reader;
     let root = |name: &Option<apollo_compiler::schema::ComponentName>| {
         name.as_ref().and_then(|name| type_names.get(name.as_str()).copied())
     };
@@ -61,7 +66,8 @@ pub(super) fn read_schema(
         fields,
         type_names,
         override_labels,
-        api: ApiSchema(std::sync::Arc::new(api)),
+        access: Arc::default(),
+        api: ApiSchema(Arc::new(api)),
     };
     possible_types::fill_possible_types(
         &mut supergraph,
@@ -79,6 +85,7 @@ pub(super) fn read_schema(
     interfaces::disable_keys_without_entities(&mut supergraph);
     interfaces::register_interface_objects(&mut supergraph);
     supergraph.resolve(OverrideLabels::NONE);
+    supergraph.access = Arc::new(access.combine(&supergraph));
     mark_inaccessible(&mut supergraph);
     event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
@@ -149,6 +156,8 @@ struct SchemaReader<'a, 'e, 't> {
     schema: &'a Schema,
     graphs: DeclaredSubgraphs,
     names: DirectiveNames,
+    access_directives: AccessDirectives,
+    access: DeclaredAccess,
     is_v0_1: bool,
     field_sets: Vec<PendingFieldSet>,
     types: Vec<Type>,
@@ -214,6 +223,13 @@ impl SchemaReader<'_, '_, '_> {
             let schema = self.schema;
             let Some(definition) = schema.types.get(&*name) else { continue };
             self.read_join_types(id, definition.directives());
+            for directive in definition.directives().iter() {
+                let (access, errors) = (&mut self.access, &mut *self.errors);
+                let requirement = self.access_directives.read(directive, access, errors);
+                if let Some(requirement) = requirement {
+                    access.types.entry(id).or_default().push(requirement);
+                }
+            }
             let contexts = definition.directives().get_all(&self.names.context);
             self.types[index].contexts = contexts
                 .filter_map(|directive| arguments::read_text(directive, "name"))
@@ -338,6 +354,12 @@ impl SchemaReader<'_, '_, '_> {
             }
         }
         self.read_applied_directives(&mut field, definition);
+        for directive in definition.directives.iter() {
+            let (access, errors) = (&mut self.access, &mut *self.errors);
+            if let Some(requirement) = self.access_directives.read(directive, access, errors) {
+                access.fields.entry(id).or_default().push(requirement);
+            }
+        }
         self.types[parent.0 as usize].fields.push(id);
         self.fields.push(field);
     }

@@ -335,7 +335,9 @@ fn member_object<'a>(plan: &'a Plan, object: &ObjectShape, key: &str) -> Option<
                 let below = plan.shape.objects.get(id.0 as usize)?;
                 return (!below.is_abstract && below.variants.len() == 1).then_some(below);
             }
-            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => return None,
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim | ValueKind::Denied => {
+                return None;
+            }
         }
     }
 }

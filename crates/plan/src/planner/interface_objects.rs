@@ -29,11 +29,14 @@ impl<'a> Solver<'a> {
             return None;
         }
         let in_fragments = selection_tree::keys_in_fragments(parts, interface);
-        let mut is_typed = selection_tree::depends_on_type(parts, interface);
+        let mut is_typed = selection_tree::depends_on_type(graph, self.denied(), parts, interface);
         let mut wanted =
             self.interface_fields_in_fragments(parts, interface, &in_fragments, holders);
+        // What is selected on the interface is fetched for objects of every type.
+        let is_denied_within = self.denied().has_type_within(graph, interface);
         for field in &self.collect(parts, interface).fields {
             if field.field().is_none()
+                || is_denied_within
                 || field.key.as_deref().is_some_and(|key| in_fragments.contains(&key))
             {
                 continue;
@@ -129,6 +132,9 @@ impl<'a> Solver<'a> {
             let Some(own) = name.and_then(|name| graph.field_named(interface, name)) else {
                 continue;
             };
+            if self.denied().has_field(own) || self.denied().has_type_within(graph, interface) {
+                continue;
+            }
             let mut carriers =
                 holders.iter().filter(|holder| holder.can_carry(graph, own)).peekable();
             let is_nullable = |holder: &Holder<'_>| {

@@ -95,7 +95,7 @@ fn plan_counted(
     limits: &Limits,
     effort: &mut Effort,
 ) -> Result<Plan, PlanError> {
-    let mut tree = SelectionTree::default();
+    let mut tree = SelectionTree::new(&operation.denied);
     let root = tree.of_operation(&operation.selection_set, operation);
     let root = context_arguments::add_context_fields(graph, &mut tree, root);
     let parts = tree.parts_of(root.clone());

@@ -85,7 +85,13 @@ impl ShapeBuilder<'_> {
         let definition = self.graph.ty(ty);
         let untyped = at.and_then(|at| self.keys.untyped_interface(at));
         let untyped = untyped.filter(|&interface| {
-            definition.kind.is_abstract() && !selection_tree::depends_on_type(parts, interface)
+            definition.kind.is_abstract()
+                && !selection_tree::depends_on_type(
+                    self.graph,
+                    self.tree.denied(),
+                    parts,
+                    interface,
+                )
         });
         let visible = |member: &TypeId| !self.graph.ty(*member).inaccessible;
         let members: Vec<TypeId> = match untyped {
@@ -161,6 +167,11 @@ impl ShapeBuilder<'_> {
                     "__schema".into(),
                     ValueShape { nullable: true, kind: ValueKind::Verbatim },
                 ),
+                CollectedTarget::Denied(field) => {
+                    let field = self.graph.field(field);
+                    let value = ValueShape { nullable: field.ty.nullable, kind: ValueKind::Denied };
+                    (response_key.clone(), field.name.clone(), value)
+                }
                 CollectedTarget::Field(field) => {
                     let data_key = match at {
                         Some(at) => self.keys.client_key(at, &response_key, field),
@@ -175,7 +186,8 @@ impl ShapeBuilder<'_> {
             let unless = order.conditions[shown.field][..shown.occurrence].to_vec();
             fields.push(ShapeField { response_key, data_key, field_name, any_of, unless, value });
         }
-        Ok(Variant { type_name: self.graph.ty(member).name.clone(), fields })
+        let is_denied = self.tree.denied().has_type(member);
+        Ok(Variant { type_name: self.graph.ty(member).name.clone(), fields, is_denied })
     }
 
     fn field_value(

@@ -7,10 +7,11 @@ use std::{
     hash::{Hash, Hasher},
     ops::Deref,
     rc::Rc,
+    sync::Arc,
 };
 
 use foldhash::{HashMap, HashSet};
-use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
+use graph::{DeniedAccess, FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
 
 use super::conditions::conjunction;
 use crate::{Condition, FieldTarget, Operation, Selection, SelectionSet, Value, VariableId};
@@ -85,9 +86,21 @@ pub(super) struct SelectionTree {
     members: HashMap<TypeId, HashSet<TypeId>>,
     /// The number of selections visited while collecting.
     visited: u64,
+    /// The fields and types that the client may not use.
+    denied: Arc<DeniedAccess>,
 }
 
 impl SelectionTree {
+    /// Creates a tree for an operation whose client may not use `denied`.
+    pub(super) fn new(denied: &Arc<DeniedAccess>) -> Self {
+        Self { denied: Arc::clone(denied), ..Self::default() }
+    }
+
+    /// Returns the fields and types that the client may not use.
+    pub(super) fn denied(&self) -> &DeniedAccess {
+        &self.denied
+    }
+
     /// Returns the number of selections visited so far, which are the steps of collecting.
     pub(super) fn visited(&self) -> u64 {
         self.visited
@@ -216,6 +229,8 @@ impl SelectionTree {
         self.visited += 1 + set.items.len() as u64;
         for item in &set.items {
             match item {
+                // Selections of the client are denied. Keys and required fields are fetched, and never shown.
+                SetItem::Field(select) if select.key.is_some() && self.denied.has_type(on) => {}
                 SetItem::Field(select) => {
                     let Some(condition) = conjunction(outer, &select.condition) else { continue };
                     let target = match select.target {
@@ -231,9 +246,17 @@ impl SelectionTree {
                             }
                         }
                     };
-                    let part = select
-                        .set
-                        .as_ref()
+                    let target = match target {
+                        CollectedTarget::Field(own)
+                            if select.key.is_some() && self.denied.has_field(own) =>
+                        {
+                            CollectedTarget::Denied(own)
+                        }
+                        other => other,
+                    };
+                    let below = select.set.as_ref();
+                    let part = below
+                        .filter(|_| !matches!(target, CollectedTarget::Denied(_)))
                         .map(|set| GuardedSet { set: set.clone(), condition: condition.clone() });
                     let at = found.count;
                     found.count += 1;
@@ -481,12 +504,14 @@ pub(super) enum CollectedTarget {
     Field(FieldId),
     Typename,
     Introspection,
+    /// The object type's own field, which the client may not use: nothing is fetched for it.
+    Denied(FieldId),
 }
 
 impl CollectedField {
     pub(super) fn coordinate(&self, graph: &Supergraph) -> String {
         match self.target {
-            CollectedTarget::Field(id) => {
+            CollectedTarget::Field(id) | CollectedTarget::Denied(id) => {
                 let field = graph.field(id);
                 format!("{}.{}", graph.ty(field.parent).name, field.name)
             }
@@ -558,17 +583,32 @@ impl<'a> FieldMerger<'a> {
 }
 
 /// True if any selection in `parts` depends on the implementation of `interface` that the object has. Field sets always
-/// do, because a subgraph that receives a representation must know the type.
-pub(super) fn depends_on_type(parts: &[GuardedSet], interface: TypeId) -> bool {
-    fn inside(set: &SetNode, interface: TypeId) -> bool {
+/// do, because a subgraph that receives a representation must know the type. So do fields that the client may use on
+/// some implementations only.
+pub(super) fn depends_on_type(
+    graph: &Supergraph,
+    denied: &DeniedAccess,
+    parts: &[GuardedSet],
+    interface: TypeId,
+) -> bool {
+    let differs = |target: FieldTarget| match target {
+        FieldTarget::Field(field) => denied.differs_within(graph, field),
+        FieldTarget::Typename | FieldTarget::Introspection => false,
+    };
+    fn inside(set: &SetNode, interface: TypeId, differs: &dyn Fn(FieldTarget) -> bool) -> bool {
         set.items.iter().any(|item| match item {
             SetItem::Field(select) => {
-                select.key.is_none() || select.target == FieldTarget::Typename
+                select.key.is_none()
+                    || select.target == FieldTarget::Typename
+                    || differs(select.target)
             }
-            SetItem::Fragment { on, set, .. } => *on != interface || inside(set, interface),
+            SetItem::Fragment { on, set, .. } => {
+                *on != interface || inside(set, interface, differs)
+            }
         })
     }
-    parts.iter().any(|part| inside(&part.set, interface))
+    denied.has_type_within(graph, interface)
+        || parts.iter().any(|part| inside(&part.set, interface, &differs))
 }
 
 /// True if fragments select any field that the client did not select.

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use foldhash::{HashMap, HashSet};
-use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId};
+use graph::{DeniedAccess, FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId};
 
 use super::{
     allowed_requests::AllowedRequests,
@@ -89,6 +89,11 @@ impl<'a> Solver<'a> {
             tree,
             reason: None,
         }
+    }
+
+    /// Returns the fields and types that the client may not use.
+    pub(super) fn denied(&self) -> &DeniedAccess {
+        self.tree.denied()
     }
 
     /// Returns the approximate number of distinct selection sets in the operation.
@@ -312,10 +317,11 @@ impl<'a> Solver<'a> {
     ) -> Option<Rc<ObjectSolution>> {
         let types = possible_types(self.graph, ty, std::slice::from_ref(holder));
         // If the subgraph's own type is narrower, its fields are looked up on the object types. Fields added by type
-        // must be available before anything below is fetched.
+        // must be available before anything below is fetched. Nothing is fetched for objects that are denied.
         if holder.ty != ty
             || types.len() < 2
             || selection_tree::has_added_fields_in_fragments(parts)
+            || self.denied().has_type_within(self.graph, ty)
         {
             return None;
         }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::{SCHEMA, on_a_stack_of_2_mib, pipeline_of};
-use graph::OverrideLabels;
 
+use crate::pipeline::OperationVariant;
 use crate::{Limits, PrepareError};
 
 /// For a debug build on a busy machine: thirty times the time on an idle one.
@@ -20,7 +20,8 @@ fn prepare_within(text: String, limits: Limits) -> Result<(), PrepareError> {
     on_a_stack_of_2_mib(move || {
         let pipeline = pipeline_of(SCHEMA, limits);
         let started = Instant::now();
-        let result = pipeline.prepare(text.as_bytes(), Some("Q"), OverrideLabels::NONE).map(drop);
+        let result =
+            pipeline.prepare(text.as_bytes(), Some("Q"), &OperationVariant::default()).map(drop);
         let elapsed = started.elapsed();
         println!(
             "{} bytes: {elapsed:?} {:?}",

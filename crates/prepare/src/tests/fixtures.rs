@@ -69,6 +69,7 @@ pub(super) fn errors(error: &PrepareError) -> String {
             return format!("unknown operation: {message}\n");
         }
         PrepareError::Limit { .. } => return format!("limit: {error}\n"),
+        PrepareError::Denied(field) => return format!("denied: {field}\n"),
         PrepareError::Overloaded => return format!("overloaded: {error}\n"),
         PrepareError::Plan(error) => return format!("plan: {error}\n"),
         PrepareError::Internal(message) => return format!("internal: {message}\n"),
