@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::{FieldId, Supergraph, TypeId, TypeKind};
+use crate::{FieldId, Supergraph, Type, TypeId, TypeKind};
 
 /// The maximum number of distinct requirements in one supergraph. Each is a bit in the key of a plan.
 pub const REQUIREMENTS_MAX: usize = 4096;
@@ -47,8 +47,8 @@ impl fmt::Display for Requirement {
 pub struct AccessRules {
     /// The distinct requirements, in the order of their first occurrence.
     pub requirements: Vec<Requirement>,
-    /// The requirements of each field, sorted. They include those of the same field of the type's interfaces, those of
-    /// the named type of the value, and those of the type that has the field if that is a root type.
+    /// The requirements of each field, sorted. They include those of the named type of the value, those of the type that
+    /// has the field if that is a root type, and those that only interfaces of the type state.
     pub(crate) of_fields: BTreeMap<FieldId, Box<[u16]>>,
     /// The requirements of each object type for its objects at positions of an abstract type.
     pub(crate) of_types: BTreeMap<TypeId, Box<[u16]>>,
@@ -210,7 +210,15 @@ impl DeclaredAccess {
         if self.requirements.is_empty() {
             return AccessRules::default();
         }
-        let of_type = |ty: &TypeId| self.types.get(ty).map_or(&[][..], |it| it);
+        let stated = |ty: &TypeId| self.types.get(ty).map_or(&[][..], |it| it);
+        let of_interfaces: BTreeMap<TypeId, Vec<u16>> = interfaces(graph)
+            .map(|(ty, definition)| {
+                let members: Vec<u16> =
+                    definition.possible.iter().flat_map(stated).copied().collect();
+                (ty, self.stated_only_by(stated(&ty), &members))
+            })
+            .collect();
+        let of_type = |ty: &TypeId| of_interfaces.get(ty).map_or_else(|| stated(ty), |it| it);
         let roots = [Some(graph.query), graph.mutation, graph.subscription];
         let mut of_fields = BTreeMap::new();
         for (index, field) in graph.fields.iter().enumerate() {
@@ -218,12 +226,14 @@ impl DeclaredAccess {
             let parent = graph.ty(field.parent);
             let same =
                 parent.implements.iter().filter_map(|it| graph.field_named(*it, &field.name));
-            let mut all: Vec<u16> = std::iter::once(id)
-                .chain(same)
-                .filter_map(|it| self.fields.get(&it))
-                .flatten()
-                .chain(of_type(&field.ty.named()))
-                .copied()
+            let own = match parent.kind {
+                TypeKind::Interface => self.of_interface_field(graph, id),
+                _ => self.fields.get(&id).cloned().unwrap_or_default(),
+            };
+            let mut all: Vec<u16> = same
+                .flat_map(|general| self.of_interface_field(graph, general))
+                .chain(own)
+                .chain(of_type(&field.ty.named()).iter().copied())
                 .collect();
             if roots.contains(&Some(field.parent)) {
                 all.extend(of_type(&field.parent));
@@ -266,6 +276,78 @@ impl DeclaredAccess {
     }
 }
 
+impl DeclaredAccess {
+    /// Returns the requirements that only the field of the interface states, and not its implementations.
+    fn of_interface_field(&self, graph: &Supergraph, field: FieldId) -> Vec<u16> {
+        let Some(stated) = self.fields.get(&field) else { return Vec::new() };
+        let definition = graph.field(field);
+        let members = graph.ty(definition.parent).possible.iter();
+        let own = members.filter_map(|&member| graph.field_named(member, &definition.name));
+        let own: Vec<u16> = own.filter_map(|it| self.fields.get(&it)).flatten().copied().collect();
+        self.stated_only_by(stated, &own)
+    }
+
+    /// Returns the requirements of an interface that do not follow from those of its implementations. Some composition
+    /// tools give an interface the requirements of all implementations together, for routers that do not decide by the
+    /// type of the object.
+    fn stated_only_by(&self, interface: &[u16], implementations: &[u16]) -> Vec<u16> {
+        let all = |requirements: &[u16]| -> Vec<&Requirement> {
+            requirements.iter().filter_map(|it| self.requirements.get(usize::from(*it))).collect()
+        };
+        let known = all(implementations);
+        let follows = |stated: &u16| {
+            all(&[*stated]).first().is_some_and(|stated| stated.follows_from(&known))
+        };
+        interface.iter().copied().filter(|stated| !follows(stated)).collect()
+    }
+}
+
+impl Requirement {
+    /// True if a client that meets all of `others` meets this requirement.
+    fn follows_from(&self, others: &[&Self]) -> bool {
+        /// The maximum number of combined alternatives. With more the answer is no, which restricts access further.
+        const COMBINED_MAX: usize = 4096;
+        if others.contains(&self) {
+            return true;
+        }
+        let wanted = match self {
+            Self::Authenticated => return false,
+            Self::Scopes(sets) | Self::Policies(sets) => sets,
+        };
+        let mut combined: Vec<BTreeSet<&str>> = vec![BTreeSet::new()];
+        for other in others {
+            let sets = match (self, other) {
+                (Self::Scopes(_), Self::Scopes(sets)) => sets,
+                (Self::Policies(_), Self::Policies(sets)) => sets,
+                _ => continue,
+            };
+            if combined.len() * sets.len() > COMBINED_MAX {
+                return false;
+            }
+            combined = combined
+                .iter()
+                .flat_map(|known| {
+                    sets.iter().map(move |set| {
+                        let mut both = known.clone();
+                        both.extend(set.iter().map(|name| &**name));
+                        both
+                    })
+                })
+                .collect();
+        }
+        let is_met = |held: &BTreeSet<&str>| {
+            wanted.iter().any(|set| set.iter().all(|name| held.contains(&**name)))
+        };
+        combined.iter().all(is_met)
+    }
+}
+
+/// Returns the interfaces of a supergraph.
+fn interfaces(graph: &Supergraph) -> impl Iterator<Item = (TypeId, &Type)> {
+    let types = graph.types.iter().enumerate().map(|(index, ty)| (TypeId(index as u32), ty));
+    types.filter(|(_, ty)| ty.kind == TypeKind::Interface)
+}
+
 /// Inserts requirements in ascending order and without repetition, if there are any.
 fn insert_sorted<K: Ord>(map: &mut BTreeMap<K, Box<[u16]>>, key: K, mut all: Vec<u16>) {
     all.sort_unstable();
@@ -286,5 +368,21 @@ mod tests {
         assert!(set.contains(64) && !set.contains(65) && !set.contains(4000));
         assert!(!set.is_empty() && RequirementSet::default().is_empty());
         assert_eq!(set, [3, 64, 200].into_iter().collect());
+    }
+
+    fn scopes(sets: &[&[&str]]) -> Requirement {
+        let names = |set: &&[&str]| set.iter().map(|name| Box::from(*name)).collect();
+        Requirement::Scopes(sets.iter().map(names).collect())
+    }
+
+    #[test]
+    fn a_requirement_follows_from_others_that_are_together_as_strict() {
+        let (a, b) = (scopes(&[&["a"]]), scopes(&[&["b"], &["c"]]));
+        assert!(scopes(&[&["a", "b"], &["a", "c"]]).follows_from(&[&a, &b]));
+        assert!(scopes(&[&["a"], &["x"]]).follows_from(&[&a]));
+        assert!(!scopes(&[&["a", "b"]]).follows_from(&[&a, &b]), "`a` and `c` suffice for both");
+        assert!(!scopes(&[&["a"]]).follows_from(&[]));
+        assert!(!Requirement::Authenticated.follows_from(&[&a]));
+        assert!(Requirement::Authenticated.follows_from(&[&a, &Requirement::Authenticated]));
     }
 }

@@ -139,7 +139,7 @@ describe("field authorization", () => {
     const protectedRoot = graph().replace("flightMoved: Flight", "$& @authenticated");
     const router = await open({}, protectedRoot);
     const refused = keep(openSocket(router, {})).subscribe(MOVED);
-    const { error } = await refused.ended;
+    const { error } = await refused.ended();
     assert.match(JSON.stringify(error), /UNAUTHORIZED_FIELD_OR_TYPE/);
     const allowed = keep(openSocket(router, bearer({ sub: "ann" }))).subscribe(MOVED);
     await repeatUntil(allowed.next(), () => router.publish(PROVIDER, "flights.moved", event("1", 1)), "an event");
@@ -169,7 +169,7 @@ describe("field authorization", () => {
     const changed = graph({ number: '@requiresScopes(scopes: [["flights:audit"]])' });
     await writeFile(`${file}.new`, changed);
     await rename(`${file}.new`, file);
-    const { error } = await numbered.ended;
+    const { error } = await numbered.ended();
     assert.match(JSON.stringify(error), /GRAPH_RELOADED/);
     const count = plain.results.length;
     await repeatUntil(plain.find(() => plain.results.length > count, "an event"), publish, "an event after the reload");
