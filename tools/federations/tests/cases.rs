@@ -1,5 +1,5 @@
-//! Cases in `fixtures`: a supergraph, an operation, the data, and the expected response. Failures of random trials are
-//! written there, too. `UPDATE_EXPECT=1` rewrites `response.json` with the response of the reference server; review the
+//! Cases in `fixtures`: a supergraph, an operation, the data, and the expected response, in some also the expected requests. Failures of random trials are
+//! written there, too. `UPDATE_EXPECT=1` rewrites `response.json` with the response of the reference server, and `requests.txt`; review the
 //! difference.
 
 use std::path::{Path, PathBuf};
@@ -22,9 +22,28 @@ fn check(folder: &Path) -> Result<(), String> {
         return Err(format!("the reference server responds {expected_response}, not {written}"));
     }
     match case.compare()? {
-        Ok(Outcome::Correct { .. }) => Ok(()),
+        Ok(Outcome::Correct { requests, .. }) => check_requests(folder, &requests),
         Ok(other) => Err(format!("{other:?}")),
         Err(failure) => Err(format!("{:?}: {}", failure.kind, failure.message)),
+    }
+}
+
+/// Compares the requests to subgraphs with `requests.txt`, in a folder that has this file.
+fn check_requests(folder: &Path, requests: &[(String, String)]) -> Result<(), String> {
+    let path = folder.join("requests.txt");
+    if !path.exists() {
+        return Ok(());
+    }
+    let lines = requests.iter().map(|(subgraph, request)| format!("{subgraph}: {request}\n"));
+    let sent: String = lines.collect();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &sent).map_err(|error| error.to_string())?;
+    }
+    let expected = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    if sent == expected {
+        Ok(())
+    } else {
+        Err(format!("the requests are\n{sent}, not\n{expected}"))
     }
 }
 
