@@ -9,13 +9,14 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 25] = [
+const SECTIONS: [&str; 26] = [
     "listen",
     "path",
     "supergraph",
     "subgraphs",
     "override_labels",
     "authentication",
+    "authorization",
     "headers",
     "include_subgraph_errors",
     "traffic",

@@ -1,6 +1,8 @@
 //! Reading supergraph SDL: the resulting model, and the errors for invalid texts.
 
-use graph::{SUBSCRIPTION_PROTOCOLS, SubgraphKind, SubgraphSet, SubscriptionEndpoint, Supergraph};
+use graph::{
+    FieldId, SUBSCRIPTION_PROTOCOLS, SubgraphKind, SubgraphSet, SubscriptionEndpoint, Supergraph,
+};
 
 const BENCHMARK: &str = include_str!("../../../fixtures/federation-benchmark/supergraph.graphql");
 
@@ -549,6 +551,73 @@ fn required_features_that_are_not_supported_are_refused() {
             "the schema needs `https://specs.apollo.dev/secrecy/v0.1` for SECURITY, which is not supported yet",
         ]
     );
+}
+
+/// A supergraph with one type, whose fields and directives are `fields` and `directives`, and further links.
+fn protected(links: &str, directives: &str, fields: &str) -> String {
+    format!(
+        r#"
+        schema @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) {links} {{ query: Query }}
+        enum join__Graph {{ A @join__graph(name: "a", url: "http://a") }}
+        type Query @join__type(graph: A) {{ user: User other: Int }}
+        type User @join__type(graph: A) {directives} {{ {fields} }}
+    "#
+    )
+}
+
+/// Returns the requirements of the graph, and those of each field that has some.
+fn requirements(text: &str) -> (Vec<String>, Vec<String>) {
+    let graph = Supergraph::from_sdl(text, "t.graphql").unwrap();
+    let all: Vec<String> = graph.access.requirements.iter().map(ToString::to_string).collect();
+    let fields = (0..graph.fields.len() as u32).map(FieldId).filter_map(|id| {
+        let requirements = graph.access.of_field(id);
+        let field = graph.field(id);
+        let name = format!("{}.{}", graph.ty(field.parent).name, field.name);
+        (!requirements.is_empty()).then(|| format!("{name} {requirements:?}"))
+    });
+    let fields = fields.collect();
+    (all, fields)
+}
+
+#[test]
+fn requirements_of_fields_include_those_of_their_types() {
+    let links = r#"
+        @link(url: "https://specs.apollo.dev/authenticated/v0.1", import: [{name: "@authenticated", as: "@login"}], for: SECURITY)
+        @link(url: "https://specs.apollo.dev/requiresScopes/v0.1", as: "scoped", for: SECURITY)
+    "#;
+    let fields = r#"
+        id: ID
+        email: String @scoped(scopes: [["b", "a", "a"], ["c"]])
+        phone: String @scoped(scopes: [["c"], ["a", "b"]]) @login
+    "#;
+    let (all, fields) = requirements(&protected(links, "@login", fields));
+    let scopes = r#"@requiresScopes(scopes: [["a", "b"], ["c"]])"#;
+    assert_eq!(all, ["@authenticated", scopes], "equal requirements are one");
+    assert_eq!(fields, ["Query.user [0]", "User.email [1]", "User.phone [0, 1]"]);
+}
+
+#[test]
+fn authorization_directives_are_enforced_without_a_link_too() {
+    let fields =
+        r#"id: ID @authenticated name: String @policy(name: "a directive of the user's own")"#;
+    let (all, fields) = requirements(&protected("", "", fields));
+    assert_eq!((all, fields), (vec!["@authenticated".to_owned()], vec!["User.id [0]".to_owned()]));
+    let links = r#"@link(url: "https://example.com/other/v1.0", import: ["@authenticated"])"#;
+    let (all, _) = requirements(&protected(links, "", "id: ID @authenticated"));
+    assert_eq!(all, [] as [String; 0], "the directive is that of another feature");
+}
+
+#[test]
+fn requirements_that_cannot_be_read_are_errors() {
+    let link = r#"@link(url: "https://specs.apollo.dev/requiresScopes/v0.1", for: SECURITY)"#;
+    for scopes in ["[[1]]", "[[\"\"]]", "[[[\"a\"]]]", "[{a: 1}]"] {
+        let found =
+            errors(&protected(link, "", &format!("id: ID @requiresScopes(scopes: {scopes})")));
+        assert!(
+            found.iter().any(|it| it.contains("is not a list of lists of names")),
+            "{scopes}: {found:?}"
+        );
+    }
 }
 
 #[test]

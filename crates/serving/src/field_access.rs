@@ -165,3 +165,27 @@ fn warn_of_policies(graph: &Supergraph) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_the_words_of_texts_and_lists_in_any_of_the_claims() {
+        let paths: Vec<_> =
+            ["scope", "realm.roles"].into_iter().filter_map(ClaimPath::parse).collect();
+        let scopes = |text: &'static str| {
+            let claims = Claims::new(text.into());
+            Scopes::of(&Claims::select(claims.as_ref(), &paths), &paths)
+        };
+        let found = scopes(r#"{"scope": " read:a  write ", "realm": {"roles": ["x", "y z"]}}"#);
+        for wanted in ["read:a", "write", "x", "y", "z"] {
+            assert!(found.has(wanted), "{wanted}");
+        }
+        assert!(!found.has("read") && !found.has("") && !found.has("read:a  write"));
+        for text in [r#"{"scope": 7}"#, r#"{"scope": {"read": true}}"#, r#"{"scope": null}"#, "{}"]
+        {
+            assert!(scopes(text).0.is_empty(), "{text}");
+        }
+    }
+}
