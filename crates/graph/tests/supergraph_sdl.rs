@@ -590,7 +590,13 @@ fn requirements_of_fields_include_those_of_their_types() {
         email: String @scoped(scopes: [["b", "a", "a"], ["c"]])
         phone: String @scoped(scopes: [["c"], ["a", "b"]]) @login
     "#;
-    let (all, fields) = requirements(&protected(links, "@login", fields));
+    let definitions = "
+        directive @login on FIELD_DEFINITION | OBJECT
+        directive @scoped(scopes: [[scoped__Scope!]!]!) on FIELD_DEFINITION | OBJECT
+        scalar scoped__Scope
+    ";
+    let text = protected(links, "@login", fields) + definitions;
+    let (all, fields) = requirements(&text);
     let scopes = r#"@requiresScopes(scopes: [["a", "b"], ["c"]])"#;
     assert_eq!(all, ["@authenticated", scopes], "equal requirements are one");
     assert_eq!(fields, ["Query.user [0]", "User.email [1]", "User.phone [0, 1]"]);
@@ -600,7 +606,8 @@ fn requirements_of_fields_include_those_of_their_types() {
 fn authorization_directives_are_enforced_without_a_link_too() {
     let fields =
         r#"id: ID @authenticated name: String @policy(name: "a directive of the user's own")"#;
-    let (all, fields) = requirements(&protected("", "", fields));
+    let definition = "directive @policy(name: String) on FIELD_DEFINITION";
+    let (all, fields) = requirements(&(protected("", "", fields) + definition));
     assert_eq!((all, fields), (vec!["@authenticated".to_owned()], vec!["User.id [0]".to_owned()]));
     let links = r#"@link(url: "https://example.com/other/v1.0", import: ["@authenticated"])"#;
     let (all, _) = requirements(&protected(links, "", "id: ID @authenticated"));
