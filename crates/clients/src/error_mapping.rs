@@ -50,7 +50,7 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
 pub fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+        ErrorCode::Forbidden | ErrorCode::OperationBlocked => StatusCode::FORBIDDEN,
         ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::SubgraphRequestFailed
@@ -72,7 +72,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
             StatusCode::INTERNAL_SERVER_ERROR
         }
         ErrorCode::SourceGone | ErrorCode::CursorExpired => StatusCode::GONE,
-        ErrorCode::SlowSubscriber => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::SlowSubscriber | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::BadRequest
         | ErrorCode::CursorInvalid
         | ErrorCode::CursorForeign

@@ -11,12 +11,14 @@ use clients::offload::INLINE_BYTES_MAX;
 use clients::request_extensions::{
     NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
 };
+use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
-use crate::forwarding::ClientHeaders;
+use crate::admission::AdmissionRequest;
+use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
@@ -33,6 +35,7 @@ pub async fn prepare_for(
     client_headers: ClientHeaders<'_>,
     identity: Identity,
     address: ClientKey,
+    source: RequestSource<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let loaded = serving.current();
     let deadline = Instant::now() + serving.time_max;
@@ -52,6 +55,19 @@ pub async fn prepare_for(
     }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
+    if let Some(admission) = &loaded.admission {
+        let request = AdmissionRequest {
+            prepared: &prepared,
+            source,
+            headers: client_headers.map(),
+            claims: identity.claims(),
+            cost: None,
+        };
+        admission.check(request, source.is_new, &loaded.expressions).map_err(|error| {
+            serving.metrics.count_refusal(error.code);
+            vec![error]
+        })?;
+    }
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
@@ -67,7 +83,8 @@ pub async fn prepare_for(
     };
     let ParsedValues { variables, variables_text, resume } =
         read.map_err(|error| refused(&error))?;
-    let headers = loaded.forwarding.apply(client_headers, identity.claims());
+    let facts = ForwardingFacts { claims: identity.claims(), source };
+    let headers = loaded.forwarding.apply(client_headers, facts, &loaded.expressions);
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]

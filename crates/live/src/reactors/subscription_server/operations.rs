@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clients::kept_operations::{Amounts, ExistingAmounts};
+use clients::request_source::RequestSource;
 use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
@@ -173,7 +174,7 @@ impl StartingOperation {
         let (mut trace, prepared) = match wanted {
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                let ClientContext { headers, identity } = context;
+                let ClientContext { headers, identity, origin } = context;
                 let trace = runner.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
                     &runner.serving,
@@ -181,6 +182,7 @@ impl StartingOperation {
                     Kept(headers),
                     identity.clone(),
                     self.address,
+                    RequestSource::of_websocket(&runner.serving.path, *origin),
                 );
                 (trace, prepared.await)
             }
