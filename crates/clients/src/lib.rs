@@ -17,6 +17,7 @@ pub mod error_mapping;
 pub mod kept_operations;
 pub mod offload;
 pub mod operation_metrics;
+pub mod rate_limit_headers;
 pub mod refusal;
 pub mod request_extensions;
 pub mod request_source;

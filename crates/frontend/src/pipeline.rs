@@ -210,7 +210,7 @@ fn render(response: GraphqlResponse, accepted: AcceptedFormats) -> Response {
     match response {
         GraphqlResponse::Payload(payload) => response::payload(payload, media.whole()),
         GraphqlResponse::NotPrepared(errors)
-            if media == ResponseFormat::EventStream && !response::is_overloaded(&errors) =>
+            if media == ResponseFormat::EventStream && !response::is_to_be_retried(&errors) =>
         {
             stream_response::failed(&errors)
         }

@@ -86,7 +86,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use config::Propagation;
+    use config::{BlockRule, Expression, Propagation};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -119,5 +119,19 @@ mod tests {
         assert_eq!(needed(&config, &all), headers(&[]));
         config.trace.enabled = true;
         assert_eq!(needed(&config, &all), all);
+    }
+
+    #[test]
+    fn headers_and_the_origin_are_kept_if_an_expression_reads_them() {
+        let origin = ConnectionOrigin { address: None, is_tls: true };
+        let all = headers(&[("x-a", "1"), ("graphql-client-name", "web"), ("x-b", "2")]);
+        let mut config = Config::default();
+        let needed = NeededHeaders::new(&config);
+        assert_eq!(needed.select_origin(origin), ConnectionOrigin::default());
+        let when = Expression::new("request.headers['x-a'] == client.name && request.tls");
+        config.block.rules.push(BlockRule { when, message: None });
+        let needed = NeededHeaders::new(&config);
+        assert_eq!(needed.select(&all), headers(&[("x-a", "1"), ("graphql-client-name", "web")]));
+        assert_eq!(needed.select_origin(origin), origin);
     }
 }
