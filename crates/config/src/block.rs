@@ -12,23 +12,23 @@ use super::format::OperationConditionText;
 pub struct Block {
     /// Refuses mutations: `true`, or under a condition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationConditionText>", example = &"request.client_address != '192.0.2.7'")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"request.client_address != '192.0.2.7'")]
     pub mutations: Option<Expression>,
 
     /// Refuses subscriptions: `true`, or under a condition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationConditionText>", example = &"!has(claims.sub)")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"!has(claims.sub)")]
     pub subscriptions: Option<Expression>,
 
     /// Refuses operations with introspection fields (`__schema`, `__type`): `true`, or under a condition.
     /// `introspection: false` turns introspection off for all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationConditionText>", example = &"client.name != 'studio'")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"client.name != 'studio'")]
     pub introspection: Option<Expression>,
 
     /// Refuses operations of applications that state no name (`client_info`): `true`, or under a condition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationConditionText>", example = true)]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = true)]
     pub unknown_clients: Option<Expression>,
 
     /// Further conditions. An operation is refused if any of them is true.
@@ -47,7 +47,7 @@ pub struct BlockRule {
 
     /// The message of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 500), example = &"this version is no longer supported: please update")]
+    #[schemars(extend("default" = null), length(max = 500), example = &"this version is no longer supported: please update")]
     pub message: Option<String>,
 }
 

@@ -22,12 +22,12 @@ pub struct RateLimit {
     /// The key: operations with equal keys share the rate. It may use `request`, `client`, `claims` and `operation`. An
     /// operation for which it is null is not limited. Without a key, all operations share the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationExpressionText>", example = &"claims.?sub.orValue(request.client_address)")]
+    #[schemars(extend("default" = null), with = "Option<OperationExpressionText>", example = &"claims.?sub.orValue(request.client_address)")]
     pub key: Option<Expression>,
 
     /// The condition under which an operation counts. By default each one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<OperationConditionText>", example = &"operation.kind == 'mutation'")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"operation.kind == 'mutation'")]
     pub when: Option<Expression>,
 
     /// The unit of `rate` and `burst`: operations, or their estimated cost.
@@ -46,7 +46,7 @@ pub struct RateLimit {
 
     /// The number of operations that may come at once after a pause. The default is `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000_000), example = 20)]
+    #[schemars(extend("default" = null), range(min = 1, max = 1_000_000_000), example = 20)]
     pub burst: Option<u32>,
 
     /// The maximum number of keys that are kept. With more, the keys that were not used for the longest time start
