@@ -55,7 +55,9 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
 pub fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorCode::Forbidden | ErrorCode::UnauthorizedFieldOrType => StatusCode::FORBIDDEN,
+        ErrorCode::Forbidden | ErrorCode::OperationBlocked | ErrorCode::UnauthorizedFieldOrType => {
+            StatusCode::FORBIDDEN
+        }
         ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::SubgraphRequestFailed
@@ -77,7 +79,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
             StatusCode::INTERNAL_SERVER_ERROR
         }
         ErrorCode::SourceGone | ErrorCode::CursorExpired => StatusCode::GONE,
-        ErrorCode::SlowSubscriber => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::SlowSubscriber | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::BadRequest
         | ErrorCode::CursorInvalid
         | ErrorCode::CursorForeign

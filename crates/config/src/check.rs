@@ -293,10 +293,14 @@ impl Checker<'_> {
                 false => complaint.reason.into_owned(),
             };
             let instead = complaint.instead.filter(|_| may_quote);
-            self.findings
+            let finding = self
+                .findings
                 .error("invalid-value", format!("`{path}` must be {}", format.noun()))
                 .at(range.clone(), label)
                 .help(instead.unwrap_or_else(|| format.how().to_owned()));
+            if let Some(part) = complaint.part.filter(|_| may_quote) {
+                finding.part(&scalar.text, part);
+            }
             return None;
         }
         let least = schema.get("x-minimum").and_then(Value::as_u64);

@@ -10,7 +10,7 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, HeaderRule, Listener, provider_consistency, subgraph_subscription_consistency,
+    Config, HeaderRule, Listener, RateUnit, provider_consistency, subgraph_subscription_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -23,6 +23,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_subgraph_certificates(config, places, findings);
     check_traffic_retries(config, places, findings);
     check_tokens(config, places, findings);
+    check_rate_limits(config, places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
 }
 
@@ -185,6 +186,40 @@ fn check_tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
                 )
                 .help("write `https://`");
         }
+    }
+}
+
+fn check_rate_limits(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    for (index, limit) in config.rate_limits.iter().enumerate() {
+        let path = format!("rate_limits[{index}]");
+        let first = config.rate_limits[..index].iter().position(|it| it.name == limit.name);
+        if let Some(first) = first {
+            findings
+                .error("conflict", format!("two rate limits have the name `{}`", limit.name))
+                .at_place(places.get(&format!("{path}.name")), "taken already")
+                .related_place(places.get(&format!("rate_limits[{first}].name")), "taken here")
+                .help(
+                    "give each limit a name of its own: headers and metrics tell them apart by it",
+                );
+        }
+        if limit.unit == RateUnit::Cost {
+            findings
+                .error(
+                    "not-supported",
+                    format!("`{path}.unit` is `cost`, which is not supported yet"),
+                )
+                .at_place(places.get(&format!("{path}.unit")), "operations have no cost")
+                .help("write `requests`, or remove the key");
+        }
+    }
+    let block = &config.block;
+    let info = &config.client_info;
+    if block.unknown_clients.is_some() && info.name_headers.is_empty() {
+        findings
+            .error("conflict", "`block.unknown_clients` would refuse every operation")
+            .at_place(places.get("block.unknown_clients"), "no header can name an application")
+            .related_place(places.get("client_info.name_headers"), "the list is empty")
+            .help("add a header to `client_info.name_headers`");
     }
 }
 

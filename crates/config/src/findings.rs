@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::expression::part_in_source;
 use super::secrecy;
 use super::source_tree::{Content, SourceNode};
 use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
@@ -69,6 +70,8 @@ pub(super) struct Finding {
     label: String,
     related: Vec<(Range<usize>, String)>,
     help: Option<String>,
+    /// The text of the value at the place, and the part of it with the mistake.
+    part: Option<(String, Range<usize>)>,
 }
 
 impl Findings {
@@ -138,6 +141,7 @@ impl Findings {
             label: String::new(),
             related: Vec::new(),
             help: None,
+            part: None,
         };
         if self.list.len() >= FINDINGS_MAX {
             self.overflowed += 1;
@@ -197,6 +201,12 @@ impl Finding {
         }
     }
 
+    /// Narrows the place to a part of the value there, which has this text.
+    pub(super) fn part(&mut self, text: &str, part: Range<usize>) -> &mut Self {
+        self.part = Some((text.to_owned(), part));
+        self
+    }
+
     pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(one_line(help.into()));
         self
@@ -208,9 +218,12 @@ impl Finding {
             Severity::Warning => Diagnostic::warning(self.code, self.message),
         };
         diagnostic.help = self.help;
-        let (Some(source), Some(at)) = (source, self.at) else {
+        let (Some(source), Some(mut at)) = (source, self.at) else {
             return diagnostic;
         };
+        if let Some((text, part)) = &self.part {
+            at = part_in_source(&source.text, at, text, part);
+        }
         let span = |range| Span::of_bytes(&source.text, first_line(&source.text, range));
         diagnostic.related =
             self.related.into_iter().map(|(range, label)| (span(range), label)).collect();

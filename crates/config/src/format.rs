@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use expressions::{Expected, Scope};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::quantity::SIZE_MAX;
@@ -97,6 +98,8 @@ formats! {
         "write visible ASCII characters and spaces, in one line";
     ProviderId, ProviderIdText, "provider-id", "the id of a provider",
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
+    RateLimitName, RateLimitNameText, "rate-limit-name", "the name of a rate limit",
+        "write letters, digits, `-`, `_` and `.`: `per-user`";
     Instance, InstanceText, "instance", "the name of a router",
         "write letters, digits, `-`, `_` and `.`: `router-1`";
     HostName, HostNameText, "host-name", "the name of a host",
@@ -113,11 +116,30 @@ formats! {
     UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
     Secret, SecretText, "secret", "a secret",
         "write it as an environment variable, so that the file does not contain it: `${NAME}`";
+    RequestExpression, RequestExpressionText, "request-expression", "an expression",
+        "write a text in CEL (`docs/expressions.md`): `claims.?tenant.orValue(\"none\")`";
+    ResponseExpression, ResponseExpressionText, "response-expression", "an expression",
+        "write a text in CEL (`docs/expressions.md`): `subgraph.name`";
+    OperationExpression, OperationExpressionText, "operation-expression", "an expression",
+        "write a text in CEL (`docs/expressions.md`): `claims.sub`, `request.client_address`";
+    OperationCondition, OperationConditionText, "operation-condition", "a condition",
+        "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"\"`";
     CursorKey, CursorKeyText, "cursor-key", "a key for cursors",
         "write at least 16 random bytes as an environment variable (`openssl rand -base64 32`): `${CURSOR_KEY}`";
 }
 
 impl Format {
+    /// Returns the variables and the type of an expression; `None` for other formats.
+    pub(super) fn expression(self) -> Option<(Scope, Expected)> {
+        match self {
+            Self::RequestExpression => Some((Scope::REQUEST, Expected::Text)),
+            Self::ResponseExpression => Some((Scope::RESPONSE, Expected::Text)),
+            Self::OperationExpression => Some((Scope::OPERATION, Expected::Text)),
+            Self::OperationCondition => Some((Scope::OPERATION, Expected::Condition)),
+            _ => None,
+        }
+    }
+
     /// True if the format is a secret, which excerpts and reasons must not show.
     pub(super) fn is_secret(self) -> bool {
         matches!(self, Self::Secret | Self::CursorKey | Self::HeaderValue)
@@ -158,6 +180,8 @@ fn scalar_schema(name: &str) -> Schema {
             "writeOnly": true,
             "format": name,
         }),
+        // A condition may be written as `true` or `false` without quotes.
+        "operation-condition" => json_schema!({"type": ["boolean", "string"], "format": name}),
         _ => json_schema!({"type": "string", "format": name}),
     }
 }

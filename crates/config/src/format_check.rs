@@ -1,12 +1,14 @@
 //! Checks of scalar values against their [`Format`], with the reason for each mistake.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
+use super::expression;
 use super::format::Format;
 use super::headers::HeaderPattern;
 use super::listen::parse_mode;
@@ -21,6 +23,9 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// including the folder.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
+/// The maximum length of the name of a rate limit, which is part of headers.
+const RATE_LIMIT_NAME_BYTES_MAX: usize = 64;
+
 /// 128 random bits, the length of the signature.
 const CURSOR_KEY_BYTES_MIN: usize = 16;
 
@@ -31,11 +36,13 @@ pub(super) struct Complaint {
     pub(super) reason: Cow<'static, str>,
     /// The text to write instead, if a better one than the general help is known.
     pub(super) instead: Option<String>,
+    /// The part of the text with the mistake; `None` for the whole text.
+    pub(super) part: Option<Range<usize>>,
 }
 
 impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
     fn from(reason: T) -> Self {
-        Self { reason: reason.into(), instead: None }
+        Self { reason: reason.into(), instead: None, part: None }
     }
 }
 
@@ -45,6 +52,9 @@ impl Format {
         // This bounds the formats without a length limit of their own; all others are short anyway.
         if text.len() > TEXT_BYTES_MAX {
             return Err("it is longer than 4096 bytes".into());
+        }
+        if let Some((scope, expected)) = self.expression() {
+            return expression::check(text, scope, expected);
         }
         match self {
             Self::Duration => match Duration::parse(text)? {
@@ -88,6 +98,11 @@ impl Format {
                 _ => Err("it contains characters that a header cannot carry".into()),
             },
             Self::ProviderId => check_provider_id(text),
+            Self::RateLimitName if text.contains('/') => Err("it contains `/`".into()),
+            Self::RateLimitName if text.len() > RATE_LIMIT_NAME_BYTES_MAX => {
+                Err("it is longer than 64 bytes".into())
+            }
+            Self::RateLimitName => check_provider_id(text),
             Self::Instance if text.contains('/') => Err("it contains `/`".into()),
             Self::Instance => check_provider_id(text),
             Self::HostName => check_host_name(text),
@@ -111,7 +126,12 @@ impl Format {
             | Self::CursorKey
             | Self::Issuer
             | Self::MemberPath
-            | Self::Scheme => Ok(()),
+            | Self::Scheme
+            // Checked above.
+            | Self::RequestExpression
+            | Self::ResponseExpression
+            | Self::OperationExpression
+            | Self::OperationCondition => Ok(()),
         }
     }
 }
@@ -138,6 +158,7 @@ pub(super) fn print_quantity(format: Format, quantity: u64) -> String {
 fn check_address(text: &str) -> Result<(), Complaint> {
     parse_address(text).map(drop).map_err(|error| Complaint {
         reason: error.to_string().into(),
+        part: None,
         instead: match error {
             AddressError::NoHost => {
                 let port = text.trim_start_matches(':');
@@ -197,6 +218,7 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
     if authority.contains('@') && !is_nats && !schemes.contains(&"redis") {
         return Err(Complaint {
             reason: "it contains credentials, which would reach logs".into(),
+            part: None,
             instead: Some(
                 "remove them, and send a header instead; for requests to subgraphs, the router's \
                  configuration has `headers.subgraphs.<name>.request`"
@@ -242,6 +264,7 @@ fn check_kafka_broker(text: &str) -> Result<(), Complaint> {
     if let Some((scheme, rest)) = text.split_once("://") {
         return Err(Complaint {
             reason: format!("it begins with `{scheme}://`").into(),
+            part: None,
             instead: Some(format!("write `{rest}`, and `tls: {{}}` beside `brokers` for TLS")),
         });
     }
@@ -259,6 +282,7 @@ fn check_redis_url(text: &str) -> Result<(), Complaint> {
             }
             _ if path.contains(['?', '#']) => Err(Complaint {
                 reason: "a socket URL must end after the path".into(),
+                part: None,
                 instead: Some("write user and password under `authentication`".into()),
             }),
             _ => Ok(()),
@@ -275,6 +299,7 @@ fn check_redis_url(text: &str) -> Result<(), Complaint> {
     {
         Err(Complaint {
             reason: "it has a user without a password".into(),
+            part: None,
             instead: Some("write `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST`".into()),
         })
     } else {
@@ -293,6 +318,7 @@ fn check_header_name(text: &str) -> Result<(), Complaint> {
     if belongs_to_connection(&name) {
         return Err(Complaint {
             reason: "this header belongs to a single connection or body".into(),
+            part: None,
             instead: Some("leave it out: the router sets it itself where it is needed".into()),
         });
     }
@@ -336,6 +362,7 @@ fn check_origin(text: &str) -> Result<(), Complaint> {
     if let Some((host, _)) = host.split_once('/') {
         return Err(Complaint {
             reason: "an origin has no path".into(),
+            part: None,
             instead: Some(format!("write `{scheme}://{host}`")),
         });
     }
@@ -346,6 +373,7 @@ fn check_origin(text: &str) -> Result<(), Complaint> {
         let host = host.to_ascii_lowercase();
         return Err(Complaint {
             reason: "browsers send hosts in lower case".into(),
+            part: None,
             instead: Some(format!("write `{scheme}://{host}`")),
         });
     }

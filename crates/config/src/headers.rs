@@ -9,8 +9,10 @@ use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
+use super::expression::Expression;
 use super::format::{
     HeaderDefaultText, HeaderNameText, HeaderPatternText, HeaderValueText, MemberPathText,
+    RequestExpressionText, ResponseExpressionText,
 };
 use super::secret::HIDDEN;
 
@@ -78,6 +80,19 @@ pub enum HeaderRule {
     Remove(HeaderSelection),
     /// Sets a header to a claim of the client's token, and never to another value.
     Claim(ClaimForwarding),
+    /// Sets a header to the value of an expression, and never to another value.
+    Set(ComputedHeader),
+}
+
+/// A header with a computed value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ComputedHeader {
+    /// The name of the header.
+    #[serde(with = "header_name")]
+    pub name: HeaderName,
+    /// The expression of its value. For requests it has the scope [`expressions::Scope::REQUEST`], for responses
+    /// [`expressions::Scope::RESPONSE`].
+    pub expression: Expression,
 }
 
 /// A claim that subgraphs get as a header.
@@ -348,6 +363,36 @@ pub(super) struct RequestRuleKeys {
     /// name in the client's request never passes, even if there is no such claim. These rules come after all others.
     /// Clients with different values of the claim share no work.
     claim: Option<ClaimForwardingKeys>,
+    /// Sets a header to the value of an expression (`docs/expressions.md`). A header of this name in the client's
+    /// request never passes, even if the value is null or the evaluation fails, which leaves the header out. These
+    /// rules come after all others. Clients with different values share no work.
+    set: Option<ComputedHeaderKeys>,
+}
+
+/// A header with a computed value.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct ComputedHeaderKeys {
+    /// The name of the header.
+    #[schemars(with = "HeaderNameText", example = &"x-tenant")]
+    name: String,
+    /// The value. It may use `request`, `client` and `claims`.
+    #[schemars(with = "RequestExpressionText", example = &"claims.?tenant.orValue('none')")]
+    expression: String,
+}
+
+/// A header with a value that is computed from a response.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct ComputedResponseHeaderKeys {
+    /// The name of the header.
+    #[schemars(with = "HeaderNameText", example = &"x-served-by")]
+    name: String,
+    /// The value. It may use `subgraph` and `response`.
+    #[schemars(with = "ResponseExpressionText", example = &"subgraph.name")]
+    expression: String,
 }
 
 /// A claim that subgraphs get as a header.
@@ -400,6 +445,10 @@ pub(super) struct ResponseRuleKeys {
     insert: Option<HeaderInsertionKeys>,
     /// Removes headers that earlier rules took from this response.
     remove: Option<HeaderSelectionKeys>,
+    /// Sets a header to the value of an expression (`docs/expressions.md`). If the value is null or the evaluation
+    /// fails, the header is left out. These rules come after all others. Of several subgraphs, the last one in the
+    /// order of the plan sets the value.
+    set: Option<ComputedResponseHeaderKeys>,
 }
 
 /// The headers to copy: `named` or `matching`.

@@ -20,8 +20,10 @@
 mod address;
 mod authentication;
 mod authorization;
+mod block;
 mod build_features;
 mod check;
+mod client_info;
 mod client_tls;
 mod consistency;
 mod cursor;
@@ -30,6 +32,7 @@ mod disclosure;
 mod document;
 mod environment;
 mod events;
+mod expression;
 mod findings;
 mod format;
 mod format_check;
@@ -46,6 +49,7 @@ mod override_labels;
 mod provider_consistency;
 mod provider_settings;
 mod quantity;
+mod rate_limits;
 mod redis;
 mod reference;
 mod schema;
@@ -77,14 +81,17 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
+pub use block::{Block, BlockRule};
+pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use document::{Document, parse_document};
 pub use events::{Events, MemoryProvider, Providers};
+pub use expression::Expression;
 pub use headers::{
-    ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
-    Headers, Merge, Propagation,
+    ClaimForwarding, ComputedHeader, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules,
+    HeaderSelection, Headers, Merge, Propagation,
 };
 pub use http::{Batching, Compression, Http, Http2};
 pub use kafka::{
@@ -97,6 +104,7 @@ pub use logging::{Log, LogFormat, LogLevel};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
 pub use provider_settings::{Retry, UserInfo};
+pub use rate_limits::{RateLimit, RateUnit};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
 pub use schema::config_schema;
@@ -180,10 +188,21 @@ pub struct Config {
     /// Only the outcome of a requirement distinguishes two clients, never their tokens: clients that meet the same
     /// requirements share plans, subscriptions and requests.
     pub authorization: Authorization,
+    /// The headers in which applications state their name and version, for rules that tell applications apart.
+    pub client_info: ClientInfoHeaders,
 
     /// Rules for the headers of a client's request that reach the subgraphs, and the headers of subgraph responses that
     /// reach the client. By default none do.
     pub headers: Headers,
+
+    /// The operations that are refused, by kind and by condition (`docs/rate-limits.md`). They are refused before their
+    /// variables are read and before anything is fetched, on every transport, with the code `OPERATION_BLOCKED`.
+    pub block: Block,
+
+    /// Limits on the rate of operations (`docs/rate-limits.md`). An operation that exceeds one of them is refused before
+    /// anything is fetched, with the code `RATE_LIMITED` and the status 429. The limits are those of this process.
+    #[schemars(length(max = 32))]
+    pub rate_limits: Vec<RateLimit>,
 
     /// The parts of subgraph errors that clients see, also of errors in requests to subgraphs.
     ///
@@ -267,7 +286,10 @@ impl Default for Config {
             subgraphs: BTreeMap::new(),
             authentication: Authentication::default(),
             authorization: Authorization::default(),
+            client_info: ClientInfoHeaders::default(),
             headers: Headers::default(),
+            block: Block::default(),
+            rate_limits: Vec::new(),
             include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),
             sharing: Sharing::default(),
@@ -288,6 +310,26 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Iterates over the expressions that read facts of requests, each with its scope and the type of its result.
+    /// Connections that have left HTTP keep the headers that these expressions read.
+    pub fn request_expressions(
+        &self,
+    ) -> impl Iterator<Item = (&Expression, expressions::Scope, expressions::Expected)> {
+        use expressions::{Expected, Scope};
+        let rules = std::iter::once(&self.headers.all).chain(self.headers.subgraphs.values());
+        let headers = rules.flat_map(|rules| &rules.request).filter_map(|rule| match rule {
+            HeaderRule::Set(it) => Some((&it.expression, Scope::REQUEST, Expected::Text)),
+            _ => None,
+        });
+        let blocks = self.block.conditions();
+        let blocks = blocks.map(|(_, it)| (it, Scope::OPERATION, Expected::Condition));
+        let keys = self.rate_limits.iter().filter_map(|it| it.key.as_ref());
+        let keys = keys.map(|it| (it, Scope::OPERATION, Expected::Text));
+        let limited = self.rate_limits.iter().filter_map(|it| it.when.as_ref());
+        let limited = limited.map(|it| (it, Scope::OPERATION, Expected::Condition));
+        headers.chain(blocks).chain(keys).chain(limited)
+    }
+
     /// Iterates over the subgraphs that sections name, each with the path of the section.
     pub fn named_subgraphs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let in_section = |section, names: Vec<_>| {

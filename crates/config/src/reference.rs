@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 26] = [
+const SECTIONS: [&str; 29] = [
     "listen",
     "path",
     "supergraph",
@@ -17,7 +17,10 @@ const SECTIONS: [&str; 26] = [
     "override_labels",
     "authentication",
     "authorization",
+    "client_info",
     "headers",
+    "block",
+    "rate_limits",
     "include_subgraph_errors",
     "traffic",
     "sharing",

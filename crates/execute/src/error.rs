@@ -43,6 +43,10 @@ error_codes! {
     Unauthenticated = "UNAUTHENTICATED",
     /// The token cannot be verified at present: the keys of its issuer are not known.
     AuthenticationUnavailable = "AUTHENTICATION_UNAVAILABLE",
+    /// A condition of the configuration refuses the operation.
+    OperationBlocked = "OPERATION_BLOCKED",
+    /// A rate limit of the configuration is reached.
+    RateLimited = "RATE_LIMITED",
     /// The claims of the token, or its absence, do not allow it.
     Forbidden = "FORBIDDEN",
     /// The client may not use a field or type, by a directive of the schema.
@@ -126,6 +130,25 @@ pub struct GraphqlError {
     pub extensions: Option<Box<str>>,
     /// `extensions.serviceName`: the subgraph it came from.
     pub subgraph: Option<Box<str>>,
+    /// The rate limit that refused the operation. HTTP sends it as headers.
+    pub rate_limit: Option<Box<RateLimitState>>,
+}
+
+/// The state of a rate limit for one key, when it refused an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RateLimitState {
+    /// The name of the limit.
+    pub name: Box<str>,
+    /// The number of units that are available after a pause.
+    pub quota: u64,
+    /// The time in which the whole quota becomes available, in seconds.
+    pub window_seconds: u64,
+    /// The number of units that are available now.
+    pub remaining: u64,
+    /// The time after which the same operation may be sent again, in seconds.
+    pub retry_after_seconds: u64,
+    /// The number of refusals after which a connection is closed; 0: it stays open.
+    pub close_after: u32,
 }
 
 impl GraphqlError {
@@ -138,6 +161,7 @@ impl GraphqlError {
             code,
             extensions: None,
             subgraph: None,
+            rate_limit: None,
         }
     }
 

@@ -61,7 +61,7 @@ pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};
 pub use current_state::{StatePlan, fetch_current_state};
-pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
+pub use error::{ErrorCode, GraphqlError, Location, PathSegment, RateLimitState};
 pub use error_masking::{DeniedPlaces, Disclosure, ResponseHeaders};
 pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;

@@ -11,6 +11,7 @@ use clients::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use clients::client_limits::ClientLimits;
 use clients::connections::ConnectionPermit;
 use clients::kept_operations::KeptTotal;
+use clients::request_source::ConnectionOrigin;
 use execute::ClientKey;
 use tokio::sync::Notify;
 
@@ -29,6 +30,7 @@ const UNPROVEN_REQUESTS_MAX: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     client: ClientKey,
+    origin: ConnectionOrigin,
     account: Arc<ByteAccount>,
     /// The number of requests that began in this turn of the event loop.
     begun: Cell<u32>,
@@ -69,14 +71,30 @@ impl Drop for InFlight {
 
 impl ClientConnection {
     /// Returns the state of a new connection with this permit.
-    pub(crate) fn new(limits: &ClientLimits, permit: &ConnectionPermit) -> Self {
+    pub(crate) fn new(
+        limits: &ClientLimits,
+        permit: &ConnectionPermit,
+        origin: ConnectionOrigin,
+    ) -> Self {
         let client = permit.client();
         let account = limits.open_account(client);
-        Self::of(client, account)
+        Self { origin, ..Self::of(client, account) }
     }
 
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
-        Self { client, account, begun: Cell::new(0), slots: Arc::default(), kept: KeptTotal::new() }
+        Self {
+            client,
+            origin: ConnectionOrigin::default(),
+            account,
+            begun: Cell::new(0),
+            slots: Arc::default(),
+            kept: KeptTotal::new(),
+        }
+    }
+
+    /// Returns the origin of the connection.
+    pub(crate) fn origin(&self) -> ConnectionOrigin {
+        self.origin
     }
 
     /// Returns the client's key by its address.

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::{ConnectionPermit, TakenOver};
+use clients::request_source::ConnectionOrigin;
 use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -53,11 +53,14 @@ pub(crate) enum AcceptedSocket {
 }
 
 impl AcceptedSocket {
-    /// Returns the address of the client.
-    pub(super) fn address(&self) -> Option<IpAddr> {
+    /// Returns the origin of the connection. Asks the system for the address.
+    pub(super) fn origin(&self) -> ConnectionOrigin {
         match self {
-            Self::Tcp(socket, _) => socket.peer_addr().ok().map(|address| address.ip()),
-            Self::Unix(_) => None,
+            Self::Tcp(socket, tls) => ConnectionOrigin {
+                address: socket.peer_addr().ok().map(|address| address.ip().to_canonical()),
+                is_tls: tls.is_some(),
+            },
+            Self::Unix(_) => ConnectionOrigin::default(),
         }
     }
 }
@@ -67,6 +70,7 @@ pub(super) async fn serve(
     server: Arc<HttpServer>,
     accepted: AcceptedSocket,
     permit: ConnectionPermit,
+    origin: ConnectionOrigin,
 ) {
     let mut shutdown = server.shutdown.signal();
     let established = tokio::select! {
@@ -75,8 +79,12 @@ pub(super) async fn serve(
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
     match established {
-        Ok(Some((stream, ClientProtocol::Http1))) => serve_http1(server, stream, permit).await,
-        Ok(Some((stream, ClientProtocol::Http2))) => http2::serve(server, stream, &permit).await,
+        Ok(Some((stream, ClientProtocol::Http1))) => {
+            serve_http1(server, stream, permit, origin).await
+        }
+        Ok(Some((stream, ClientProtocol::Http2))) => {
+            http2::serve(server, stream, &permit, origin).await
+        }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
@@ -141,11 +149,16 @@ async fn establish(
     }
 }
 
-async fn serve_http1(server: Arc<HttpServer>, stream: ClientStream, permit: ConnectionPermit) {
+async fn serve_http1(
+    server: Arc<HttpServer>,
+    stream: ClientStream,
+    permit: ConnectionPermit,
+    origin: ConnectionOrigin,
+) {
     let mut shutdown = server.shutdown.signal();
     let http = &server.settings;
     let handover = Handover::default();
-    let client = Rc::new(ClientConnection::new(&server.limits, &permit));
+    let client = Rc::new(ClientConnection::new(&server.limits, &permit, origin));
     let service = service_fn(|request| {
         let (server, handover) = (Arc::clone(&server), handover.clone());
         let client = Rc::clone(&client);

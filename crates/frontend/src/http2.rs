@@ -16,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::ConnectionPermit;
+use clients::request_source::ConnectionOrigin;
 use clients::workers;
 use execute::{ErrorCode, GraphqlError};
 use http::{Request, StatusCode};
@@ -64,6 +65,7 @@ pub(super) async fn serve(
     server: Arc<HttpServer>,
     stream: ClientStream,
     permit: &ConnectionPermit,
+    origin: ConnectionOrigin,
 ) {
     let mut shutdown = server.shutdown.signal();
     let http = &server.settings;
@@ -75,7 +77,7 @@ pub(super) async fn serve(
         cancelled: Cell::new(0),
         abused: Notify::new(),
     }));
-    let client = Rc::new(ClientConnection::new(&server.limits, permit));
+    let client = Rc::new(ClientConnection::new(&server.limits, permit, origin));
     let service = service_fn(|request| {
         let (server, client) = (Arc::clone(&server), Rc::clone(&client));
         async move {

@@ -138,7 +138,8 @@ fn is_connection_error(error: &std::io::Error) -> bool {
 }
 
 fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
-    let permit = match server.limits.connections.enter(accepted.address()) {
+    let origin = accepted.origin();
+    let permit = match server.limits.connections.enter(origin.address) {
         Ok(permit) => permit,
         Err(no_room) => {
             reject(accepted, no_room);
@@ -147,7 +148,7 @@ fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
     };
     let serving = Arc::clone(server);
     server.workers.run(Box::new(move || {
-        Box::pin(async move { connection::serve(serving, accepted, permit).await })
+        Box::pin(async move { connection::serve(serving, accepted, permit, origin).await })
     }));
 }
 

@@ -160,7 +160,8 @@ async fn endpoint(
         EndpointRequest::Options => response::options(response::ENDPOINT_METHODS),
         EndpointRequest::WebSocket => {
             let has_compression = pipeline.has_websocket_compression;
-            websocket::upgrade(&*pipeline.service, has_compression, &request, identity)
+            let client = (identity, client.connection().origin());
+            websocket::upgrade(&*pipeline.service, has_compression, &request, client)
         }
         EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
         EndpointRequest::Stream(kind) => {
@@ -196,7 +197,7 @@ async fn run_operation(
             render(response, accepted)
         }
         ParsedRequest::Batch(operations) => {
-            let batch = GraphqlBatch { headers: &head.headers, operations, client };
+            let batch = GraphqlBatch { head: &head, operations, client };
             let (service, metrics) = (&*pipeline.service, &pipeline.metrics);
             batch::respond(service, metrics, batch, accepted.result).await
         }
@@ -209,7 +210,7 @@ fn render(response: GraphqlResponse, accepted: AcceptedFormats) -> Response {
     match response {
         GraphqlResponse::Payload(payload) => response::payload(payload, media.whole()),
         GraphqlResponse::NotPrepared(errors)
-            if media == ResponseFormat::EventStream && !response::is_overloaded(&errors) =>
+            if media == ResponseFormat::EventStream && !response::is_to_be_retried(&errors) =>
         {
             stream_response::failed(&errors)
         }

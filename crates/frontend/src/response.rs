@@ -8,6 +8,7 @@ use astjson::{Document, PathSegment};
 use bytes::Bytes;
 use clients::cache_control;
 use clients::error_mapping;
+use clients::rate_limit_headers::rate_limit_headers;
 use clients::refusal::{RETRY_AFTER_SECONDS, Refusal};
 use execute::{ErrorCode, GraphqlError, Payload};
 use http::StatusCode;
@@ -147,6 +148,12 @@ pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
     errors.first().is_some_and(|error| error.code == ErrorCode::Overloaded)
 }
 
+/// True if the client should send the request again later. Clients look for that in the status, before a stream begins.
+pub(crate) fn is_to_be_retried(errors: &[GraphqlError]) -> bool {
+    let code = errors.first().map(|error| error.code);
+    matches!(code, Some(ErrorCode::Overloaded | ErrorCode::RateLimited))
+}
+
 /// Returns the refusal of an overloaded router: status 503 with `retry-after`, whatever the media type, because proxies
 /// and clients that retry look at the status.
 pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
@@ -155,15 +162,29 @@ pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     response
 }
 
-/// True if the error is about the client and not about its operation. Proxies and clients look for that in the status.
+/// True if the error is about the client, or is a decision of the operator, and not a mistake in the operation. Proxies
+/// and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
-    matches!(error.code, ErrorCode::Unauthenticated | ErrorCode::Forbidden)
+    matches!(
+        error.code,
+        ErrorCode::Unauthenticated
+            | ErrorCode::Forbidden
+            | ErrorCode::OperationBlocked
+            | ErrorCode::RateLimited
+    )
 }
 
 /// Returns request errors with a status that the HTTP layer chose.
 pub fn refused(status: StatusCode, errors: &[GraphqlError], media: ResponseFormat) -> Response {
     // Before a stream begins, an error is a single document.
-    with_type(status, media.whole().content_type(), execute::request_error(errors).bytes)
+    let text = execute::request_error(errors).bytes;
+    let mut response = with_type(status, media.whole().content_type(), text);
+    if let Some(limit) = errors.first().and_then(|error| error.rate_limit.as_deref()) {
+        for (name, value) in rate_limit_headers(limit) {
+            response.headers_mut().extend(value.map(|value| (name, value)));
+        }
+    }
+    response
 }
 
 /// Returns 405 with the allowed methods.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::kept_operations::KeptTotal;
 use clients::refusal::Refusal;
+use clients::request_source::ConnectionOrigin;
 use execute::{ClientKey, GraphqlError, LocalFuture, Payload};
 use http::request::Parts;
 use http::{HeaderMap, Version};
@@ -68,6 +69,8 @@ pub struct RequestClient<'a> {
     pub identity: Identity,
     /// The key of the client's address, under which an anonymous client is counted.
     pub address: ClientKey,
+    /// The origin of the connection.
+    pub origin: ConnectionOrigin,
     /// The sum of the live subscriptions of the connection.
     pub kept: &'a Arc<KeptTotal>,
 }
@@ -76,7 +79,12 @@ impl<'a> RequestClient<'a> {
     /// Returns the client of a request with this identity.
     pub(super) fn of(request: &'a ClientRequest, identity: Identity) -> Self {
         let connection = request.connection();
-        Self { identity, address: connection.client(), kept: connection.kept() }
+        Self {
+            identity,
+            address: connection.client(),
+            origin: connection.origin(),
+            kept: connection.kept(),
+        }
     }
 
     /// Returns the key under which work for the client is queued and counted. Parses the claims of the token.
@@ -110,8 +118,8 @@ impl GraphqlRequest<'_> {
 /// Several operations in one request.
 #[derive(Debug)]
 pub struct GraphqlBatch<'a> {
-    /// The headers of the request.
-    pub headers: &'a HeaderMap,
+    /// The head of the request.
+    pub head: &'a Parts,
     /// The operations.
     pub operations: Vec<OperationRequest>,
     /// The client.
@@ -155,4 +163,6 @@ pub struct AcceptedHandshake {
     pub headers: HeaderMap,
     /// The identity of the client.
     pub identity: Identity,
+    /// The origin of the connection.
+    pub origin: ConnectionOrigin,
 }

@@ -146,7 +146,7 @@ async fn start(
             Ok(started.map(|()| response::empty(StatusCode::ACCEPTED)))
         }
         ParsedRequest::Batch(operations) => {
-            let batch = GraphqlBatch { headers: &head.headers, operations, client };
+            let batch = GraphqlBatch { head: &head, operations, client };
             Ok(Ok(batch::respond(service, metrics, batch, accepted.result).await))
         }
     }

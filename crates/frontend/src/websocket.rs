@@ -1,6 +1,7 @@
 //! The WebSocket handshake of GraphQL (RFC 6455, section 4.2). After it the connection leaves HTTP.
 
 use clients::authentication::Identity;
+use clients::request_source::ConnectionOrigin;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body::Body;
@@ -26,7 +27,7 @@ pub(super) fn upgrade<B: Body>(
     service: &dyn GraphqlService,
     has_compression: bool,
     request: &Request<B>,
-    identity: Identity,
+    (identity, origin): (Identity, ConnectionOrigin),
 ) -> Response {
     if request.version() == Version::HTTP_2 {
         let text = "WebSocket connections are not available over HTTP/2: open them over HTTP/1.1\n";
@@ -66,6 +67,7 @@ pub(super) fn upgrade<B: Body>(
         accepts_compression: accept.deflate.is_some(),
         headers: request.headers().clone(),
         identity,
+        origin,
     });
     *response.body_mut() = ResponseBody::Takeover(takeover);
     response

@@ -1,6 +1,7 @@
 //! The context of a connection's client, which its operations are prepared with.
 
 use clients::authentication::Identity;
+use clients::request_source::ConnectionOrigin;
 use config::{Config, HeaderRule, HeaderRules};
 use http::{HeaderMap, HeaderName};
 use serving::{forwarding, trace};
@@ -12,13 +13,20 @@ pub struct ClientContext {
     pub headers: HeaderMap,
     /// The identity of the latest token.
     pub identity: Identity,
+    /// The origin of the connection, if an expression of the configuration reads it. Connections with equal contexts
+    /// share one, and their origins are all different.
+    pub origin: ConnectionOrigin,
 }
 
-/// Selects the headers that a rule of the configuration may copy, or that request a trace where that is allowed. The
-/// others are not kept, to save memory: a browser sends a kilobyte of them.
+/// Selects the headers that a rule or expression of the configuration may read, or that request a trace where that is
+/// allowed. The others are not kept, to save memory: a browser sends a kilobyte of them.
 #[derive(Debug)]
 pub struct NeededHeaders {
     rules: Vec<HeaderRule>,
+    /// The headers that expressions read.
+    read: Vec<HeaderName>,
+    /// True if an expression reads the origin of connections.
+    needs_origin: bool,
     has_traces: bool,
 }
 
@@ -29,7 +37,29 @@ impl NeededHeaders {
         let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
         let all = all.flat_map(|HeaderRules { request, .. }| request);
         let reads = |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(_));
-        Self { rules: all.filter(reads).cloned().collect(), has_traces: config.trace.enabled }
+        let mut needed = Self {
+            rules: all.filter(reads).cloned().collect(),
+            read: Vec::new(),
+            needs_origin: false,
+            has_traces: config.trace.enabled,
+        };
+        for (expression, scope, expected) in config.request_expressions() {
+            // The configuration has been checked, so every expression compiles.
+            let Ok(program) = expression.compile(scope, expected) else { continue };
+            let references = program.references();
+            needed.read.extend_from_slice(&references.headers);
+            needed.needs_origin |= references.origin;
+            if references.client {
+                let info = &config.client_info;
+                needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
+            }
+        }
+        needed
+    }
+
+    /// Returns the origin of a connection, or an empty one if nothing reads it.
+    pub(super) fn select_origin(&self, origin: ConnectionOrigin) -> ConnectionOrigin {
+        if self.needs_origin { origin } else { ConnectionOrigin::default() }
     }
 
     /// Returns the needed ones of these headers.
@@ -37,7 +67,9 @@ impl NeededHeaders {
         let is_needed = |name: &HeaderName| {
             let is_read =
                 |rule: &HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-            self.rules.iter().any(is_read) || self.has_traces && *name == trace::HEADER
+            self.rules.iter().any(is_read)
+                || self.read.contains(name)
+                || self.has_traces && *name == trace::HEADER
         };
         // Reserves room for exactly as many: a map that grows by itself begins with room for six.
         let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -54,7 +86,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use config::Propagation;
+    use config::{BlockRule, Expression, Propagation};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -87,5 +119,19 @@ mod tests {
         assert_eq!(needed(&config, &all), headers(&[]));
         config.trace.enabled = true;
         assert_eq!(needed(&config, &all), all);
+    }
+
+    #[test]
+    fn headers_and_the_origin_are_kept_if_an_expression_reads_them() {
+        let origin = ConnectionOrigin { address: None, is_tls: true };
+        let all = headers(&[("x-a", "1"), ("graphql-client-name", "web"), ("x-b", "2")]);
+        let mut config = Config::default();
+        let needed = NeededHeaders::new(&config);
+        assert_eq!(needed.select_origin(origin), ConnectionOrigin::default());
+        let when = Expression::new("request.headers['x-a'] == client.name && request.tls");
+        config.block.rules.push(BlockRule { when, message: None });
+        let needed = NeededHeaders::new(&config);
+        assert_eq!(needed.select(&all), headers(&[("x-a", "1"), ("graphql-client-name", "web")]));
+        assert_eq!(needed.select_origin(origin), origin);
     }
 }

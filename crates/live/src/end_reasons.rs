@@ -7,6 +7,9 @@ use wire::websocket::CloseCode;
 /// graphql-ws reconnects after this one.
 pub const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
+/// A rate limit has refused more operations of the connection than its `close_after`.
+pub(crate) const TOO_MANY_REFUSALS: CloseCode = CloseCode(4429);
+
 /// The reason of a close with the code 4403: the client's token has expired.
 pub(super) const TOKEN_EXPIRED: &str = "token expired";
 

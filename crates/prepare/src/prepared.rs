@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
 use execute::{Executable, StatePlan};
-use plan::{Operation, OperationKind, Plan, Variables};
+use plan::{Operation, OperationKind, Plan, Selection, SelectionSet, Variables};
 
 use crate::PrepareError;
 use crate::access::DeniedSelection;
@@ -66,6 +66,23 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// True if the operation has introspection fields other than `__typename`.
+    pub fn has_introspection(&self) -> bool {
+        self.introspection.is_some()
+    }
+
+    /// Returns the nesting of the operation's fields. Visits all of them.
+    pub fn depth(&self) -> u32 {
+        fn depth_of(set: &SelectionSet) -> u32 {
+            let depths = set.items.iter().map(|item| match item {
+                Selection::Field(field) => 1 + field.selection_set.as_ref().map_or(0, depth_of),
+                Selection::Fragment(fragment) => depth_of(&fragment.selection_set),
+            });
+            depths.max().unwrap_or(0)
+        }
+        depth_of(&self.operation.selection_set)
+    }
+
     /// The values of the operation's variables from `text`, the request's JSON object (empty: none).
     ///
     /// # Errors

@@ -16,7 +16,8 @@ pub fn error_reference() -> String {
          Every error in a response has a code in `extensions.code`. A *request error* means that nothing was\n\
          executed: the response has no `data`. Under `application/graphql-response+json` it has the HTTP status of the\n\
          table; under `application/json` it has 200, unless the request was not a GraphQL request at all, its sender may\n\
-         not send operations (401, 403), or the router is overloaded (503 with `retry-after`, for `OVERLOADED`). An error\n\
+         not send operations (401, 403), a rate limit is reached (429 with `retry-after`), or the router is overloaded\n\
+         (503 with `retry-after`, for `OVERLOADED`). An error\n\
          beside `data` is the error of a field; the status is 200.\n\n\
          Errors that a subgraph reports keep their own code. Their messages reach clients where `include_subgraph_errors`\n\
          allows it, with the subgraph's name in `extensions.serviceName`; see\n\
@@ -35,7 +36,7 @@ pub fn error_reference() -> String {
          started, its results come over the stream |\n\
          | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
          | 401 | the token is missing, or it is invalid |\n\
-         | 403 | every requested field is forbidden for this client; or a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
+         | 403 | every requested field is forbidden for this client, or its operation is blocked; or a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
          | 404 | the path is neither the endpoint nor a file of the page; or no stream has the token of the request |\n\
          | 405 | the endpoint does not support the method; or a mutation by GET |\n\
          | 406 | no media type in `accept` can be served; or a subscription without a stream |\n\
@@ -45,7 +46,7 @@ pub fn error_reference() -> String {
          | 414 | the URL is too long: send the operation by POST |\n\
          | 415 | the body is not JSON in UTF-8, or compressed |\n\
          | 426 | the WebSocket handshake has another version |\n\
-         | 429 | the stream of this token has reached its maximum number of operations |\n\
+         | 429 | a rate limit is reached; or the stream of this token has reached its maximum number of operations |\n\
          | 431 | the head is too large |\n\
          | 503 | a limit of this router is reached, or it is shutting down; or tokens cannot be verified at present |\n\
          | 504 | the operation, or the first event of `?once`, took longer than `limits.time` |\n\n\
@@ -57,6 +58,7 @@ pub fn error_reference() -> String {
     let _ = writeln!(
         text,
         "| {} | the client read too slowly and `subscriptions.policy` is `disconnect`, or it left more response bytes unread than any other |\n\
+         | 4429 | a rate limit has refused more operations of the connection than its `close_after` |\n\
          | 1001 | the router is shutting down |\n\
          | 1013 | the token of `connection_init` cannot be verified at present; reconnect with the same token |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
@@ -96,6 +98,10 @@ const fn meaning(code: ErrorCode) -> &'static str {
         ErrorCode::AuthenticationUnavailable => {
             "the token cannot be verified at present, because the keys of its issuer could not be read"
         }
+        ErrorCode::OperationBlocked => {
+            "a condition of the configuration refuses the operation (`block`)"
+        }
+        ErrorCode::RateLimited => "a rate limit of the configuration is reached (`rate_limits`)",
         ErrorCode::Forbidden => {
             "the claims of the token do not allow this field, with these arguments"
         }
@@ -164,6 +170,12 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::Unauthenticated => "get a new token; see [authentication](authentication.md)",
         ErrorCode::AuthenticationUnavailable => {
             "try again with the same token; check the identity provider and `starling_authentication_keys`"
+        }
+        ErrorCode::OperationBlocked => {
+            "see the message; the operator of the router decides what is refused"
+        }
+        ErrorCode::RateLimited => {
+            "wait for `retry-after` seconds, which `extensions.retryAfter` repeats"
         }
         ErrorCode::Forbidden => {
             "select only fields that the token allows, or sign in as another user"

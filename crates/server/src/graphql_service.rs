@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::refusal::Refusal;
+use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
 use frontend::service::{
     AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
@@ -47,8 +48,10 @@ impl GraphqlEndpoint {
         let mut trace = serving.start_trace(&request.head.headers);
         let headers = OfMessage(&request.head.headers);
         let (identity, address) = (request.client.identity.clone(), request.client.address);
+        let source = RequestSource::of_head(&request.head, request.client.origin);
+        let operation = &request.operation;
         let prepared =
-            operation::prepare_for(serving, &request.operation, headers, identity, address);
+            operation::prepare_for(serving, operation, headers, identity, address, source);
         let ready = match prepared.await {
             Ok(ready) => ready,
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
@@ -120,10 +123,13 @@ impl GraphqlEndpoint {
         batch: &GraphqlBatch<'_>,
         operation: &OperationRequest,
     ) -> Result<PreparedOperation, Vec<GraphqlError>> {
-        let trace = self.serving.start_trace(batch.headers);
-        let (headers, client) = (OfMessage(batch.headers), &batch.client);
+        let trace = self.serving.start_trace(&batch.head.headers);
+        let (headers, client) = (OfMessage(&batch.head.headers), &batch.client);
         let (identity, address) = (client.identity.clone(), client.address);
-        let prepared = operation::prepare_for(&self.serving, operation, headers, identity, address);
+        let source = RequestSource::of_head(batch.head, client.origin);
+        let serving = &self.serving;
+        let prepared =
+            operation::prepare_for(serving, operation, headers, identity, address, source);
         Ok((prepared.await?, trace))
     }
 
@@ -166,10 +172,11 @@ impl GraphqlService for GraphqlEndpoint {
     }
 
     fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover {
-        let AcceptedHandshake { subprotocol, accepts_compression, headers, identity } = accepted;
+        let AcceptedHandshake { subprotocol, accepts_compression, headers, identity, origin } =
+            accepted;
         self.takeover(LiveConnection::WebSocket(AcceptedWebSocket {
             negotiated: NegotiatedProtocol { subprotocol, deflates: accepts_compression },
-            context: ClientContext { headers, identity },
+            context: ClientContext { headers, identity, origin },
         }))
     }
 }
@@ -190,8 +197,9 @@ impl SharedStreamService for GraphqlEndpoint {
     ) -> LocalFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let GraphqlRequest { head, operation, client, .. } = &request;
-            let (identity, address) = (client.identity.clone(), client.address);
-            let operation = StreamOperation { operation, head, identity, address };
+            let (identity, address, origin) =
+                (client.identity.clone(), client.address, client.origin);
+            let operation = StreamOperation { operation, head, identity, address, origin };
             requests::start(&self.live, token, operation).await
         })
     }

@@ -25,7 +25,9 @@ use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
+use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
+use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
@@ -108,6 +110,10 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write(GRAPH_METRICS, &serving)?;
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    out.write(EXPRESSION_METRICS, &serving.expressions)?;
+    let limits = serving.admission.iter().flat_map(|it| it.limit_states());
+    let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
+    out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())?;
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();

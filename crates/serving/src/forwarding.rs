@@ -2,10 +2,14 @@
 //! the configuration are compiled for one generation and applied once per request or response.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clients::cache_control;
-use config::{HeaderRule, Headers, Merge, Propagation};
+use clients::request_source::RequestSource;
+use config::diagnostic::Diagnostic;
+use config::{ClientInfoHeaders, Config, HeaderRule, Headers, Merge, Propagation};
 use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
+use expressions::{ClaimFacts, Expected, Program, RequestFacts, ResponseFacts, Scope};
 use graph::{SubgraphId, Supergraph};
 use http::header::{self, CACHE_CONTROL, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,37 +17,101 @@ use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
 use crate::connection_options::ConnectionOptions;
+use crate::expression_stats::ExpressionStats;
+use crate::request_facts::{compile, request_facts};
 
 /// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
 /// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group
 /// when the graph is replaced.
 #[derive(Debug)]
 pub struct Forwarding {
-    all: Vec<HeaderRule>,
-    by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+    all: RequestRules,
+    by_subgraph: Vec<(SubgraphId, RequestRules)>,
     /// The claims that any rule reads.
     claims: Vec<ClaimPath>,
+    /// The expressions of all rules. Each is evaluated once for a request, also if its rule applies to several
+    /// subgraphs.
+    programs: Vec<Program>,
+    /// The headers with name and version of the application, if an expression reads those.
+    client_info: Option<ClientInfoHeaders>,
+}
+
+/// The rules for requests to some subgraphs.
+#[derive(Debug, Default)]
+struct RequestRules {
+    rules: Vec<HeaderRule>,
+    /// The headers with computed values, each with the number of its program.
+    computed: Vec<(HeaderName, usize)>,
+}
+
+/// The facts about a client's request that rules may use beside its headers.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardingFacts<'a> {
+    /// The claims of the token.
+    pub claims: Option<&'a Claims>,
+    /// The source of the request.
+    pub source: RequestSource<'a>,
 }
 
 /// The id of subgraphs that the graph does not have; no subgraph has this number.
 const UNKNOWN_SUBGRAPH: SubgraphId = SubgraphId(u16::MAX);
 
 impl Forwarding {
-    /// Compiles the rules of `headers` for the subgraphs of `graph`.
-    pub fn new(headers: &Headers, graph: &Supergraph) -> Self {
-        let by_subgraph = headers.subgraphs.keys().map(|name| {
+    /// Compiles the rules of a configuration for the subgraphs of `graph`.
+    ///
+    /// # Errors
+    /// The configuration was not checked, and an expression is not valid.
+    pub fn new(config: &Config, graph: &Supergraph) -> Result<Self, Diagnostic> {
+        let headers = &config.headers;
+        let mut forwarding = Self {
+            all: RequestRules::default(),
+            by_subgraph: Vec::with_capacity(headers.subgraphs.len()),
+            claims: Vec::new(),
+            programs: Vec::new(),
+            client_info: None,
+        };
+        forwarding.all = forwarding.add_rules("headers.all", &headers.all.request)?;
+        for (name, rules) in &headers.subgraphs {
             let known = graph.subgraphs.iter().position(|it| *it.name == **name);
             let id = known.map_or(UNKNOWN_SUBGRAPH, |index| SubgraphId(index as u16));
-            (id, headers.request_rules(name).cloned().collect())
-        });
-        let by_subgraph: Vec<_> = by_subgraph.collect();
-        let all = headers.all.request.clone();
-        let rules = by_subgraph.iter().flat_map(|(_, rules)| rules).chain(&all);
-        let claims = rules.filter_map(|rule| match rule {
-            HeaderRule::Claim(it) => Some(it.claim.clone()),
-            _ => None,
-        });
-        Self { claims: claims.collect(), by_subgraph, all }
+            let special =
+                forwarding.add_rules(&format!("headers.subgraphs.{name}"), &rules.request)?;
+            let all = &forwarding.all;
+            let rules = RequestRules {
+                rules: all.rules.iter().cloned().chain(special.rules).collect(),
+                computed: all.computed.iter().cloned().chain(special.computed).collect(),
+            };
+            forwarding.by_subgraph.push((id, rules));
+        }
+        let read = forwarding.programs.iter().map(Program::references);
+        if read.clone().any(|it| it.client) {
+            forwarding.client_info = Some(config.client_info.clone());
+        }
+        let claims: Vec<_> = read.flat_map(|it| &it.claims).cloned().collect();
+        forwarding.claims.extend(claims);
+        Ok(forwarding)
+    }
+
+    /// Compiles the expressions of the rules in one section, and notes the claims that the other rules read.
+    fn add_rules(
+        &mut self,
+        section: &str,
+        rules: &[HeaderRule],
+    ) -> Result<RequestRules, Diagnostic> {
+        let mut computed = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            match rule {
+                HeaderRule::Claim(it) => self.claims.push(it.claim.clone()),
+                HeaderRule::Set(it) => {
+                    let setting = format!("{section}.request[{index}].set.expression");
+                    let (scope, expected) = (Scope::REQUEST, Expected::Text);
+                    computed.push((it.name.clone(), self.programs.len()));
+                    self.programs.push(compile(&setting, &it.expression, scope, expected)?);
+                }
+                HeaderRule::Propagate(_) | HeaderRule::Insert(_) | HeaderRule::Remove(_) => {}
+            }
+        }
+        Ok(RequestRules { rules: rules.to_vec(), computed })
     }
 
     /// Converts the result of [`Forwarding::apply`] for another graph and the same configuration to this graph.
@@ -59,21 +127,64 @@ impl Forwarding {
         })
     }
 
-    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and from the claims of
-    /// its token.
+    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and computes those that
+    /// depend on further facts.
     pub fn apply(
         &self,
         client: ClientHeaders<'_>,
-        claims: Option<&Claims>,
+        facts: ForwardingFacts<'_>,
+        stats: &ExpressionStats,
     ) -> Arc<ForwardedHeaders> {
-        let claims = Claims::select(claims, &self.claims);
+        let claims = Claims::select(facts.claims, &self.claims);
+        let values = self.evaluate(client.map(), facts.source, &claims, stats);
         let by_subgraph = self.by_subgraph.iter();
-        let forwarded = |rules: &[HeaderRule]| forwarded(rules, client, &claims);
+        let forwarded = |rules: &RequestRules| forwarded(rules, client, &claims, &values);
         Arc::new(ForwardedHeaders {
             all: forwarded(&self.all),
             by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules))).collect(),
         })
     }
+
+    /// Evaluates all expressions. `None`: the value is null, the evaluation failed, or the value cannot be sent.
+    fn evaluate(
+        &self,
+        headers: &HeaderMap,
+        source: RequestSource<'_>,
+        claims: &ClaimValues,
+        stats: &ExpressionStats,
+    ) -> Vec<Option<HeaderValue>> {
+        if self.programs.is_empty() {
+            return Vec::new();
+        }
+        let claims = ClaimFacts::Selected(claims);
+        let facts = request_facts(source, headers, claims, self.client_info.as_ref());
+        let values = self.programs.iter().map(|it| computed_value(it, &facts, "headers", stats));
+        values.collect()
+    }
+}
+
+/// Evaluates the expression of a header. The value is marked as sensitive, because it may contain a claim.
+fn computed_value(
+    program: &Program,
+    facts: &RequestFacts<'_>,
+    setting: &str,
+    stats: &ExpressionStats,
+) -> Option<HeaderValue> {
+    let value = match program.evaluate(facts) {
+        Ok(value) => value,
+        Err(error) => {
+            stats.header_failures.fetch_add(1, Ordering::Relaxed);
+            stats.log_failure(setting, &error);
+            return None;
+        }
+    };
+    let text = value.text()?;
+    let Ok(mut value) = HeaderValue::from_bytes(text.as_bytes()) else {
+        stats.header_failures.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Returns the subgraphs of `graph` that have rules of their own.
@@ -133,14 +244,15 @@ impl<'a> ClientHeaders<'a> {
 }
 
 fn forwarded(
-    rules: &[HeaderRule],
+    RequestRules { rules, computed }: &RequestRules,
     client: ClientHeaders<'_>,
     claims: &ClaimValues,
+    values: &[Option<HeaderValue>],
 ) -> Vec<(HeaderName, HeaderValue)> {
     // Headers that `connection` names are meant for the next hop, which is the router: it may forward them. Otherwise a
     // client could remove headers that rules forward, such as its tenant.
     let mut taken = select_headers(rules, client.map(), belongs_to_connection, |_| false);
-    // Claims come after all other rules, so that no header of the client can replace a claim.
+    // Claims and computed values come after all other rules, so that no header of the client can replace them.
     for rule in rules {
         let HeaderRule::Claim(it) = rule else { continue };
         let value = claims.text(&it.claim).and_then(|text| {
@@ -151,6 +263,12 @@ fn forwarded(
         let values = value.or_else(|| it.default.clone()).into_iter().collect();
         if !belongs_to_connection(&it.name) {
             replace_header(&mut taken, &it.name, values, Merge::Last);
+        }
+    }
+    for (name, program) in computed {
+        if !belongs_to_connection(name) {
+            let value = values.get(*program).cloned().flatten();
+            replace_header(&mut taken, name, value.into_iter().collect(), Merge::Last);
         }
     }
     let kept = |value: HeaderValue| match client {
@@ -179,24 +297,62 @@ pub fn copy_value(value: &HeaderValue) -> HeaderValue {
 /// Rules for responses, by subgraph.
 #[derive(Debug)]
 pub struct ResponseForwarding {
-    all: Vec<HeaderRule>,
-    by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+    all: ResponseRules,
+    by_subgraph: Vec<(SubgraphId, ResponseRules)>,
+    /// The names of the subgraphs, by their ids.
+    names: Vec<Box<str>>,
+    stats: Arc<ExpressionStats>,
+}
+
+/// The rules for responses of some subgraphs.
+#[derive(Debug, Default)]
+struct ResponseRules {
+    rules: Vec<HeaderRule>,
+    /// The headers with computed values.
+    computed: Vec<(HeaderName, Program)>,
+}
+
+impl ResponseRules {
+    /// Compiles rules.
+    ///
+    /// # Errors
+    /// The configuration was not checked, and an expression is not valid.
+    fn new<'a>(rules: impl Iterator<Item = &'a HeaderRule>) -> Result<Self, Diagnostic> {
+        let rules: Vec<_> = rules.cloned().collect();
+        let mut computed = Vec::new();
+        for rule in &rules {
+            let HeaderRule::Set(it) = rule else { continue };
+            let setting = "headers: response: set.expression";
+            let program = compile(setting, &it.expression, Scope::RESPONSE, Expected::Text)?;
+            computed.push((it.name.clone(), program));
+        }
+        Ok(Self { rules, computed })
+    }
 }
 
 impl ResponseForwarding {
     /// Compiles the rules of `headers` for the subgraphs of `graph`. `None` if there are no rules.
-    pub fn new(headers: &Headers, graph: &Supergraph) -> Option<Self> {
-        let by_subgraph = special(headers, graph).map(|(id, name)| {
-            let rules = headers.response_rules(name).cloned().collect();
-            (id, rules)
-        });
-        let by_subgraph: Vec<(_, Vec<_>)> = by_subgraph.collect();
-        let all = headers.all.response.clone();
-        let is_empty = all.is_empty() && by_subgraph.iter().all(|(_, rules)| rules.is_empty());
-        (!is_empty).then_some(Self { all, by_subgraph })
+    ///
+    /// # Errors
+    /// The configuration was not checked, and an expression is not valid.
+    pub fn new(
+        headers: &Headers,
+        graph: &Supergraph,
+        stats: &Arc<ExpressionStats>,
+    ) -> Result<Option<Self>, Diagnostic> {
+        let by_subgraph = special(headers, graph)
+            .map(|(id, name)| Ok((id, ResponseRules::new(headers.response_rules(name))?)));
+        let by_subgraph: Vec<_> = by_subgraph.collect::<Result<_, Diagnostic>>()?;
+        let all = ResponseRules::new(headers.all.response.iter())?;
+        let mut lists = std::iter::once(&all).chain(by_subgraph.iter().map(|(_, rules)| rules));
+        if lists.all(|it| it.rules.is_empty()) {
+            return Ok(None);
+        }
+        let names = graph.subgraphs.iter().map(|it| (*it.name).into()).collect();
+        Ok(Some(Self { all, by_subgraph, names, stats: Arc::clone(stats) }))
     }
 
-    fn of(&self, subgraph: SubgraphId) -> &[HeaderRule] {
+    fn of(&self, subgraph: SubgraphId) -> &ResponseRules {
         let special = self.by_subgraph.iter().find(|(id, _)| *id == subgraph);
         special.map_or(&self.all, |(_, rules)| rules)
     }
@@ -205,10 +361,12 @@ impl ResponseForwarding {
     pub fn is_personal(&self, subgraph: SubgraphId) -> bool {
         let mut response = HeaderMap::new();
         response.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
-        self.of(subgraph).iter().any(|rule| match rule {
+        let rules = &self.of(subgraph).rules;
+        rules.iter().any(|rule| match rule {
             HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
+            HeaderRule::Set(it) => it.name == SET_COOKIE,
             _ => false,
-        }) || select_headers(self.of(subgraph), &response, is_set_by_router, is_taken_by_name_only)
+        }) || select_headers(rules, &response, is_set_by_router, is_taken_by_name_only)
             .iter()
             .any(|it| it.name == SET_COOKIE)
     }
@@ -218,7 +376,8 @@ impl ResponseHeaders for ResponseForwarding {
     fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
         let options = ConnectionOptions::of(response);
         let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);
-        let taken = select_headers(self.of(subgraph), response, stays, is_taken_by_name_only);
+        let taken =
+            select_headers(&self.of(subgraph).rules, response, stays, is_taken_by_name_only);
         // `taken` belongs to one response, so all values of one name are merged with other responses as a unit.
         let mut settled: Vec<&HeaderName> = Vec::new();
         for it in &taken {
@@ -246,6 +405,27 @@ impl ResponseHeaders for ResponseForwarding {
             }
             if is_first_here {
                 settled.push(&it.name);
+            }
+        }
+        self.compute(subgraph, response, collected);
+    }
+}
+
+impl ResponseForwarding {
+    /// Sets the headers with computed values.
+    fn compute(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
+        let computed = &self.of(subgraph).computed;
+        if computed.is_empty() {
+            return;
+        }
+        let facts = RequestFacts {
+            subgraph: self.names.get(usize::from(subgraph.0)).map(|name| &**name),
+            response: Some(ResponseFacts { headers: response }),
+            ..RequestFacts::default()
+        };
+        for (name, program) in computed.iter().filter(|(name, _)| !is_set_by_router(name)) {
+            if let Some(value) = computed_value(program, &facts, "headers: response", &self.stats) {
+                collected.insert(name.clone(), value);
             }
         }
     }
@@ -329,8 +509,8 @@ fn select_headers(
                 let value = vec![insertion.value.clone()];
                 replace_header(&mut taken, &insertion.name, value, Merge::Last);
             }
-            // `forwarded` applies these.
-            HeaderRule::Claim(_) => {}
+            // `forwarded` and `ResponseForwarding` apply these.
+            HeaderRule::Claim(_) | HeaderRule::Set(_) => {}
             HeaderRule::Remove(selection) => taken.retain(|it| !selection.selects(&it.name)),
         }
     }
@@ -355,7 +535,11 @@ fn replace_header(
 mod tests {
     use super::ClientHeaders::{Kept, OfMessage};
     use super::*;
-    use config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
+    use clients::request_source::ConnectionOrigin;
+    use config::{
+        ClaimForwarding, ComputedHeader, Expression, HeaderInsertion, HeaderPattern,
+        HeaderSelection,
+    };
 
     fn name(text: &'static str) -> HeaderName {
         HeaderName::from_static(text)
@@ -388,7 +572,30 @@ mod tests {
     }
 
     fn sent(rules: &[HeaderRule]) -> Vec<String> {
-        text(&forwarded(rules, OfMessage(&client()), &ClaimValues::default()))
+        text(&forwarded_all(rules, OfMessage(&client())))
+    }
+
+    fn forwarded_all(
+        rules: &[HeaderRule],
+        client: ClientHeaders<'_>,
+    ) -> Vec<(HeaderName, HeaderValue)> {
+        let rules = RequestRules { rules: rules.to_vec(), computed: Vec::new() };
+        forwarded(&rules, client, &ClaimValues::default(), &[])
+    }
+
+    fn with_rules(headers: Headers, graph: &Supergraph) -> Forwarding {
+        let config = Config { headers, ..Config::default() };
+        Forwarding::new(&config, graph).unwrap_or_else(|error| panic!("{}", error.message))
+    }
+
+    fn applied(
+        forwarding: &Forwarding,
+        client: ClientHeaders<'_>,
+        claims: Option<&Claims>,
+    ) -> Arc<ForwardedHeaders> {
+        let origin = ConnectionOrigin::default();
+        let source = RequestSource { method: "POST", path: "/graphql", origin, is_new: true };
+        forwarding.apply(client, ForwardingFacts { claims, source }, &ExpressionStats::default())
     }
 
     fn matching(pattern: &str) -> Propagation {
@@ -440,7 +647,7 @@ mod tests {
                 HeaderRule::Propagate(named("keep-alive")),
             ],
         ] {
-            let sent = forwarded(&rules, OfMessage(&client), &ClaimValues::default());
+            let sent = forwarded_all(&rules, OfMessage(&client));
             assert_eq!(text(&sent), ["authorization: Bearer 1", "x-tenant: a"]);
         }
     }
@@ -467,7 +674,7 @@ mod tests {
         assert_eq!(sent(&[user(Some("nobody"))]), ["x-user: nobody"]);
         assert_eq!(sent(&[user(None)]), [""; 0]);
         let client = message(&[("x-account", "1"), ("x-account", "2")]);
-        let sent = forwarded(&[user(Some("nobody"))], OfMessage(&client), &ClaimValues::default());
+        let sent = forwarded_all(&[user(Some("nobody"))], OfMessage(&client));
         assert_eq!(text(&sent), ["x-user: 1", "x-user: 2"]);
     }
 
@@ -485,8 +692,8 @@ mod tests {
             let mut headers = Headers::default();
             // A later rule that lets the client's own header through has no effect.
             headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
-            let forwarding = Forwarding::new(&headers, &graph(&["a"]));
-            text(&forwarding.apply(OfMessage(&client()), claims).all)
+            let forwarding = with_rules(headers.clone(), &graph(&["a"]));
+            text(&applied(&forwarding, OfMessage(&client()), claims).all)
         };
         assert_eq!(sent(claim("tenant", None), claims.as_ref()), ["x-tenant: b"]);
         assert_eq!(sent(claim("roles", None), claims.as_ref()), [r#"x-tenant: ["x","y"]"#]);
@@ -505,10 +712,10 @@ mod tests {
             name: name("x-tenant"),
             default: None,
         })];
-        let forwarding = Forwarding::new(&headers, &graph(&["a"]));
+        let forwarding = with_rules(headers.clone(), &graph(&["a"]));
         let of = |claims: &str| {
             let claims = Claims::new(claims.to_owned().into());
-            partition(&forwarding.apply(OfMessage(&HeaderMap::new()), claims.as_ref()))
+            partition(&applied(&forwarding, OfMessage(&HeaderMap::new()), claims.as_ref()))
         };
         let first = of(r#"{"tenant":"a","sub":"u1","exp":1}"#);
         assert_eq!(first, of(r#"{"exp":2,"sub":"u2","tenant":"a"}"#));
@@ -549,15 +756,15 @@ mod tests {
         };
         let mut rules = Headers::default();
         rules.all.request.push(HeaderRule::Propagate(named("authorization")));
-        let forwarding = Forwarding::new(&rules, &graph(&["first"]));
+        let forwarding = with_rules(rules.clone(), &graph(&["first"]));
         let kept = header(&token('a'));
         let place = |headers: &ForwardedHeaders| headers.all[0].1.as_bytes().as_ptr();
-        let of_kept = forwarding.apply(Kept(&kept), None);
+        let of_kept = applied(&forwarding, Kept(&kept), None);
         assert_eq!(place(&of_kept), kept["authorization"].as_bytes().as_ptr());
-        let of_message = forwarding.apply(OfMessage(&kept), None);
+        let of_message = applied(&forwarding, OfMessage(&kept), None);
         assert_ne!(place(&of_message), kept["authorization"].as_bytes().as_ptr());
         assert_eq!(partition(&of_kept), partition(&of_message));
-        let other = forwarding.apply(Kept(&header(&token('b'))), None);
+        let other = applied(&forwarding, Kept(&header(&token('b'))), None);
         assert_ne!(partition(&of_kept), partition(&other));
         assert!(partition(&of_kept).len() < 100, "{}", partition(&of_kept).len());
     }
@@ -570,17 +777,17 @@ mod tests {
             let header = if subgraph == "absent" { "x-tenant" } else { "authorization" };
             special.request.push(HeaderRule::Propagate(named(header)));
         }
-        let old = Forwarding::new(&rules, &graph(&["first", "second"]));
-        let new = Forwarding::new(&rules, &graph(&["absent", "first", "second"]));
-        let headers = old.apply(OfMessage(&client()), None);
+        let old = with_rules(rules.clone(), &graph(&["first", "second"]));
+        let new = with_rules(rules.clone(), &graph(&["absent", "first", "second"]));
+        let headers = applied(&old, OfMessage(&client()), None);
         assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
         assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
         // Headers for a subgraph that the graph does not have yet already distinguish users.
         let mut other = client();
         other.insert(name("x-tenant"), HeaderValue::from_static("b"));
-        assert_ne!(partition(&headers), partition(&old.apply(OfMessage(&other), None)));
+        assert_ne!(partition(&headers), partition(&applied(&old, OfMessage(&other), None)));
         let renumbered = new.renumbered(&headers);
-        assert_eq!(renumbered, new.apply(Kept(&client()), None));
+        assert_eq!(renumbered, applied(&new, Kept(&client()), None));
         assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
         assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
         assert_eq!(partition(&renumbered), partition(&headers));
@@ -590,7 +797,7 @@ mod tests {
     fn two_users_are_one_partition_only_if_everything_forwarded_is_equal() {
         let partition_of = |headers: &[(&'static str, &'static str)]| {
             let rules = [HeaderRule::Propagate(matching("^x-"))];
-            let all = forwarded(&rules, OfMessage(&message(headers)), &ClaimValues::default());
+            let all = forwarded_all(&rules, OfMessage(&message(headers)));
             partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
         };
         let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);
@@ -615,7 +822,13 @@ mod tests {
     }
 
     fn response_forwarding(rules: Vec<HeaderRule>) -> ResponseForwarding {
-        ResponseForwarding { all: rules, by_subgraph: Vec::new() }
+        let all = ResponseRules::new(rules.iter()).expect("valid expressions");
+        ResponseForwarding {
+            all,
+            by_subgraph: Vec::new(),
+            names: vec!["reviews".into()],
+            stats: Arc::default(),
+        }
     }
 
     /// Returns the headers that the client gets for these responses, in this order.
@@ -709,5 +922,79 @@ mod tests {
         assert!(!is_personal(vec![HeaderRule::Propagate(named("x-cost"))]));
         let taken = HeaderRule::Propagate(named("set-cookie"));
         assert!(!is_personal(vec![taken, remove("set-cookie")]));
+    }
+
+    fn set(header: &'static str, expression: &str) -> HeaderRule {
+        HeaderRule::Set(ComputedHeader {
+            name: name(header),
+            expression: Expression::new(expression),
+        })
+    }
+
+    #[test]
+    fn only_an_expression_can_set_its_header() {
+        let claims = Claims::new(r#"{"tenant":"b","roles":["x","y"],"evil":"a\r\nx: y"}"#.into());
+        let sent = |expression: &str| {
+            let mut headers = Headers::default();
+            let rule = set("x-tenant", expression);
+            headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
+            let forwarding = with_rules(headers, &graph(&["a"]));
+            text(&applied(&forwarding, OfMessage(&client()), claims.as_ref()).all)
+        };
+        assert_eq!(sent("claims.tenant + '-' + request.method"), ["x-tenant: b-POST"]);
+        assert_eq!(sent("claims.roles.join(',')"), ["x-tenant: x,y"]);
+        assert_eq!(sent("request.headers['x-tenant'] == 'a'"), ["x-tenant: true"]);
+        for failing in ["claims.none", "claims.?none", "claims.evil", "claims.roles"] {
+            assert_eq!(sent(failing), [""; 0], "{failing}");
+        }
+    }
+
+    #[test]
+    fn an_expression_is_evaluated_once_for_all_subgraphs_and_its_failures_are_counted() {
+        let mut headers = Headers::default();
+        headers.all.request = vec![set("x-tenant", "claims.tenant")];
+        for subgraph in ["a", "b"] {
+            let special = headers.subgraphs.entry(subgraph.to_owned()).or_default();
+            special.request = vec![set("x-name", "client.name + '.'")];
+        }
+        let forwarding = with_rules(headers, &graph(&["a", "b"]));
+        let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
+        let source = RequestSource { method: "GET", path: "/", origin, is_new: true };
+        let client = message(&[("graphql-client-name", "web")]);
+        let facts = ForwardingFacts { claims: None, source };
+        let sent = forwarding.apply(OfMessage(&client), facts, &stats);
+        assert_eq!(text(&sent.all), [""; 0]);
+        assert_eq!(text(sent.of(SubgraphId(1))), ["x-name: web."]);
+        assert_eq!(telemetry::read(&stats.header_failures), 1);
+    }
+
+    #[test]
+    fn clients_with_equal_computed_values_are_equal() {
+        let mut headers = Headers::default();
+        headers.all.request = vec![set("x-paying", "has(claims.plan) && claims.plan != 'free'")];
+        let forwarding = with_rules(headers, &graph(&["a"]));
+        let of = |claims: &str| {
+            let claims = Claims::new(claims.to_owned().into());
+            partition(&applied(&forwarding, OfMessage(&HeaderMap::new()), claims.as_ref()))
+        };
+        assert_eq!(of(r#"{"plan":"gold","sub":"u1"}"#), of(r#"{"plan":"silver","sub":"u2"}"#));
+        assert_eq!(of(r#"{"plan":"free"}"#), of("{}"));
+        assert_ne!(of(r#"{"plan":"gold"}"#), of("{}"));
+    }
+
+    #[test]
+    fn a_response_header_can_be_computed() {
+        let rules = || {
+            vec![
+                HeaderRule::Propagate(named("x-cost")),
+                set("x-cost", "response.headers['x-cost'] + ';' + subgraph.name"),
+                set("x-none", "response.headers['x-none']"),
+                set("date", "'today'"),
+            ]
+        };
+        let response = message(&[("x-cost", "3")]);
+        assert_eq!(returned(rules(), std::slice::from_ref(&response)), ["x-cost: 3;reviews"]);
+        let cookie = response_forwarding(vec![set("set-cookie", "subgraph.name")]);
+        assert!(cookie.is_personal(SubgraphId(0)));
     }
 }

@@ -16,6 +16,8 @@ use subscription_client::CallbackEndpoint;
 use telemetry::Metric;
 use upstream::Upstream;
 
+use crate::admission::Admission;
+use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
@@ -39,6 +41,10 @@ pub struct ServingGraph {
     pub cursor_claims: Vec<ClaimPath>,
     /// The rules for forwarded headers.
     pub forwarding: Forwarding,
+    /// The conditions and limits that operations must pass; `None` if the configuration has none.
+    pub admission: Option<Admission>,
+    /// The counters of expressions, which all graphs of the process share.
+    pub expressions: Arc<ExpressionStats>,
     /// The subgraphs that have a server.
     pub upstreams: Vec<Arc<Upstream>>,
     /// The subgraphs that serve subscriptions, by [`SubgraphId`].
@@ -130,12 +136,15 @@ pub fn load(
         config.events.max_event_size,
     );
     let graph_id = identity(&source.text);
+    let admission = Admission::new(config, previous.and_then(|it| it.admission.as_ref()))
+        .map_err(|error| vec![error])?;
+    let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, prepare_settings(config, &graph))
             .with_override_labels(&label_shares(config)),
         access: FieldAccess::new(&config.authorization, &graph),
         cursor_claims: config.cursor.claims(),
-        forwarding: Forwarding::new(&config.headers, &graph),
+        forwarding: Forwarding::new(config, &graph).map_err(|error| vec![error])?,
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
         streams,
@@ -143,11 +152,13 @@ pub fn load(
         generation: Arc::new(Generation {
             number,
             graph_id,
-            disclosure: disclosure(config, &graph),
+            disclosure: disclosure(config, &graph, &expressions).map_err(|error| vec![error])?,
             graph,
             subgraphs,
             publisher: Arc::new(publisher),
         }),
+        admission,
+        expressions,
     })
 }
 
@@ -197,14 +208,18 @@ pub fn upstreams(
 }
 
 /// Returns the parts of subgraph responses that clients see in addition to the data.
-fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
+fn disclosure(
+    config: &Config,
+    graph: &Supergraph,
+    expressions: &Arc<ExpressionStats>,
+) -> Result<Disclosure, Diagnostic> {
     let subgraphs = graph.subgraphs.iter().enumerate();
     let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
-    let headers = ResponseForwarding::new(&config.headers, graph);
+    let headers = ResponseForwarding::new(&config.headers, graph, expressions)?;
     let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
     let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
     let extensions = config.include_subgraph_errors.extensions.iter().map(|it| it.as_str().into());
-    Disclosure {
+    Ok(Disclosure {
         error_extensions: extensions.collect(),
         names_subgraphs: config.include_subgraph_errors.subgraph_names,
         hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
@@ -215,7 +230,7 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
             AuthorizationErrors::Extensions => DeniedPlaces::Extensions,
             AuthorizationErrors::None => DeniedPlaces::Nowhere,
         },
-    }
+    })
 }
 
 /// Warns about settings without effect: a typing mistake, or a subgraph that the graph no longer has. `starling check`

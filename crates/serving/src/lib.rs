@@ -3,13 +3,18 @@
 //! [`generation`] loads a graph with its subgraphs; [`serving`] holds the current one; [`operation`] is the path of one
 //! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
 
+pub mod admission;
 mod connection_options;
+pub mod expression_stats;
 pub mod field_access;
 pub mod forwarding;
+mod gcra;
 pub mod generation;
 pub mod operation;
 mod prepare_settings;
 pub mod prepared_request;
+pub mod rate_limits;
+mod request_facts;
 pub mod serving;
 pub mod sharing;
 pub mod subgraph_streams;

@@ -11,13 +11,15 @@ use clients::offload::INLINE_BYTES_MAX;
 use clients::request_extensions::{
     NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
 };
+use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
+use crate::admission::AdmissionRequest;
 use crate::field_access::AccessDecision;
-use crate::forwarding::ClientHeaders;
+use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
@@ -34,6 +36,7 @@ pub async fn prepare_for(
     client_headers: ClientHeaders<'_>,
     identity: Identity,
     address: ClientKey,
+    source: RequestSource<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let loaded = serving.current();
     let deadline = Instant::now() + serving.time_max;
@@ -62,6 +65,19 @@ pub async fn prepare_for(
     let AccessDecision { unmet, decided } = decision;
     let prepared = loaded.preparer.prepare_for(request, &unmet, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
+    if let Some(admission) = &loaded.admission {
+        let request = AdmissionRequest {
+            prepared: &prepared,
+            source,
+            headers: client_headers.map(),
+            claims: identity.claims(),
+            cost: None,
+        };
+        admission.check(request, source.is_new, &loaded.expressions).map_err(|error| {
+            serving.metrics.count_refusal(error.code);
+            vec![error]
+        })?;
+    }
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
@@ -83,7 +99,8 @@ pub async fn prepare_for(
         serving.metrics.count_refusal(ErrorCode::UnauthorizedFieldOrType);
         return Err(errors);
     }
-    let headers = loaded.forwarding.apply(client_headers, identity.claims());
+    let facts = ForwardingFacts { claims: identity.claims(), source };
+    let headers = loaded.forwarding.apply(client_headers, facts, &loaded.expressions);
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]

@@ -28,6 +28,8 @@ pub struct Serving {
     pub metrics: Arc<OperationMetrics>,
     /// The time limit of an operation (`limits.time`).
     pub time_max: Duration,
+    /// The path of the endpoint (`path`).
+    pub path: Box<str>,
     /// True if clients may request traces (`trace.enabled`).
     has_traces: bool,
 }
@@ -42,6 +44,7 @@ impl Serving {
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),
             time_max: config.limits.time,
+            path: config.path.as_str().into(),
             has_traces: config.trace.enabled,
         }
     }

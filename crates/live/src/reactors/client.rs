@@ -267,7 +267,7 @@ impl SharedContexts {
 
     fn hash(&self, context: &ClientContext) -> u64 {
         let mut hasher = self.hashes.build_hasher();
-        context.identity.fingerprint().hash(&mut hasher);
+        (context.identity.fingerprint(), context.origin).hash(&mut hasher);
         for (name, value) in &context.headers {
             (name, value.as_bytes()).hash(&mut hasher);
         }
@@ -276,7 +276,9 @@ impl SharedContexts {
 }
 
 fn are_equal(one: &ClientContext, other: &ClientContext) -> bool {
-    one.headers == other.headers && one.identity.fingerprint() == other.identity.fingerprint()
+    one.headers == other.headers
+        && one.origin == other.origin
+        && one.identity.fingerprint() == other.identity.fingerprint()
 }
 
 /// The minimum length of a list of contexts that is swept.

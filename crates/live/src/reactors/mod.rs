@@ -109,11 +109,9 @@ impl ReactorHandles {
                 let machine = reactor.websocket.make_machine(negotiated, now);
                 let machine = ClientMachine::WebSocket(machine);
                 let headers = reactor.needed_headers.select(&context.headers);
-                (
-                    machine,
-                    ClientContext { headers, identity: context.identity },
-                    FirstOperation::FromClient,
-                )
+                let origin = reactor.needed_headers.select_origin(context.origin);
+                let context = ClientContext { headers, identity: context.identity, origin };
+                (machine, context, FirstOperation::FromClient)
             }
             LiveConnection::ResultStream(AcceptedStream { framing, kind, ready }) => {
                 let machine = result_stream(settings, framing, kind, now);

@@ -9,6 +9,7 @@ use clients::authentication::Identity;
 use clients::offload::INLINE_BYTES_MAX;
 use clients::refusal::Refusal;
 use clients::request_extensions::string_member;
+use clients::request_source::{ConnectionOrigin, RequestSource};
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
@@ -103,6 +104,8 @@ pub struct StreamOperation<'a> {
     pub identity: Identity,
     /// The key of the client's address.
     pub address: ClientKey,
+    /// The origin of the connection.
+    pub origin: ConnectionOrigin,
 }
 
 /// Starts an operation on the stream with this token.
@@ -115,7 +118,7 @@ pub async fn start(
     request: StreamOperation<'_>,
 ) -> Result<(), Refusal> {
     let Some(stream) = live.streams.find(token, Instant::now()) else { return Err(not_found()) };
-    let StreamOperation { operation, head, identity, address } = request;
+    let StreamOperation { operation, head, identity, address, origin } = request;
     let runner = live.runner();
     let client = || identity.client_key().unwrap_or(address);
     let id = match read_operation_id(live, &operation.extensions, client).await? {
@@ -126,8 +129,10 @@ pub async fn start(
         }
     };
     let headers = OfMessage(&head.headers);
+    let source = RequestSource::of_head(head, origin);
+    let serving = &runner.serving;
     let ready =
-        operation::prepare_for(&runner.serving, operation, headers, identity, address).await;
+        operation::prepare_for(serving, operation, headers, identity, address, source).await;
     let ready = ready.map_err(Refusal::of_errors)?;
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         return Err(Refusal::mutation_by_get());

@@ -13,6 +13,7 @@ mod shop;
 mod socket;
 mod stream;
 
+mod admission;
 mod batching;
 mod command_line;
 mod compositions;

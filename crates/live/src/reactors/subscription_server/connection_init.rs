@@ -47,8 +47,9 @@ impl SubscriptionServer {
         };
         if init.headers != client.context.headers {
             let headers = reactor.needed_headers.select(&init.headers);
-            let identity = client.context.identity.clone();
-            client.context = self.contexts.share(ClientContext { headers, identity });
+            let ClientContext { identity, origin, .. } = &*client.context;
+            let context = ClientContext { headers, identity: identity.clone(), origin: *origin };
+            client.context = self.contexts.share(context);
         }
         match reactor.runner.authentication.on_connection_init(init.token, &client.context.identity)
         {
@@ -90,8 +91,9 @@ impl SubscriptionServer {
                 headers = reactor.needed_headers.select(&headers);
             }
             let identity = outcome.identity;
-            client.context =
-                self.contexts.share(ClientContext { headers, identity: identity.clone() });
+            let origin = client.context.origin;
+            let context = ClientContext { headers, identity: identity.clone(), origin };
+            client.context = self.contexts.share(context);
             self.schedule_expiry(&identity);
         }
         if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {

@@ -47,6 +47,8 @@ pub(crate) struct SubscriptionServer {
     /// The large messages that other threads read, by connection.
     reading: HashMap<Token, AbortHandle>,
     next_eviction: Option<Instant>,
+    /// The number of operations that rate limits have refused, by connection; only connections that had any.
+    rate_limited: HashMap<Token, u32>,
     /// The connections whose tokens are being renewed.
     renewals: HashMap<Token, Renewal>,
     is_shutting_down: bool,
@@ -74,6 +76,7 @@ impl SubscriptionServer {
             unread: HashSet::new(),
             reading: HashMap::new(),
             next_eviction: None,
+            rate_limited: HashMap::new(),
             renewals: HashMap::new(),
             is_shutting_down: false,
             deflation: RefCell::new(Deflation::new(usize::MAX)),
@@ -253,6 +256,7 @@ impl Application for SubscriptionServer {
         client.stop_all();
         self.unread.remove(&token);
         self.renewals.remove(&token);
+        self.rate_limited.remove(&token);
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clients::kept_operations::{Amounts, ExistingAmounts};
+use clients::request_source::RequestSource;
 use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
@@ -22,7 +23,7 @@ use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::backlog::Delivery;
 use crate::client_context::ClientContext;
 use crate::client_work::{ClientWork, StartedOperation};
-use crate::end_reasons::broken_off;
+use crate::end_reasons::{TOO_MANY_REFUSALS, broken_off};
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
@@ -102,6 +103,21 @@ impl SubscriptionServer {
         }
     }
 
+    /// Counts an operation that a rate limit refused. A WebSocket with too many of them is closed: a client that does
+    /// not heed the error costs work for each operation that it sends.
+    fn count_rate_limited(&mut self, sockets: &mut ClientSockets, token: Token, close_after: u32) {
+        let refused = self.rate_limited.entry(token).or_default();
+        *refused = refused.saturating_add(1);
+        if close_after == 0 || *refused < close_after {
+            return;
+        }
+        if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+            let reason = "a rate limit has refused too many operations";
+            connection.protocol.close(TOO_MANY_REFUSALS, reason);
+        }
+        sockets.flush_machine(token);
+    }
+
     /// Handles the outcome of an operation.
     pub(super) fn on_operation_outcome(
         &mut self,
@@ -142,7 +158,11 @@ impl SubscriptionServer {
             OperationOutcome::Failed(errors) => {
                 client.forget(operation);
                 client.drop_idle_work();
+                let limit = errors.first().and_then(|error| error.rate_limit.clone());
                 self.send_end(sockets, token, Delivery::Failed { operation, errors });
+                if let Some(limit) = limit {
+                    self.count_rate_limited(sockets, token, limit.close_after);
+                }
             }
         }
         self.check_started(sockets, token, operation, group);
@@ -173,7 +193,7 @@ impl StartingOperation {
         let (mut trace, prepared) = match wanted {
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                let ClientContext { headers, identity } = context;
+                let ClientContext { headers, identity, origin } = context;
                 let trace = runner.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
                     &runner.serving,
@@ -181,6 +201,7 @@ impl StartingOperation {
                     Kept(headers),
                     identity.clone(),
                     self.address,
+                    RequestSource::of_websocket(&runner.serving.path, *origin),
                 );
                 (trace, prepared.await)
             }

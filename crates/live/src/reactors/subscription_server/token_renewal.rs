@@ -11,6 +11,7 @@ use bytes::Bytes;
 use clients::authentication::{
     Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
 };
+use clients::request_source::RequestSource;
 use execute::{ErrorCode, GraphqlError, Missed};
 use hub::{GroupId, Subscriber};
 use reactor::Token;
@@ -159,7 +160,8 @@ impl SubscriptionServer {
             headers = reactor.needed_headers.select(&headers);
         }
         let identity = outcome.identity.clone();
-        client.context = self.contexts.share(ClientContext { headers, identity });
+        let origin = client.context.origin;
+        client.context = self.contexts.share(ClientContext { headers, identity, origin });
         let (live, starting) = client.operations.live_and_starting();
         self.renewals.entry(token).or_default().starting = starting;
         self.check_subscriptions(sockets, token, live);
@@ -261,10 +263,13 @@ async fn renewal_step(
     let Some(request) = subscription_migration::request_of(&present) else {
         return RenewalStep::End(renewed("it cannot be prepared again"));
     };
-    let ClientContext { headers, identity } = context;
+    let ClientContext { headers, identity, origin } = context;
     let identity: Identity = identity.clone();
+    let source = RequestSource::of_websocket(&runner.serving.path, *origin);
+    let source = RequestSource { is_new: false, ..source };
+    let headers = Kept(headers);
     let prepared =
-        operation::prepare_for(&runner.serving, request, Kept(headers), identity, address).await;
+        operation::prepare_for(&runner.serving, request, headers, identity, address, source).await;
     let ready = match prepared {
         Ok(ready) => ready,
         Err(errors) => {

@@ -1,0 +1,93 @@
+//! Limits on the rate of operations.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::expression::Expression;
+use super::format::{
+    DurationText, OperationConditionText, OperationExpressionText, RateLimitNameText,
+};
+use super::quantity;
+
+/// A limit on the rate of operations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    /// The name of the limit, in messages, headers and metrics.
+    #[schemars(with = "RateLimitNameText", example = &"per-user")]
+    pub name: String,
+
+    /// The key: operations with equal keys share the rate. It may use `request`, `client`, `claims` and `operation`. An
+    /// operation for which it is null is not limited. Without a key, all operations share the rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = null), with = "Option<OperationExpressionText>", example = &"claims.?sub.orValue(request.client_address)")]
+    pub key: Option<Expression>,
+
+    /// The condition under which an operation counts. By default each one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"operation.kind == 'mutation'")]
+    pub when: Option<Expression>,
+
+    /// The unit of `rate` and `burst`: operations, or their estimated cost.
+    #[serde(default)]
+    #[schemars(example = &"requests")]
+    pub unit: RateUnit,
+
+    /// The number of operations in each period (`per`).
+    #[schemars(range(min = 1, max = 1_000_000_000), example = 100)]
+    pub rate: u32,
+
+    /// The period of `rate`.
+    #[serde(default = "per_default", with = "quantity::text")]
+    #[schemars(with = "DurationText", example = &"1m", extend("x-minimum" = 1))]
+    pub per: Duration,
+
+    /// The number of operations that may come at once after a pause. The default is `rate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = null), range(min = 1, max = 1_000_000_000), example = 20)]
+    pub burst: Option<u32>,
+
+    /// The maximum number of keys that are kept. With more, the keys that were not used for the longest time start
+    /// again.
+    #[serde(default = "keys_max_default")]
+    #[schemars(range(min = 1000, max = 10_000_000), example = 100_000)]
+    pub max_keys: u32,
+
+    /// The number of refused operations after which a WebSocket is closed with code 4429. 0: it stays open.
+    #[serde(default = "close_after_default")]
+    #[schemars(range(min = 0, max = 1_000_000), example = 100)]
+    pub close_after: u32,
+}
+
+/// The unit of a rate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RateUnit {
+    /// Each operation counts once.
+    #[default]
+    Requests,
+    /// Each operation counts as its estimated cost.
+    Cost,
+}
+
+impl RateLimit {
+    /// Returns the number of operations that may come at once.
+    pub fn burst(&self) -> u32 {
+        self.burst.unwrap_or(self.rate)
+    }
+}
+
+fn per_default() -> Duration {
+    Duration::from_secs(1)
+}
+
+/// 3 MiB of memory for each limit.
+fn keys_max_default() -> u32 {
+    100_000
+}
+
+fn close_after_default() -> u32 {
+    100
+}
