@@ -23,6 +23,7 @@ mod build_features;
 mod check;
 mod client_tls;
 mod consistency;
+mod cost;
 mod cursor;
 pub mod diagnostic;
 mod disclosure;
@@ -76,6 +77,7 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
 pub use client_tls::ClientTls;
+pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use document::{Document, parse_document};
@@ -201,6 +203,9 @@ pub struct Config {
     /// Limits on the cost of a client's operation. Larger operations are refused before they are planned.
     pub limits: Limits,
 
+    /// The cost of operations by `@cost` and `@listSize` (`docs/cost.md`). By default it is not computed.
+    pub cost: Cost,
+
     /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
     pub http: Http,
 
@@ -263,6 +268,7 @@ impl Default for Config {
             traffic: Traffic::default(),
             sharing: Sharing::default(),
             limits: Limits::default(),
+            cost: Cost::default(),
             http: Http::default(),
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),
@@ -290,6 +296,10 @@ impl Config {
             .chain(in_section(
                 "include_subgraph_errors.subgraphs",
                 self.include_subgraph_errors.subgraphs.keys().collect(),
+            ))
+            .chain(in_section(
+                "cost.subgraphs.subgraphs",
+                self.cost.subgraphs.subgraphs.keys().collect(),
             ))
     }
 }

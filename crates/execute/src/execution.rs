@@ -360,6 +360,8 @@ impl<'a> Execution<'a> {
                 self.errors.push(0, error);
             }
         }
+        let cost = self.executable.cost.as_ref();
+        let cost = cost.map(|it| it.measure(&self.document, self.root, self.variables));
         let errors = self.errors.into_errors();
         if !errors.is_empty() {
             out.extend_from_slice(b",\"errors\":");
@@ -377,6 +379,7 @@ impl<'a> Execution<'a> {
             has_data: true,
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
             headers,
+            cost,
         }
     }
 }

@@ -8,9 +8,11 @@
 //!   and becomes a fact of the model.
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.
+//! - `costs` has the weights and list sizes of `@cost` and `@listSize`.
 //! - `event_role` and `initial` describe root fields of event subgraphs, `override_labels` the variants of a graph.
 
 mod api;
+mod costs;
 mod errors;
 mod event_role;
 mod ids;
@@ -21,6 +23,7 @@ mod override_labels;
 mod sdl;
 mod subgraph_set;
 
+pub use costs::{Costs, FieldCosts, IGNORED_MAX, ListSize, WEIGHT_PARTS, Weight};
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};

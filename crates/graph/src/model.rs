@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use apollo_compiler::{Schema, validation::Valid};
 
-use crate::{FieldId, SubgraphId, SubgraphSet, TypeId};
+use crate::{Costs, FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Supergraph {
     pub subscription: Option<TypeId>,
     /// The labels of progressive overrides, in the order of their first occurrence.
     pub override_labels: Vec<Box<str>>,
+    /// The weights and list sizes of the cost specification, if the supergraph has any.
+    pub costs: Option<Arc<Costs>>,
     /// The schema that clients see.
     pub api: ApiSchema,
 }

@@ -1,9 +1,9 @@
 //! The context of a connection's client, which its operations are prepared with.
 
 use clients::authentication::Identity;
-use config::{Config, HeaderRule, HeaderRules};
+use config::{Config, CostMode, HeaderRule, HeaderRules};
 use http::{HeaderMap, HeaderName};
-use serving::{forwarding, trace};
+use serving::{cost_control, forwarding, trace};
 
 /// The headers and the identity of a connection's client.
 #[derive(Clone, Debug, Default)]
@@ -14,12 +14,13 @@ pub struct ClientContext {
     pub identity: Identity,
 }
 
-/// Selects the headers that a rule of the configuration may copy, or that request a trace where that is allowed. The
+/// Selects the headers that a rule of the configuration may copy, or that request a trace or costs where that is allowed. The
 /// others are not kept, to save memory: a browser sends a kilobyte of them.
 #[derive(Debug)]
 pub struct NeededHeaders {
     rules: Vec<HeaderRule>,
     has_traces: bool,
+    shows_costs: bool,
 }
 
 impl NeededHeaders {
@@ -29,7 +30,11 @@ impl NeededHeaders {
         let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
         let all = all.flat_map(|HeaderRules { request, .. }| request);
         let reads = |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(_));
-        Self { rules: all.filter(reads).cloned().collect(), has_traces: config.trace.enabled }
+        Self {
+            rules: all.filter(reads).cloned().collect(),
+            has_traces: config.trace.enabled,
+            shows_costs: config.cost.expose && config.cost.mode != CostMode::Off,
+        }
     }
 
     /// Returns the needed ones of these headers.
@@ -37,7 +42,9 @@ impl NeededHeaders {
         let is_needed = |name: &HeaderName| {
             let is_read =
                 |rule: &HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-            self.rules.iter().any(is_read) || self.has_traces && *name == trace::HEADER
+            self.rules.iter().any(is_read)
+                || self.has_traces && *name == trace::HEADER
+                || self.shows_costs && *name == cost_control::HEADER
         };
         // Reserves room for exactly as many: a map that grows by itself begins with room for six.
         let count = headers.keys().filter(|name| is_needed(name)).count();

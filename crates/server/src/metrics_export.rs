@@ -14,6 +14,7 @@ use clients::connections::OPEN_CONNECTION_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::OPERATION_METRICS;
+use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
 use execute::SubgraphFlights;
 use frontend::compression::COMPRESSION_METRICS;
@@ -108,6 +109,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write(GRAPH_METRICS, &serving)?;
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    if let Some(cost) = &serving.cost {
+        out.write(COST_METRICS, cost.stats())?;
+    }
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();

@@ -16,6 +16,7 @@ use subscription_client::CallbackEndpoint;
 use telemetry::Metric;
 use upstream::Upstream;
 
+use crate::cost_control::CostControl;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
@@ -30,6 +31,8 @@ pub struct ServingGraph {
     pub generation: Arc<Generation>,
     /// The prepared operations.
     pub preparer: Preparer,
+    /// The maxima of costs, if costs are estimated.
+    pub cost: Option<CostControl>,
     /// The root fields bound to topics.
     pub bindings: Arc<Bindings>,
     /// The claims that cursors are bound to.
@@ -127,9 +130,13 @@ pub fn load(
         config.events.max_event_size,
     );
     let graph_id = identity(&source.text);
+    let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
+    let mut settings = prepare_settings(config, &graph);
+    settings.cost = cost.as_ref().map(|it| it.settings().clone());
     Ok(ServingGraph {
-        preparer: Preparer::new(Arc::clone(&graph), graph_id, prepare_settings(config, &graph))
+        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
+        cost,
         cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,

@@ -4,6 +4,7 @@
 //! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
 
 mod connection_options;
+pub mod cost_control;
 pub mod forwarding;
 pub mod generation;
 pub mod operation;

@@ -16,6 +16,7 @@ use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
+use crate::cost_control;
 use crate::forwarding::ClientHeaders;
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
@@ -67,6 +68,17 @@ pub async fn prepare_for(
     };
     let ParsedValues { variables, variables_text, resume } =
         read.map_err(|error| refused(&error))?;
+    let (cost, shows_cost) = match (&loaded.cost, &prepared.cost) {
+        (Some(control), Some(cost)) => {
+            let checked = control.check(cost, &variables, &loaded.generation.graph);
+            let estimated = checked.map_err(|error| {
+                serving.metrics.count_refusal(error.code);
+                vec![error]
+            })?;
+            (Some(estimated), control.is_requested(client_headers.map()))
+        }
+        _ => (None, false),
+    };
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
@@ -85,6 +97,8 @@ pub async fn prepare_for(
         headers,
         identity,
         resume,
+        cost,
+        shows_cost,
     })
 }
 
@@ -176,6 +190,7 @@ pub async fn run(
     let subgraphs = Arc::clone(&serving.sharing.subgraphs);
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
+    let shown_cost = ready.cost.filter(|_| ready.shows_cost);
     let (payload, role) = match &serving.sharing.operations {
         // An operation without fetches ends before another one could join it.
         Some(flights)
@@ -194,6 +209,10 @@ pub async fn run(
         _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
+    let payload = match shown_cost {
+        None => payload,
+        Some(estimated) => cost_control::show(&payload, estimated),
+    };
     Ok(match trace {
         None => payload,
         Some(trace) => trace.put(&payload, role, &generation.graph),

@@ -203,6 +203,9 @@ pub async fn renew(
         extensions: request.extensions.clone(),
         identity: Identity::ANONYMOUS,
         resume: None,
+        // The operation was checked when it started.
+        cost: None,
+        shows_cost: false,
     };
     // All members are equal in these claims; their other claims are unknown here.
     if !claims_of(&ready).paths().all(|path| claims.knows(path)) {

@@ -95,6 +95,7 @@ fn supergraph(names: &[String]) -> Supergraph {
         mutation: None,
         subscription: None,
         override_labels: Vec::new(),
+        costs: None,
         api: ApiSchema(Arc::new(schema.unwrap())),
     }
 }

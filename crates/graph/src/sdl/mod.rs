@@ -1,6 +1,7 @@
 //! Reading supergraph SDL of the join specification v0.1 to v0.5. Field sets, links and directive arguments have files
 //! of their own in this folder; [`crate::api`] derives the schema that clients see.
 
+mod costs;
 mod directive_arguments;
 mod directive_names;
 mod event_fields;

@@ -10,7 +10,7 @@ use apollo_compiler::{
 };
 
 use super::{
-    directive_arguments as arguments,
+    costs, directive_arguments as arguments,
     directive_names::DirectiveNames,
     event_fields, interfaces,
     links::Links,
@@ -61,6 +61,7 @@ pub(super) fn read_schema(
         fields,
         type_names,
         override_labels,
+        costs: None,
         api: ApiSchema(std::sync::Arc::new(api)),
     };
     possible_types::fill_possible_types(
@@ -80,6 +81,8 @@ pub(super) fn read_schema(
     interfaces::register_interface_objects(&mut supergraph);
     supergraph.resolve(OverrideLabels::NONE);
     mark_inaccessible(&mut supergraph);
+    let costs = costs::read_costs(schema, &DirectiveNames::of(links), &supergraph, errors);
+    supergraph.costs = costs.map(std::sync::Arc::new);
     event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
 }
