@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cost {
-    /// What the estimate is for. `off`: costs are not computed. `measure`: estimates and the costs of responses are
-    /// counted in metrics. `enforce`: in addition, operations whose estimate is above a maximum are refused with the
-    /// code `COST_ESTIMATED_TOO_EXPENSIVE`.
+    /// The use of estimates and of the costs of responses.
     #[schemars(example = &"measure")]
     pub mode: CostMode,
 
@@ -55,7 +53,8 @@ pub enum CostMode {
     Off,
     /// Costs are counted in metrics.
     Measure,
-    /// Costs are counted, and operations above a maximum are refused.
+    /// Costs are counted, and operations with an estimate above a maximum are refused with the code
+    /// `COST_ESTIMATED_TOO_EXPENSIVE`.
     Enforce,
 }
 
