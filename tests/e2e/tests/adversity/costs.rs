@@ -105,7 +105,7 @@ fn a_subscription_is_checked_when_it_starts_and_each_event_is_measured() {
 #[test]
 fn hostile_list_lengths_and_nesting_are_refused_at_once() {
     let shop = Shop::with("cost: {mode: enforce, max: 1000}\n");
-    let depth = 60;
+    let depth = 45;
     let nested = "reviews { product { ".repeat(depth) + "name" + &" } }".repeat(depth);
     let response = shop.ask(&format!("{{ products(first: 2147483647) {{ {nested} }} }}"));
     let error = &response["errors"][0];
