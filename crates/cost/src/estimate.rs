@@ -12,7 +12,7 @@ use crate::model::{CostModel, GraphCosts};
 use crate::program::{Operand, ProgramBuilder, ProgramLength};
 
 /// The maximum number of selections that are looked at for one operation, each once for every object type that its
-/// values may have. It takes some 100 ms; a cost that needs more has no useful estimate, and counts as infinite.
+/// values may have. It bounds the work; a cost that needs more has no useful estimate, and counts as infinite.
 const VISITED_MAX: usize = 2_000_000;
 
 /// Compiles the costs of one operation.

@@ -14,7 +14,7 @@ pub struct ClientContext {
     pub identity: Identity,
 }
 
-/// Selects the headers that a rule of the configuration may copy, or that request a trace or costs where that is allowed. The
+/// Selects the headers that a rule of the configuration may copy, or that request a trace or costs where allowed. The
 /// others are not kept, to save memory: a browser sends a kilobyte of them.
 #[derive(Debug)]
 pub struct NeededHeaders {
