@@ -1,5 +1,5 @@
-//! The weights and list sizes of the cost specification (`@cost`, `@listSize`), as a table beside the model: most graphs
-//! have none. [`crate::sdl`] reads it.
+//! The weights and list sizes of the cost specification (`@cost`, `@listSize`), as a table beside the model: most
+//! graphs have none. [`crate::sdl`] reads it.
 
 use std::collections::HashMap;
 
