@@ -87,6 +87,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::GraphqlValidationFailed
         | ErrorCode::OperationNotFound
         | ErrorCode::BadUserInput
-        | ErrorCode::OperationLimitExceeded => StatusCode::BAD_REQUEST,
+        | ErrorCode::OperationLimitExceeded
+        | ErrorCode::CostEstimatedTooExpensive => StatusCode::BAD_REQUEST,
     }
 }

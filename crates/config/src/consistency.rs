@@ -10,7 +10,8 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, HeaderRule, Listener, RateUnit, provider_consistency, subgraph_subscription_consistency,
+    Config, CostMode, HeaderRule, Listener, RateUnit, provider_consistency,
+    subgraph_subscription_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -24,6 +25,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_traffic_retries(config, places, findings);
     check_tokens(config, places, findings);
     check_rate_limits(config, places, findings);
+    check_cost(config, places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
 }
 
@@ -107,6 +109,25 @@ fn is_overlapping(a: SocketAddr, b: SocketAddr) -> bool {
         && a.port() != 0
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+fn check_cost(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    let has_max = config.cost.max.is_some() || config.cost.has_subgraph_max();
+    match config.cost.mode {
+        CostMode::Enforce if !has_max => {
+            findings
+                .error("conflict", "`cost.mode` is `enforce`, and there is no maximum to enforce")
+                .at_place(places.get("cost.mode"), "needs a maximum")
+                .help("set `cost.max`; the metric `starling_operation_cost_estimated` of the mode `measure` shows good values");
+        }
+        CostMode::Off if has_max || config.cost.expose => {
+            findings
+                .warning("no-effect", "the section `cost` has no effect while `cost.mode` is `off`")
+                .at_place(places.get("cost"), "not used")
+                .help("set `cost.mode: measure` to count costs, or `enforce` to refuse operations above the maximum");
+        }
+        CostMode::Off | CostMode::Measure | CostMode::Enforce => {}
+    }
 }
 
 fn check_path_of_page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {

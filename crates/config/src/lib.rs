@@ -26,6 +26,7 @@ mod check;
 mod client_info;
 mod client_tls;
 mod consistency;
+mod cost;
 mod cursor;
 pub mod diagnostic;
 mod disclosure;
@@ -84,6 +85,7 @@ pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use block::{Block, BlockRule};
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
+pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use document::{Document, parse_document};
@@ -228,6 +230,9 @@ pub struct Config {
     /// Limits on the cost of a client's operation. Larger operations are refused before they are planned.
     pub limits: Limits,
 
+    /// The cost of operations by `@cost` and `@listSize` (`docs/cost.md`). By default it is not computed.
+    pub cost: Cost,
+
     /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
     pub http: Http,
 
@@ -294,6 +299,7 @@ impl Default for Config {
             traffic: Traffic::default(),
             sharing: Sharing::default(),
             limits: Limits::default(),
+            cost: Cost::default(),
             http: Http::default(),
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),
@@ -341,6 +347,10 @@ impl Config {
             .chain(in_section(
                 "include_subgraph_errors.subgraphs",
                 self.include_subgraph_errors.subgraphs.keys().collect(),
+            ))
+            .chain(in_section(
+                "cost.subgraphs.subgraphs",
+                self.cost.subgraphs.subgraphs.keys().collect(),
             ))
     }
 }

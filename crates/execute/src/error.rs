@@ -53,6 +53,8 @@ error_codes! {
     UnauthorizedFieldOrType = "UNAUTHORIZED_FIELD_OR_TYPE",
     /// The operation exceeds a configured limit.
     OperationLimitExceeded = "OPERATION_LIMIT_EXCEEDED",
+    /// The estimated cost of the operation is above the configured maximum.
+    CostEstimatedTooExpensive = "COST_ESTIMATED_TOO_EXPENSIVE",
     /// The operation is valid but cannot be planned.
     PlanningFailed = "PLANNING_FAILED",
     /// The operation needs a feature that this version does not have.

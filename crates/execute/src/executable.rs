@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 
 use astjson::Shape;
 use bytes::Bytes;
+use cost::OperationCost;
 use plan::{
     Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation, SubscriptionRoot, Variables,
 };
@@ -31,6 +32,8 @@ pub struct Executable {
     /// The subscription of a subgraph that starts each execution.
     pub(crate) subscription: Option<CompiledSubscription>,
     pub(crate) printing: CompiledPrinting,
+    /// The cost of the operation, if it is measured.
+    pub(crate) cost: Option<Arc<OperationCost>>,
     /// Length of the last payload: the capacity for the next one.
     pub(crate) payload_bytes: AtomicUsize,
 }
@@ -80,7 +83,14 @@ impl Executable {
         }
         let printing = CompiledPrinting::new(&plan.shape, &layout, shape);
         let payload_bytes = AtomicUsize::new(PAYLOAD_BYTES_GUESS);
-        Self { plan, fetches, subscription, printing, payload_bytes }
+        Self { plan, fetches, subscription, printing, cost: None, payload_bytes }
+    }
+
+    /// Measures the cost of each response.
+    #[must_use]
+    pub fn with_cost(mut self, cost: Option<Arc<OperationCost>>) -> Self {
+        self.cost = cost;
+        self
     }
 
     /// The plan itself.

@@ -363,6 +363,8 @@ impl<'a> Execution<'a> {
                 self.errors.push(0, error);
             }
         }
+        let cost = self.executable.cost.as_ref();
+        let cost = cost.map(|it| it.measure(&self.document, self.root, self.variables));
         let mut denied = self.errors.take_denied();
         let mut errors = self.errors.into_errors();
         if self.context.generation.disclosure.denied_places == DeniedPlaces::Errors {
@@ -393,6 +395,7 @@ impl<'a> Execution<'a> {
             has_data: true,
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
             headers,
+            cost,
         }
     }
 }

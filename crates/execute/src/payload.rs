@@ -22,6 +22,8 @@ pub struct Payload {
     pub errors: u32,
     /// Headers of subgraphs' responses that reach the client, if its transport supports them.
     pub headers: Option<Arc<HeaderMap>>,
+    /// The cost of the response, if costs are measured.
+    pub cost: Option<u64>,
 }
 
 /// The events that a recipient lost before a payload.
@@ -131,6 +133,7 @@ impl Payload {
             has_data: self.has_data,
             errors: self.errors,
             headers: self.headers.clone(),
+            cost: self.cost,
         }
     }
 }
@@ -140,7 +143,7 @@ mod tests {
     use super::*;
 
     fn payload(text: &'static str, splice: usize) -> Payload {
-        Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None }
+        Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None, cost: None }
     }
 
     #[test]

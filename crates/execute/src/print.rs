@@ -26,6 +26,7 @@ pub fn request_error(errors: &[GraphqlError]) -> Payload {
         has_data: is_valid,
         errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
         headers: None,
+        cost: None,
     }
 }
 

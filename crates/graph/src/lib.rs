@@ -9,10 +9,12 @@
 //! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`).
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.
+//! - `costs` has the weights and list sizes of `@cost` and `@listSize`.
 //! - `event_role` and `initial` describe root fields of event subgraphs, `override_labels` the variants of a graph.
 
 mod access;
 mod api;
+mod costs;
 mod errors;
 mod event_role;
 mod ids;
@@ -26,6 +28,7 @@ mod subgraph_set;
 pub use access::{
     AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,
 };
+pub use costs::{Costs, FieldCosts, IGNORED_MAX, ListSize, WEIGHT_PARTS, Weight};
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};

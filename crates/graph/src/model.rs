@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use apollo_compiler::{Schema, validation::Valid};
 
-use crate::{AccessRules, FieldId, SubgraphId, SubgraphSet, TypeId};
+use crate::{AccessRules, Costs, FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Supergraph {
     pub override_labels: Vec<Box<str>>,
     /// The requirements that clients must meet for fields and types.
     pub access: Arc<AccessRules>,
+    /// The weights and list sizes of the cost specification, if the supergraph has any.
+    pub costs: Option<Arc<Costs>>,
     /// The schema that clients see.
     pub api: ApiSchema,
 }

@@ -27,8 +27,14 @@ impl Resolve for Echo {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event.event.payload));
         let splice = text.len() - 1;
-        let payload =
-            Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None };
+        let payload = Payload {
+            bytes: text.into(),
+            splice,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+        };
         Box::pin(std::future::ready(payload))
     }
 }

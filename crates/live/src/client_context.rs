@@ -2,9 +2,9 @@
 
 use clients::authentication::Identity;
 use clients::request_source::ConnectionOrigin;
-use config::{Config, HeaderRule, HeaderRules};
+use config::{Config, CostMode, HeaderRule, HeaderRules};
 use http::{HeaderMap, HeaderName};
-use serving::{forwarding, trace};
+use serving::{cost_control, forwarding, trace};
 
 /// The headers and the identity of a connection's client.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +18,8 @@ pub struct ClientContext {
     pub origin: ConnectionOrigin,
 }
 
-/// Selects the headers that a rule or expression of the configuration may read, or that request a trace where that is
-/// allowed. The others are not kept, to save memory: a browser sends a kilobyte of them.
+/// Selects the headers that a rule or expression of the configuration may read, or that request a trace or costs where
+/// that is allowed. The others are not kept, to save memory: a browser sends a kilobyte of them.
 #[derive(Debug)]
 pub struct NeededHeaders {
     rules: Vec<HeaderRule>,
@@ -28,6 +28,7 @@ pub struct NeededHeaders {
     /// True if an expression reads the origin of connections.
     needs_origin: bool,
     has_traces: bool,
+    shows_costs: bool,
 }
 
 impl NeededHeaders {
@@ -42,6 +43,7 @@ impl NeededHeaders {
             read: Vec::new(),
             needs_origin: false,
             has_traces: config.trace.enabled,
+            shows_costs: config.cost.expose && config.cost.mode != CostMode::Off,
         };
         for (expression, scope, expected) in config.request_expressions() {
             // The configuration has been checked, so every expression compiles.
@@ -70,6 +72,7 @@ impl NeededHeaders {
             self.rules.iter().any(is_read)
                 || self.read.contains(name)
                 || self.has_traces && *name == trace::HEADER
+                || self.shows_costs && *name == cost_control::HEADER
         };
         // Reserves room for exactly as many: a map that grows by itself begins with room for six.
         let count = headers.keys().filter(|name| is_needed(name)).count();

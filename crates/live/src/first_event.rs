@@ -62,6 +62,7 @@ pub async fn wait_for_first_event(
                 has_data: true,
                 errors: 0,
                 headers: None,
+                cost: None,
             }),
         },
         Ok(FirstDelivery::ShutDown) => {

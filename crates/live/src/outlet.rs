@@ -233,7 +233,14 @@ mod tests {
     use config::OverflowPolicy;
 
     fn payload(text: &'static str) -> Payload {
-        Payload { bytes: text.into(), splice: 0, has_data: true, errors: 0, headers: None }
+        Payload {
+            bytes: text.into(),
+            splice: 0,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+        }
     }
 
     fn deliver(group: GroupId, text: &'static str) -> OutletCommand {
@@ -389,8 +396,14 @@ mod tests {
     fn a_dropped_result_passes_its_announcement_on() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let announced = Missed { lost: 2, gap: true };
-        let first =
-            Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
+        let first = Payload {
+            bytes: "{}".into(),
+            splice: 1,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+        };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));
         let NextDelivery::Delivery(Delivery::Next { missed, .. }) = outlet.next_delivery() else {

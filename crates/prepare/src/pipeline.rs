@@ -9,6 +9,7 @@ use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
+use cost::{CostModel, OperationCost};
 use execute::{Executable, StatePlan};
 use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
@@ -49,6 +50,8 @@ pub(crate) struct Pipeline {
     graph_id: u64,
     pub(crate) schema: Arc<SchemaFacts>,
     settings: PrepareSettings,
+    /// The costs of the graph, if costs are estimated.
+    cost: Option<Arc<CostModel>>,
     plans: PlanCache,
     stats: Arc<PrepareStats>,
     /// The graph without override labels.
@@ -113,7 +116,8 @@ impl Pipeline {
         });
         let plain = Arc::new(Variant::new(Arc::clone(&graph)));
         let (plans, variants) = (PlanCache::default(), Cache::new(VARIANTS_MAX));
-        Self { graph, graph_id, schema, settings, plans, stats, plain, variants }
+        let cost = settings.cost.clone().map(|cost| Arc::new(CostModel::new(&graph, cost)));
+        Self { graph, graph_id, schema, settings, cost, plans, stats, plain, variants }
     }
 
     /// Returns the graph for these labels.
@@ -205,7 +209,12 @@ impl Pipeline {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
         let state = self.plan_state(operation, &plan, &variant)?.map(Arc::new);
-        Ok(SharedPlan { executable: Arc::new(Executable::new(Arc::new(plan))), state })
+        let cost = self
+            .cost
+            .as_ref()
+            .map(|model| Arc::new(OperationCost::compile(model, &variant.graph, operation, &plan)));
+        let executable = Executable::new(Arc::new(plan)).with_cost(cost.clone());
+        Ok(SharedPlan { executable: Arc::new(executable), state, cost })
     }
 
     /// Makes the plan that fetches the current state of a subscription. `None` if its field has
@@ -269,6 +278,7 @@ impl Pipeline {
         extracted: Vec<Option<Box<str>>>,
     ) -> Prepared {
         let NormalisedText { operation, operation_id, variables, introspection, .. } = normalised;
+        let cost = shared_plan.cost.clone();
         Prepared {
             operation_id: identity::of_variant(operation_id, variant),
             denied: access::denied_selections(&self.graph, &operation),
@@ -280,11 +290,13 @@ impl Pipeline {
             kind: operation.kind,
             // The plan of a state is another plan of the same size.
             weight: estimate_weight(query, &operation, introspection.is_some())
-                * (1 + u64::from(shared_plan.state.is_some())),
+                * (1 + u64::from(shared_plan.state.is_some()))
+                + cost.as_ref().map_or(0, |it| it.memory()),
             operation,
             plan: Arc::clone(shared_plan.executable.plan()),
             executable: Arc::clone(&shared_plan.executable),
             state: shared_plan.state.clone(),
+            cost,
             is_slow: false,
             uses: AtomicU32::new(0),
             _planned: Arc::clone(shared_plan),

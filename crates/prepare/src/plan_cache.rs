@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use cost::OperationCost;
 use execute::{Executable, StatePlan};
 
 /// The part of a prepared operation that texts share.
@@ -13,6 +14,8 @@ pub(crate) struct SharedPlan {
     pub(crate) executable: Arc<Executable>,
     /// The plan that fetches the current state of a subscription, if its field has one.
     pub(crate) state: Option<Arc<StatePlan>>,
+    /// The cost of the operation, if costs are estimated.
+    pub(crate) cost: Option<Arc<OperationCost>>,
 }
 
 /// The plans of all operations that are in use.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
+use cost::OperationCost;
 use execute::{Executable, StatePlan};
 use plan::{Operation, OperationKind, Plan, Selection, SelectionSet, Variables};
 
@@ -50,6 +51,8 @@ pub struct Prepared {
     pub state: Option<Arc<StatePlan>>,
     /// The selections that the client may not use. They are null in the response.
     pub denied: Box<[DeniedSelection]>,
+    /// The cost of the operation, if costs are estimated.
+    pub cost: Option<Arc<OperationCost>>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
     /// True if the plan is one of those that are evicted last.

@@ -12,7 +12,7 @@ const WAITING_MAX: usize = 512;
 const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX;
 
 /// The settings of a preparer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct PrepareSettings {
     /// Limits on operations.
     pub limits: Limits,
@@ -31,6 +31,8 @@ pub struct PrepareSettings {
     /// Maximum number of operations in the cache: each counts as 64 KiB at least, and heavier ones
     /// as more.
     pub operations_max: u32,
+    /// The settings of costs; `None` if costs are neither estimated nor measured.
+    pub cost: Option<cost::CostSettings>,
 }
 
 impl Default for PrepareSettings {
@@ -46,6 +48,7 @@ impl Default for PrepareSettings {
             waiting_max: WAITING_MAX,
             waiting_per_client_max: WAITING_PER_CLIENT_MAX,
             operations_max: 2_048,
+            cost: None,
         }
     }
 }

@@ -109,6 +109,9 @@ const fn meaning(code: ErrorCode) -> &'static str {
             "the client may not use this field or type (`@authenticated`, `@requiresScopes` or `@policy`)"
         }
         ErrorCode::OperationLimitExceeded => "the operation is larger than a limit of this router",
+        ErrorCode::CostEstimatedTooExpensive => {
+            "the estimated cost of the operation is above the maximum; `extensions` has both as `estimated` and `maximum`"
+        }
         ErrorCode::PlanningFailed => {
             "the operation has no plan, because the supergraph cannot reach a field; `data` is null"
         }
@@ -185,6 +188,9 @@ const fn advice(code: ErrorCode) -> &'static str {
         }
         ErrorCode::OperationLimitExceeded => {
             "select less at once, or raise the limit that the message names"
+        }
+        ErrorCode::CostEstimatedTooExpensive => {
+            "ask for shorter lists or for less in them; see [cost](cost.md)"
         }
         ErrorCode::PlanningFailed => "check the composition of the supergraph",
         ErrorCode::NotSupported => "see the changelog for what is supported",

@@ -14,6 +14,7 @@ use clients::connections::OPEN_CONNECTION_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::OPERATION_METRICS;
+use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
 use execute::SubgraphFlights;
 use frontend::compression::COMPRESSION_METRICS;
@@ -114,6 +115,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     let limits = serving.admission.iter().flat_map(|it| it.limit_states());
     let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
     out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())?;
+    if let Some(cost) = &serving.cost {
+        out.write(COST_METRICS, cost.stats())?;
+    }
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();

@@ -19,6 +19,7 @@ use upstream::Upstream;
 use crate::admission::Admission;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
+use crate::cost_control::CostControl;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
@@ -35,6 +36,8 @@ pub struct ServingGraph {
     pub preparer: Preparer,
     /// The rules of access to fields and types, if the graph has any.
     pub access: Option<FieldAccess>,
+    /// The maxima of costs, if costs are estimated.
+    pub cost: Option<CostControl>,
     /// The root fields bound to topics.
     pub bindings: Arc<Bindings>,
     /// The claims that cursors are bound to.
@@ -139,10 +142,14 @@ pub fn load(
     let admission = Admission::new(config, previous.and_then(|it| it.admission.as_ref()))
         .map_err(|error| vec![error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
+    let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
+    let mut settings = prepare_settings(config, &graph);
+    settings.cost = cost.as_ref().map(|it| it.settings().clone());
     Ok(ServingGraph {
-        preparer: Preparer::new(Arc::clone(&graph), graph_id, prepare_settings(config, &graph))
+        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
         access: FieldAccess::new(&config.authorization, &graph),
+        cost,
         cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(config, &graph).map_err(|error| vec![error])?,
         bindings,

@@ -7,6 +7,7 @@ pub mod admission;
 mod connection_options;
 pub mod expression_stats;
 pub mod field_access;
+pub mod cost_control;
 pub mod forwarding;
 mod gcra;
 pub mod generation;

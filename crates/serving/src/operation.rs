@@ -18,6 +18,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
+use crate::cost_control;
 use crate::field_access::AccessDecision;
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::prepared_request::PreparedRequest;
@@ -99,6 +100,17 @@ pub async fn prepare_for(
         serving.metrics.count_refusal(ErrorCode::UnauthorizedFieldOrType);
         return Err(errors);
     }
+    let (cost, shows_cost) = match (&loaded.cost, &prepared.cost) {
+        (Some(control), Some(cost)) => {
+            let checked = control.check(cost, &variables, &loaded.generation.graph);
+            let estimated = checked.map_err(|error| {
+                serving.metrics.count_refusal(error.code);
+                vec![error]
+            })?;
+            (Some(estimated), control.is_requested(client_headers.map()))
+        }
+        _ => (None, false),
+    };
     let facts = ForwardingFacts { claims: identity.claims(), source };
     let headers = loaded.forwarding.apply(client_headers, facts, &loaded.expressions);
     let resume = resume.map_err(|NotAString| {
@@ -119,6 +131,8 @@ pub async fn prepare_for(
         identity,
         decided,
         resume,
+        cost,
+        shows_cost,
     })
 }
 
@@ -210,6 +224,7 @@ pub async fn run(
     let subgraphs = Arc::clone(&serving.sharing.subgraphs);
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
+    let shown_cost = ready.cost.filter(|_| ready.shows_cost);
     let (payload, role) = match &serving.sharing.operations {
         // An operation without fetches ends before another one could join it.
         Some(flights)
@@ -228,6 +243,10 @@ pub async fn run(
         _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
+    let payload = match shown_cost {
+        None => payload,
+        Some(estimated) => cost_control::show(&payload, estimated),
+    };
     Ok(match trace {
         None => payload,
         Some(trace) => trace.put(&payload, role, &generation.graph),

@@ -23,6 +23,8 @@ pub(crate) fn prepare_settings(config: &Config, graph: &Supergraph) -> PrepareSe
         waiting_max: config.limits.preparing_waiting as usize,
         waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
         operations_max: config.limits.prepared_operations,
+        // `generation` sets it, with the counters of the generation before.
+        cost: None,
     }
 }
 

@@ -33,4 +33,8 @@ pub struct PreparedRequest {
     pub decided: DecidedRequirements,
     /// The cursor after which a subscription resumes.
     pub resume: Option<Box<str>>,
+    /// The estimated cost, if costs are estimated.
+    pub cost: Option<u64>,
+    /// True if the response contains the cost, because the client asks for it and may see it.
+    pub shows_cost: bool,
 }

@@ -213,6 +213,9 @@ pub async fn renew(
         identity: Identity::ANONYMOUS,
         decided: decided.clone(),
         resume: None,
+        // The operation was checked when it started.
+        cost: None,
+        shows_cost: false,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

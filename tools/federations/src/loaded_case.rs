@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use apollo_compiler::ast::Document;
 use bytes::Bytes;
-use execute::{ForwardedHeaders, Generation, RequestContext, Seed};
+use cost::CostSettings;
+use execute::{Executable, ForwardedHeaders, Generation, Payload, RequestContext, Seed};
 use graph::{
-    FieldId, OverrideLabels, RequirementSet, SubgraphId, SubgraphKind, Supergraph, TypeId,
+    Costs, FieldId, OverrideLabels, RequirementSet, SubgraphId, SubgraphKind, Supergraph, TypeId,
 };
-use plan::SubscriptionRoot;
+use plan::{SubscriptionRoot, Variables as Coerced};
 use prepare::{Limits, PrepareError, PrepareSettings, Preparer};
 use serde_json::{Map, Value, json};
 
@@ -133,7 +134,34 @@ impl LoadedCase {
     /// The supergraph or the store is invalid.
     pub fn load(sdl: &str, data: ObjectStore, labels: &[String]) -> Result<Self, String> {
         let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
-        let as_read = Arc::new(graph.map_err(|errors| errors.to_string())?);
+        Self::load_graph(graph.map_err(|errors| errors.to_string())?, data, labels, None)
+    }
+
+    /// Like [`LoadedCase::load`], with other weights and list sizes than the supergraph has, for
+    /// [`LoadedCase::measure`].
+    ///
+    /// # Errors
+    /// As [`LoadedCase::load`].
+    pub fn load_with_costs(
+        sdl: &str,
+        data: ObjectStore,
+        labels: &[String],
+        costs: Costs,
+        settings: CostSettings,
+    ) -> Result<Self, String> {
+        let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
+        let mut graph = graph.map_err(|errors| errors.to_string())?;
+        graph.costs = Some(Arc::new(costs));
+        Self::load_graph(graph, data, labels, Some(settings))
+    }
+
+    fn load_graph(
+        graph: Supergraph,
+        data: ObjectStore,
+        labels: &[String],
+        cost: Option<CostSettings>,
+    ) -> Result<Self, String> {
+        let as_read = Arc::new(graph);
         let labels = labels_of(&as_read, labels)?;
         let graph = Arc::new(as_read.with_override_labels(labels));
         check_coherence(&graph)?;
@@ -170,7 +198,7 @@ impl LoadedCase {
             preparer: Preparer::new(
                 as_read,
                 1,
-                PrepareSettings { limits, ..PrepareSettings::default() },
+                PrepareSettings { limits, cost, ..PrepareSettings::default() },
             ),
             labels,
             unmet: RequirementSet::default(),
@@ -213,6 +241,30 @@ impl LoadedCase {
             let message = message.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).into()));
             Err(Failure::new(FailureKind::Panic, message.unwrap_or_default()))
         })
+    }
+
+    /// Executes an operation and returns its estimated cost and the cost of its response. `None` if it is not valid, has
+    /// no plan, or was loaded without costs.
+    pub fn measure(&self, text: &str, variables: &Map<String, Value>) -> Option<(u64, u64)> {
+        let prepared = self.preparer.prepare_now_with(text.as_bytes(), None, self.labels).ok()?;
+        let given = Value::Object(variables.clone()).to_string();
+        let coerced = prepared.coerce(&Bytes::from(given)).ok()?;
+        let seed = self.seed(&prepared.plan, &coerced).ok()?;
+        let executable = &prepared.executable;
+        let payload = self.execute(executable, &coerced, seed);
+        Some((prepared.cost.as_ref()?.estimate(&coerced).total, payload.cost?))
+    }
+
+    fn execute(&self, executable: &Executable, variables: &Coerced, seed: Seed) -> Payload {
+        let context = RequestContext {
+            claims: None,
+            generation: Arc::clone(&self.generation),
+            headers: Arc::new(ForwardedHeaders::default()),
+            deadline: Instant::now() + DEADLINE,
+            sharing: None,
+            trace: None,
+        };
+        self.runtime.block_on(execute::execute(executable, variables, None, seed, &context))
     }
 
     /// Returns the response of the reference server: `data` and the paths of errors. `None` if the document has no
@@ -276,21 +328,7 @@ impl LoadedCase {
         let expected = reference.response.to_json();
         self.take_log();
         let seed = self.seed(&prepared.plan, &coerced).map_err(other)?;
-        let context = RequestContext {
-            claims: None,
-            generation: Arc::clone(&self.generation),
-            headers: Arc::new(ForwardedHeaders::default()),
-            deadline: Instant::now() + DEADLINE,
-            sharing: None,
-            trace: None,
-        };
-        let payload = self.runtime.block_on(execute::execute(
-            &prepared.executable,
-            &coerced,
-            None,
-            seed,
-            &context,
-        ));
+        let payload = self.execute(&prepared.executable, &coerced, seed);
         let log = self.take_log();
         let response = String::from_utf8_lossy(&payload.bytes).into_owned();
         let plan = || prepared.plan.to_text(&self.graph);

@@ -96,6 +96,7 @@ fn supergraph(names: &[String]) -> Supergraph {
         subscription: None,
         access: Default::default(),
         override_labels: Vec::new(),
+        costs: None,
         api: ApiSchema(Arc::new(schema.unwrap())),
     }
 }

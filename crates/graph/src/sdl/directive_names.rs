@@ -12,6 +12,8 @@ pub(super) struct DirectiveNames {
     pub(super) directive: String,
     pub(super) context: String,
     pub(super) inaccessible: String,
+    pub(super) cost: String,
+    pub(super) list_size: String,
     pub(super) machinery: Vec<String>,
 }
 
@@ -19,6 +21,12 @@ impl DirectiveNames {
     pub(super) fn of(links: &Links) -> Self {
         let join = |directive: &str| links.directive("join", directive);
         let inaccessible = links.directive("inaccessible", "inaccessible");
+        let cost = links.directive("cost", "cost");
+        // Supergraphs that are written by hand have the directive of the specification without a link.
+        let list_size = match links.has("cost") {
+            true => links.directive("cost", "listSize"),
+            false => "listSize".to_owned(),
+        };
         Self {
             ty: join("type"),
             field: join("field"),
@@ -30,9 +38,11 @@ impl DirectiveNames {
             machinery: ["field", "directive"]
                 .map(join)
                 .into_iter()
-                .chain([inaccessible.clone()])
+                .chain([inaccessible.clone(), cost.clone(), list_size.clone()])
                 .collect(),
             inaccessible,
+            cost,
+            list_size,
         }
     }
 }

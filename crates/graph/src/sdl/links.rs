@@ -83,6 +83,11 @@ impl Links {
         self.features.iter().find(|feature| feature.name == name)
     }
 
+    /// True if the supergraph links the feature.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.feature(name).is_some()
+    }
+
     /// Returns the local name of `@feature__directive`, without the `@`.
     pub(crate) fn directive(&self, feature: &str, directive: &str) -> String {
         let Some(linked) = self.feature(feature) else {

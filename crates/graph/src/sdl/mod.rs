@@ -2,6 +2,7 @@
 //! of their own in this folder; [`crate::api`] derives the schema that clients see.
 
 mod access_directives;
+mod costs;
 mod directive_arguments;
 mod directive_names;
 mod event_fields;

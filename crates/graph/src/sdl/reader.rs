@@ -12,7 +12,7 @@ use apollo_compiler::{
 
 use super::{
     access_directives::AccessDirectives,
-    directive_arguments as arguments,
+    costs, directive_arguments as arguments,
     directive_names::DirectiveNames,
     event_fields, interfaces,
     links::Links,
@@ -67,6 +67,7 @@ pub(super) fn read_schema(
         type_names,
         override_labels,
         access: Arc::default(),
+        costs: None,
         api: ApiSchema(Arc::new(api)),
     };
     possible_types::fill_possible_types(
@@ -87,6 +88,8 @@ pub(super) fn read_schema(
     supergraph.resolve(OverrideLabels::NONE);
     supergraph.access = Arc::new(access.combine(&supergraph));
     mark_inaccessible(&mut supergraph);
+    let costs = costs::read_costs(schema, &DirectiveNames::of(links), &supergraph, errors);
+    supergraph.costs = costs.map(std::sync::Arc::new);
     event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
 }

@@ -189,7 +189,14 @@ pub(super) const STATE: &str = "\"state\"";
 /// Returns the payload `{"data":event}`.
 pub(super) fn payload(event: &Bytes) -> Payload {
     let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(event));
-    Payload { splice: text.len() - 1, bytes: text.into(), has_data: true, errors: 0, headers: None }
+    Payload {
+        splice: text.len() - 1,
+        bytes: text.into(),
+        has_data: true,
+        errors: 0,
+        headers: None,
+        cost: None,
+    }
 }
 
 pub(super) struct Resolution {

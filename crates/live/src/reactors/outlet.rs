@@ -315,8 +315,14 @@ mod tests {
     fn a_result_of_a_stored_event_is_not_dropped_and_others_are() {
         let (group, now) = (GroupId(1), Instant::now());
         let mut waiting = MailboxLoad::default();
-        let payload =
-            Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
+        let payload = Payload {
+            bytes: "{}".into(),
+            splice: 1,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+        };
         let mut is_queued =
             |is_stored, now| waiting.queue_result(group, &payload, is_stored, now).is_some();
         assert!((0..RESULTS_MAX).all(|_| is_queued(true, now)));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use config::Config;
 use config::diagnostic::{Diagnostic, SourceText, Span};
+use cost::CostSettings;
 use graph::{OverrideLabels, Supergraph};
 use prepare::{PrepareError, PrepareSettings, Preparer, Problem};
 
@@ -25,6 +26,13 @@ pub(crate) struct PlanArguments {
     /// A label of progressive overrides that is active; may be given several times. All others are inactive.
     #[arg(long, value_name = "LABEL")]
     override_label: Vec<String>,
+    /// Also prints the estimated cost of the operation, with lists of 10 elements where no `@listSize` says otherwise.
+    /// With the format `text` only.
+    #[arg(long)]
+    cost: bool,
+    /// The variables of the operation for the estimated cost, as a JSON object.
+    #[arg(long, value_name = "JSON", requires = "cost")]
+    variables: Option<String>,
     /// The output format.
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     format: PlanFormat,
@@ -58,14 +66,31 @@ fn print_plan(arguments: &PlanArguments) -> Result<String, Vec<Diagnostic>> {
     let source = Arc::new(source.map_err(|error| vec![*error])?);
     let graph = Arc::new(server::read_graph(&Config::default(), &source)?);
     let operation = read_operation(&arguments.operation)?;
-    let preparer = Preparer::new(Arc::clone(&graph), 0, PrepareSettings::default());
+    let cost = arguments.cost.then(|| CostSettings {
+        list_size: config::Cost::default().list_size.into(),
+        subgraph_list_sizes: Vec::new(),
+        stats: Arc::default(),
+    });
+    let settings = PrepareSettings { cost, ..PrepareSettings::default() };
+    let preparer = Preparer::new(Arc::clone(&graph), 0, settings);
     let name = arguments.operation_name.as_deref();
     let labels = parse_labels(&graph, &arguments.override_label)?;
     let prepared = preparer
         .prepare_now_with(operation.text.as_bytes(), name, labels)
         .map_err(|error| to_diagnostics(&error, &operation))?;
     Ok(match arguments.format {
-        PlanFormat::Text => prepared.plan.to_text(&graph),
+        PlanFormat::Text => {
+            let mut text = prepared.plan.to_text(&graph);
+            if let Some(cost) = &prepared.cost {
+                let variables = arguments.variables.clone().unwrap_or_default();
+                let variables = prepared
+                    .coerce(&variables.into())
+                    .map_err(|error| to_diagnostics(&error, &operation))?;
+                let estimate = cost.estimate(&variables);
+                text.push_str(&format!("\nEstimated cost: {}\n", estimate.total));
+            }
+            text
+        }
         PlanFormat::Json => prepared.plan.to_json(&graph),
         PlanFormat::Mermaid => prepared.plan.to_mermaid(&graph),
     })

@@ -18,6 +18,7 @@ mod batching;
 mod command_line;
 mod compositions;
 mod connections;
+mod costs;
 mod cursors;
 mod events;
 mod greedy_clients;

@@ -155,7 +155,14 @@ mod tests {
     use super::*;
 
     fn payload() -> Payload {
-        Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None }
+        Payload {
+            bytes: "{}".into(),
+            splice: 1,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+        }
     }
 
     fn result(group: u64) -> Message {
