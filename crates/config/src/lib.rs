@@ -23,6 +23,7 @@ mod build_features;
 mod check;
 mod client_tls;
 mod consistency;
+mod cors;
 mod cursor;
 pub mod diagnostic;
 mod disclosure;
@@ -32,6 +33,7 @@ mod events;
 mod findings;
 mod format;
 mod format_check;
+mod hardening;
 mod headers;
 mod http;
 mod kafka;
@@ -53,6 +55,7 @@ mod secrecy;
 mod secret;
 mod sharing;
 mod shutdown;
+mod signature;
 mod source_tree;
 mod subgraph_subscription;
 mod subgraph_subscription_consistency;
@@ -61,6 +64,8 @@ mod subscriptions;
 mod supergraph;
 mod threads;
 mod trace;
+mod uploads;
+mod web_page_consistency;
 mod web_pages;
 mod wording;
 mod yaml;
@@ -76,10 +81,12 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
 pub use client_tls::ClientTls;
+pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use document::{Document, parse_document};
 pub use events::{Events, MemoryProvider, Providers};
+pub use hardening::{hardening_checklist, hardening_items};
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
     Headers, Merge, Propagation,
@@ -102,6 +109,7 @@ pub use secrecy::hide_url_secrets;
 pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;
+pub use signature::{HmacHash, HmacSignature, Signature};
 pub use subgraph_subscription::{
     QueryTransport, SubgraphSubscriptionSettings, SubscriptionProtocol, SubscriptionRetry,
     SubscriptionSharing,
@@ -114,7 +122,8 @@ pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, Web
 pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
-pub use web_pages::{Cors, Ide};
+pub use uploads::Uploads;
+pub use web_pages::{Csrf, Ide};
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
@@ -229,6 +238,15 @@ pub struct Config {
     /// Web pages of other origins that may use the endpoint (cross-origin resource sharing).
     pub cors: Cors,
 
+    /// Protection against requests that foreign pages make browsers send (cross-site request forgery).
+    ///
+    /// Without any setting, a GET that names a foreign page (`origin`, `sec-fetch-site`) is refused, and a POST must be
+    /// JSON, which browsers send across origins only after a preflight. `docs/browsers.md` says what that leaves open.
+    pub csrf: Csrf,
+
+    /// Files in requests, which one subgraph takes (GraphQL multipart request specification; `docs/uploads.md`).
+    pub uploads: Uploads,
+
     /// The cost of a request, for clients that ask for it.
     ///
     /// `extensions.trace` of the response contains the time of each phase, each request to a subgraph with its sizes,
@@ -271,6 +289,8 @@ impl Default for Config {
             introspection: true,
             ide: Ide::default(),
             cors: Cors::default(),
+            csrf: Csrf::default(),
+            uploads: Uploads::default(),
             trace: Trace::default(),
             log: Log::default(),
             shutdown: Shutdown::default(),

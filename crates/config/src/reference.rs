@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 25] = [
+const SECTIONS: [&str; 27] = [
     "listen",
     "path",
     "supergraph",
@@ -29,6 +29,8 @@ const SECTIONS: [&str; 25] = [
     "introspection",
     "ide",
     "cors",
+    "csrf",
+    "uploads",
     "admin",
     "workers",
     "reactors",

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::kept_operations::KeptTotal;
 use clients::refusal::Refusal;
-use execute::{ClientKey, GraphqlError, LocalFuture, Payload};
+use execute::{ClientKey, GraphqlError, LocalFuture, Payload, Uploads};
 use http::request::Parts;
 use http::{HeaderMap, Version};
 use prepare::OperationRequest;
@@ -98,6 +98,8 @@ pub struct GraphqlRequest<'a> {
     pub client: RequestClient<'a>,
     /// The formats of the response that the client accepts.
     pub accepted: AcceptedFormats,
+    /// The files of the request, if it has any.
+    pub uploads: Option<Arc<Uploads>>,
 }
 
 impl GraphqlRequest<'_> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::authentication::Identity;
-use execute::ForwardedHeaders;
+use execute::{ForwardedHeaders, Uploads};
 use plan::Variables;
 use prepare::Prepared;
 
@@ -31,4 +31,6 @@ pub struct PreparedRequest {
     pub identity: Identity,
     /// The cursor after which a subscription resumes.
     pub resume: Option<Box<str>>,
+    /// The files of a request with uploads.
+    pub uploads: Option<Arc<Uploads>>,
 }

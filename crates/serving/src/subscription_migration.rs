@@ -203,6 +203,7 @@ pub async fn renew(
         extensions: request.extensions.clone(),
         identity: Identity::ANONYMOUS,
         resume: None,
+        uploads: None,
     };
     // All members are equal in these claims; their other claims are unknown here.
     if !claims_of(&ready).paths().all(|path| claims.knows(path)) {
