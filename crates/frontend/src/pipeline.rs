@@ -234,6 +234,7 @@ async fn run_upload(
 ) -> Response {
     // Browsers send forms of any page without a preflight, so this holds whatever `csrf.enabled` says.
     if let Some(refused) = pipeline.csrf.refuse_form(request.headers()) {
+        uploads.discard(request.into_body()).await;
         return refused;
     }
     let accepted = media::negotiate(request.headers());

@@ -4,9 +4,10 @@
 //! The files are received into memory, within bounds for a file, a request, and all requests together. They are not
 //! streamed: a subgraph that reads slowly, or a client that sends slowly, costs memory until `uploads.timeout`.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clients::offload::INLINE_BYTES_MAX;
@@ -33,6 +34,9 @@ const FORM_BYTES_BESIDE_FILES: usize = 2 * INLINE_BYTES_MAX + 100 * 1024;
 
 /// The maximum length of the name of a file, in bytes, as most file systems have it.
 const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// The time for which a form that is refused unread is discarded.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of random bytes that markers contain.
 const SECRET_BYTES: usize = 16;
@@ -174,6 +178,7 @@ impl UploadReceiver {
         };
         let limit = self.settings.max_bytes.saturating_add(FORM_BYTES_BESIDE_FILES);
         if body.size_hint().lower() > limit as u64 {
+            self.discard(body).await;
             return Err(self.larger_than_all());
         }
         let memory = Arc::new(ReservedMemory {
@@ -192,9 +197,21 @@ impl UploadReceiver {
         let received = self.read_form(form, memory).await;
         if received.is_err() {
             // A client that still sends would not see the response.
-            discard(&body, limit).await;
+            discard(body.lock().await.as_mut(), limit).await;
         }
         received
+    }
+
+    /// Reads a form that is refused unread, so that its client sees the response: one that still sends when the
+    /// connection closes would not. A form of more than twice the allowed size is not read.
+    pub(crate) async fn discard<B: Body<Data = Bytes>>(&self, body: B) {
+        let bytes_max = self.settings.max_bytes.saturating_mul(2);
+        if body.size_hint().lower() <= bytes_max as u64 {
+            let body = pin!(body);
+            let discarded = discard(body, bytes_max);
+            // Afterwards the connection is closed in any case.
+            let _ = tokio::time::timeout(DISCARD_TIMEOUT, discarded).await;
+        }
     }
 
     /// Reads the parts of a form.
@@ -345,12 +362,12 @@ impl UploadReceiver {
     }
 }
 
-/// A body that a form reads, and what follows a refusal.
+/// A body that a form reads, and the discarding of its rest.
 type SharedBody<B> = Arc<Mutex<Pin<Box<B>>>>;
 
 /// Reads the rest of a body, at most so many bytes.
-async fn discard<B: Body<Data = Bytes>>(body: &SharedBody<B>, bytes_max: usize) {
-    let (mut body, mut left) = (body.lock().await, bytes_max);
+async fn discard<B: Body<Data = Bytes>>(mut body: Pin<&mut B>, bytes_max: usize) {
+    let mut left = bytes_max;
     while let Some(Ok(frame)) = body.frame().await {
         let size = frame.data_ref().map_or(0, Bytes::len);
         match left.checked_sub(size) {
