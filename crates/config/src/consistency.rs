@@ -1,5 +1,6 @@
 //! Rules that involve several keys: duplicates, conflicts, settings without effect. Those for providers are in
-//! `provider_consistency`, those for subscriptions of subgraphs in `subgraph_subscription_consistency`.
+//! `provider_consistency`, those for subscriptions of subgraphs in `subgraph_subscription_consistency`, those for web
+//! pages in `web_page_consistency`.
 //!
 //! Each value on its own is valid when it gets here, because `check` has run before.
 
@@ -11,7 +12,7 @@ use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
     Config, CostMode, HeaderRule, Listener, RateUnit, provider_consistency,
-    subgraph_subscription_consistency,
+    subgraph_subscription_consistency, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -20,8 +21,9 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_path_of_page(config, places, findings);
     config.supergraph.check_source(places, findings);
     provider_consistency::check(config, places, findings);
-    check_origins(config, places, findings);
-    check_subgraph_certificates(config, places, findings);
+    web_page_consistency::check(config, places, findings);
+    config.uploads.check_bounds(places, findings);
+    check_subgraphs(config, places, findings);
     check_traffic_retries(config, places, findings);
     check_tokens(config, places, findings);
     check_rate_limits(config, places, findings);
@@ -139,21 +141,10 @@ fn check_path_of_page(config: &Config, places: &KeyPlaces, findings: &mut Findin
     }
 }
 
-fn check_origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    let origins = &config.cors.origins;
-    if origins.len() > 1
-        && let Some(index) = origins.iter().position(|origin| origin == "*")
-    {
-        findings
-            .warning("no-effect", "`cors.origins` allows every origin; the others have no effect")
-            .at_place(places.get(&format!("cors.origins[{index}]")), "matches every origin")
-            .help("remove `\"*\"` to allow only the others");
-    }
-}
-
-fn check_subgraph_certificates(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_subgraphs(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
         subgraph.tls.check_pair(&format!("subgraphs.{name}.tls"), places, findings);
+        subgraph.check_signature(&format!("subgraphs.{name}"), places, findings);
     }
 }
 

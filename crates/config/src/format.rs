@@ -89,6 +89,9 @@ formats! {
     Scheme, SchemeText, "token-scheme", "a word", "write letters, digits and hyphens: `Bearer`";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
         "write letters, digits and hyphens: `authorization`, `x-api-key`";
+    // A header of pages, which may be one that the router never forwards, such as `content-type`.
+    PageHeader, PageHeaderText, "page-header", "the name of a header",
+        "write letters, digits and hyphens: `content-type`, `authorization`";
     HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
         "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
     HeaderValue, HeaderValueText, "header-value", "the value of a header",
@@ -106,7 +109,9 @@ formats! {
         "write it without a scheme and a port: `starling.internal`";
     Origin, OriginText, "origin", "an origin",
         "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
-         or `\"*\"` for every origin";
+         `https://*.example.com` for all subdomains; or `\"*\"` for every origin";
+    OriginPattern, OriginPatternText, "origin-pattern", "a regular expression",
+        "write a pattern for a whole origin: `https://pr-[0-9]+\\.example\\.com`";
     LabelSetting, LabelSettingText, "label-setting", "`true`, `false` or a percentage",
         "write `true` (on for all), `false` (for none), or for how many requests: `5%`";
     File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";

@@ -9,6 +9,7 @@ use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
 use super::expression;
+use super::cors::OriginPattern;
 use super::format::Format;
 use super::headers::HeaderPattern;
 use super::listen::parse_mode;
@@ -91,6 +92,9 @@ impl Format {
             Self::KafkaBroker => check_kafka_broker(text),
             Self::RedisUrl => check_redis_url(text),
             Self::HeaderName => check_header_name(text),
+            Self::PageHeader => HeaderName::try_from(text)
+                .map(drop)
+                .map_err(|_| "it contains characters that a header name cannot have".into()),
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
             Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
             Self::HeaderValue | Self::HeaderDefault => match HeaderValue::try_from(text) {
@@ -107,6 +111,8 @@ impl Format {
             Self::Instance => check_provider_id(text),
             Self::HostName => check_host_name(text),
             Self::Origin => check_origin(text),
+            Self::OriginPattern if text.is_empty() => Err("it is empty".into()),
+            Self::OriginPattern => Ok(OriginPattern::new(text).map(drop)?),
             Self::File | Self::SocketPath | Self::UserName | Self::Secret | Self::Issuer
                 if text.is_empty() =>
             {
@@ -366,8 +372,18 @@ fn check_origin(text: &str) -> Result<(), Complaint> {
             instead: Some(format!("write `{scheme}://{host}`")),
         });
     }
-    if host.contains('*') {
-        return Err("patterns are not supported: list every origin, or `\"*\"` for all".into());
+    if let Some((before, domain)) = host.split_once('*') {
+        let domain = domain.strip_prefix('.').filter(|it| before.is_empty() && !it.contains('*'));
+        let Some(domain) = domain else {
+            return Err(
+                "`*` stands for whole subdomains: it comes first, and a point follows".into()
+            );
+        };
+        let name = domain.split(':').next().unwrap_or_default();
+        if !name.contains('.') && name != "localhost" {
+            return Err("it matches every host of a top-level domain".into());
+        }
+        return check_origin(&format!("{scheme}://{domain}"));
     }
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         let host = host.to_ascii_lowercase();
@@ -501,9 +517,12 @@ mod tests {
             ("app.example.com", "it does not begin with `https://` or `http://`"),
             ("https://app.example.com/", "an origin has no path"),
             ("https://App.example.com", "browsers send hosts in lower case"),
+            ("https://*.example.com:8443", "fine"),
+            ("http://*.localhost:3000", "fine"),
+            ("https://*.com", "it matches every host of a top-level domain"),
             (
-                "https://*.example.com",
-                "patterns are not supported: list every origin, or `\"*\"` for all",
+                "https://*example.com",
+                "`*` stands for whole subdomains: it comes first, and a point follows",
             ),
         ] {
             assert_eq!(reason(Format::Origin, text), expected, "{text}");

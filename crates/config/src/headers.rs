@@ -202,6 +202,14 @@ pub struct HeaderInsertion {
     pub value: HeaderValue,
 }
 
+/// Returns in one line what is wrong with a pattern.
+pub(super) fn pattern_reason(error: &regex::Error) -> String {
+    // The library prints the pattern over several lines and the reason last.
+    let text = error.to_string();
+    let reason = text.lines().last().unwrap_or_default();
+    reason.trim().trim_start_matches("error: ").to_owned()
+}
+
 /// A regular expression for header names, case-insensitive.
 #[derive(Clone)]
 pub struct HeaderPattern(Regex);
@@ -214,12 +222,7 @@ impl HeaderPattern {
     pub fn new(pattern: &str) -> Result<Self, String> {
         let compiled =
             RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build();
-        compiled.map(Self).map_err(|error| {
-            // The library prints the pattern over several lines and the reason last.
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default();
-            reason.trim().trim_start_matches("error: ").to_owned()
-        })
+        compiled.map(Self).map_err(|error| pattern_reason(&error))
     }
 
     /// True if the pattern matches the name. Without `^` and `$` it may match a part of the name.

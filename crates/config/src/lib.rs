@@ -27,6 +27,7 @@ mod client_info;
 mod client_tls;
 mod consistency;
 mod cost;
+mod cors;
 mod cursor;
 pub mod diagnostic;
 mod disclosure;
@@ -37,6 +38,7 @@ mod expression;
 mod findings;
 mod format;
 mod format_check;
+mod hardening;
 mod headers;
 mod http;
 mod kafka;
@@ -59,6 +61,7 @@ mod secrecy;
 mod secret;
 mod sharing;
 mod shutdown;
+mod signature;
 mod source_tree;
 mod subgraph_subscription;
 mod subgraph_subscription_consistency;
@@ -67,6 +70,8 @@ mod subscriptions;
 mod supergraph;
 mod threads;
 mod trace;
+mod uploads;
+mod web_page_consistency;
 mod web_pages;
 mod wording;
 mod yaml;
@@ -86,11 +91,13 @@ pub use block::{Block, BlockRule};
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
+pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use document::{Document, parse_document};
 pub use events::{Events, MemoryProvider, Providers};
 pub use expression::Expression;
+pub use hardening::{hardening_checklist, hardening_items};
 pub use headers::{
     ClaimForwarding, ComputedHeader, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules,
     HeaderSelection, Headers, Merge, Propagation,
@@ -114,6 +121,7 @@ pub use secrecy::hide_url_secrets;
 pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;
+pub use signature::{HmacHash, HmacSignature, Signature};
 pub use subgraph_subscription::{
     QueryTransport, SubgraphSubscriptionSettings, SubscriptionProtocol, SubscriptionRetry,
     SubscriptionSharing,
@@ -126,7 +134,8 @@ pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, Web
 pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
-pub use web_pages::{Cors, Ide};
+pub use uploads::Uploads;
+pub use web_pages::{Csrf, Ide};
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
@@ -261,6 +270,15 @@ pub struct Config {
     /// Web pages of other origins that may use the endpoint (cross-origin resource sharing).
     pub cors: Cors,
 
+    /// Protection against requests that foreign pages make browsers send (cross-site request forgery).
+    ///
+    /// Without any setting, a GET that names a foreign page (`origin`, `sec-fetch-site`) is refused, and a POST must be
+    /// JSON, which browsers send across origins only after a preflight. `docs/browsers.md` says what that leaves open.
+    pub csrf: Csrf,
+
+    /// Files in requests, which one subgraph takes (GraphQL multipart request specification; `docs/uploads.md`).
+    pub uploads: Uploads,
+
     /// The cost of a request, for clients that ask for it.
     ///
     /// `extensions.trace` of the response contains the time of each phase, each request to a subgraph with its sizes,
@@ -308,6 +326,8 @@ impl Default for Config {
             introspection: true,
             ide: Ide::default(),
             cors: Cors::default(),
+            csrf: Csrf::default(),
+            uploads: Uploads::default(),
             trace: Trace::default(),
             log: Log::default(),
             shutdown: Shutdown::default(),

@@ -42,6 +42,16 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
+    /// The places of the keys in the file.
+    pub(super) fn key_places(&self) -> &KeyPlaces {
+        &self.places
+    }
+
+    /// The text of the file, if there is one.
+    pub(super) fn source_text(&self) -> Option<&Arc<SourceText>> {
+        self.source.as_ref()
+    }
+
     /// Returns warnings about settings for subgraphs that are not in the supergraph. `names` are the subgraphs of the
     /// supergraph. Must be called whenever a graph is loaded.
     pub fn unknown_subgraphs<'a>(

@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 30] = [
+const SECTIONS: [&str; 31] = [
     "listen",
     "path",
     "supergraph",
@@ -34,6 +34,8 @@ const SECTIONS: [&str; 30] = [
     "introspection",
     "ide",
     "cors",
+    "csrf",
+    "uploads",
     "admin",
     "workers",
     "reactors",

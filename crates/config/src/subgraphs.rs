@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::client_tls::ClientTls;
 use super::format::{DurationText, SizeText, SubgraphUrlText};
 use super::quantity;
+use super::signature::Signature;
 use super::subgraph_subscription::{QueryTransport, SubgraphSubscriptionSettings};
 
 /// Settings of one subgraph.
@@ -31,6 +32,10 @@ pub struct SubgraphSettings {
     /// The transport of queries and mutations. `websocket` uses the connections of the subscriptions.
     #[schemars(example = &"websocket")]
     pub queries_over: QueryTransport,
+
+    /// Signatures by which the subgraph knows that the router asked. Queries and mutations over HTTP have them;
+    /// subscriptions and requests for the schema do not.
+    pub signature: Signature,
 }
 
 /// Timeouts and bounds of requests to subgraphs.

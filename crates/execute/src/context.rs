@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use graph::{SubgraphId, Supergraph};
 
-use crate::{Claims, Disclosure, ForwardedHeaders, Publisher, Sharing, Subgraph, Trace};
+use crate::{Claims, Disclosure, ForwardedHeaders, Publisher, Sharing, Subgraph, Trace, Uploads};
 
 /// One immutable loaded graph with everything that serves it. A reload creates a new one; requests
 /// and subscriptions hold theirs by `Arc`.
@@ -53,4 +53,6 @@ pub struct RequestContext {
     pub trace: Option<Arc<Trace>>,
     /// The claims of the client's token, for fields of event subgraphs that depend on them.
     pub claims: Option<Claims>,
+    /// The files of the request, if it has any.
+    pub uploads: Option<Arc<Uploads>>,
 }

@@ -21,6 +21,7 @@
 //! - Events: `event` and `event_keys` check payloads of brokers, `current_state` fetches the first result of a
 //!   subscription, `execution::execute_batch` resolves several events together.
 //! - `bounds` has the limits of one execution. Limits on operations are checked before, in the crate `prepare`.
+//! - Files: `uploads` has the files of a request, and turns the one request that takes them into a form.
 //! - `claims` and `client_key` describe the client, for authorization and for fair queues in other crates.
 
 mod argument_text;
@@ -55,6 +56,7 @@ mod shared_fetch;
 mod sharing;
 mod subgraph;
 mod trace;
+mod uploads;
 
 pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
@@ -76,6 +78,7 @@ pub use subgraph::{
     SubgraphResponse,
 };
 pub use trace::{FetchTrace, Trace};
+pub use uploads::{MultipartBody, UploadedFile, Uploads};
 
 /// The values that an execution starts from.
 #[derive(Clone, Debug, Default)]

@@ -45,9 +45,24 @@ async fn fetch_or_join(
 ) -> (Result<SubgraphResponse, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
+    if let Some(uploads) = &context.uploads {
+        match uploads.claim(&body) {
+            Ok(None) => {}
+            Ok(Some(form)) => {
+                let _guard = is_mutation.then(|| guard_epoch(context));
+                let (headers, form) = (context.headers.of(subgraph), Some(form));
+                // Files are sent once, also with a query.
+                let is_mutation = true;
+                let request = SubgraphRequest { body, form, is_mutation, headers, deadline };
+                return (generation.subgraph(subgraph).fetch(request).await, None);
+            }
+            Err(error) => return (Err(error), None),
+        }
+    }
     if !is_mutation && event_cache(context, subgraph).is_some() {
         let headers = context.headers.of(subgraph);
-        let request = SubgraphRequest { body: body.clone(), is_mutation, headers, deadline };
+        let request =
+            SubgraphRequest { body: body.clone(), form: None, is_mutation, headers, deadline };
         let fetch = || generation.subgraph(subgraph).fetch(request);
         return (fetch_for_event(context, subgraph, body, fetch).await, None);
     }
@@ -67,7 +82,8 @@ async fn fetch_or_join(
             let headers = Arc::clone(&context.headers);
             async move {
                 let headers = headers.of(subgraph);
-                server.fetch(SubgraphRequest { body, is_mutation, headers, deadline }).await
+                let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
+                server.fetch(request).await
             }
         });
         return match result.await {
@@ -80,7 +96,7 @@ async fn fetch_or_join(
     }
     let _guard = is_mutation.then(|| guard_epoch(context));
     let headers = context.headers.of(subgraph);
-    let request = SubgraphRequest { body, is_mutation, headers, deadline };
+    let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
     (generation.subgraph(subgraph).fetch(request).await, None)
 }
 

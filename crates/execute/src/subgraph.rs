@@ -6,6 +6,8 @@ use bytes::Bytes;
 use graph::SubgraphId;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use crate::MultipartBody;
+
 /// A future that stays on its worker: request state need not be `Send`.
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -69,6 +71,8 @@ pub struct HiddenErrors<'a> {
 pub struct SubgraphRequest<'a> {
     /// The JSON body: `{"query":…,"variables":…}`.
     pub body: Bytes,
+    /// The form that is sent in place of `body`, if the request has files.
+    pub form: Option<MultipartBody>,
     /// True for a mutation, which is never repeated or shared.
     pub is_mutation: bool,
     /// Headers to send.

@@ -321,6 +321,7 @@ fn world(oracle: &Arc<Oracle>) -> Arc<Generation> {
 
 fn context(generation: &Arc<Generation>, sharing: Option<Arc<Sharing>>) -> RequestContext {
     RequestContext {
+        uploads: None,
         generation: Arc::clone(generation),
         headers: Arc::new(ForwardedHeaders::default()),
         // The clock of these tests advances when all tasks wait.

@@ -1,71 +1,81 @@
 //! Cross-origin resource sharing (Fetch standard, section 3.2): the pages of other origins that may use the endpoint.
-//! All cross-origin checks are in this module. No origin is allowed unless `cors.origins` lists it.
+//! All cross-origin checks are in this module. No origin is allowed unless a policy of `cors` has it; which policy
+//! applies to an origin is decided in `cors_rules`.
 
 use std::time::Instant;
 
-use config::Cors;
 use execute::{ErrorCode, GraphqlError};
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    AUTHORIZATION, COOKIE, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION, COOKIE, HeaderName, HeaderValue, ORIGIN, VARY,
 };
 use http::{HeaderMap, StatusCode};
 use telemetry::LogLimit;
 
+use super::cors_rules::CorsRules;
 use super::media::ResponseFormat;
 use super::response::{self, Response};
 
-/// The time for which a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
-const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
+/// The question of a browser whether a page of the public internet may reach a private network (Private Network Access,
+/// section 3.1.3).
+const REQUEST_PRIVATE_NETWORK: HeaderName =
+    HeaderName::from_static("access-control-request-private-network");
+
+/// The consent to that.
+const ALLOW_PRIVATE_NETWORK: HeaderName =
+    HeaderName::from_static("access-control-allow-private-network");
 
 /// Returns the response to a preflight request with these headers; [`apply`] completes it.
-pub(crate) fn preflight_response(headers: &HeaderMap) -> Response {
+pub(crate) fn preflight_response(rules: &CorsRules, headers: &HeaderMap) -> Response {
     let mut response = response::empty(StatusCode::NO_CONTENT);
+    let origin = headers.get(ORIGIN);
+    let Some(found) = origin.and_then(|origin| rules.find(origin)) else {
+        log_refusal("preflight", origin);
+        return response;
+    };
+    let rule = found.rule;
     let out = response.headers_mut();
-    out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
-    if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-        out.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    out.insert(ACCESS_CONTROL_ALLOW_METHODS, rule.methods.clone());
+    match (&rule.allow_headers, headers.get(ACCESS_CONTROL_REQUEST_HEADERS)) {
+        (Some(listed), _) => {
+            out.insert(ACCESS_CONTROL_ALLOW_HEADERS, listed.clone());
+        }
+        (None, Some(wanted)) => {
+            out.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+            out.append(VARY, HeaderValue::from(ACCESS_CONTROL_REQUEST_HEADERS));
+        }
+        (None, None) => {}
     }
-    out.insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+    out.insert(ACCESS_CONTROL_MAX_AGE, rule.max_age.clone());
+    if rule.has_private_network_access {
+        out.append(VARY, HeaderValue::from(REQUEST_PRIVATE_NETWORK));
+        if headers.get(REQUEST_PRIVATE_NETWORK).is_some_and(|it| it == "true") {
+            out.insert(ALLOW_PRIVATE_NETWORK, HeaderValue::from_static("true"));
+        }
+    }
     response
 }
 
-/// Adds the headers that an allowed origin needs to read `answer`, and removes from a preflight those that others must
-/// not see. `"*"` never allows credentials: only an origin that is listed by name may send them.
-pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, response: &mut Response) {
-    if cors.origins.is_empty() {
-        remove(response, origin);
+/// Adds the headers that an allowed origin needs to read `response`.
+pub(crate) fn apply(rules: &CorsRules, origin: Option<&HeaderValue>, response: &mut Response) {
+    if rules.is_empty() {
         return;
     }
-    response.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
-    let named = origin.filter(|origin| is_listed(cors, origin.as_bytes()));
-    match named {
-        Some(origin) => {
-            let headers = response.headers_mut();
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
-        }
-        None if allows_any(cors) && origin.is_some() => {
-            let wildcard = HeaderValue::from_static("*");
-            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, wildcard);
-        }
-        None => remove(response, origin),
+    let headers = response.headers_mut();
+    headers.append(VARY, HeaderValue::from(ORIGIN));
+    let Some((origin, found)) = origin.and_then(|it| Some((it, rules.find(it)?))) else { return };
+    let allowed = if found.is_named { origin.clone() } else { HeaderValue::from_static("*") };
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+    if found.allows_credentials() {
+        headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    }
+    // Every response to an allowed preflight has these methods.
+    let is_preflight = headers.contains_key(ACCESS_CONTROL_ALLOW_METHODS);
+    if let Some(exposed) = found.rule.expose_headers.as_ref().filter(|_| !is_preflight) {
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
     }
 }
-
-/// True if `cors.origins` contains this origin by name.
-fn is_listed(cors: &Cors, origin: &[u8]) -> bool {
-    cors.origins.iter().any(|allowed| allowed != ANY && allowed.as_bytes() == origin)
-}
-
-/// True if `cors.origins` contains `"*"`.
-fn allows_any(cors: &Cors) -> bool {
-    cors.origins.iter().any(|allowed| allowed == ANY)
-}
-
-/// The entry of `cors.origins` for all origins.
-const ANY: &str = "*";
 
 /// The length of an origin in a log line; longer ones are cut.
 const ORIGIN_CHARS_LOGGED: usize = 200;
@@ -80,18 +90,8 @@ fn log_refusal(request: &'static str, origin: Option<&HeaderValue>) {
         ?origin,
         what = request,
         suppressed,
-        "a web page of another origin is refused; if it is yours, list its origin in `cors.origins`"
+        "a web page of another origin is refused; if it is yours, list its origin in `cors`"
     );
-}
-
-fn remove(response: &mut Response, origin: Option<&HeaderValue>) {
-    let headers = response.headers_mut();
-    // Every response to a preflight has this header.
-    if headers.remove(ACCESS_CONTROL_ALLOW_METHODS).is_some() {
-        log_refusal("preflight", origin);
-        headers.remove(ACCESS_CONTROL_ALLOW_HEADERS);
-        headers.remove(ACCESS_CONTROL_MAX_AGE);
-    }
 }
 
 /// A request that pages of other origins can send without a preflight, and that has an effect.
@@ -105,19 +105,19 @@ pub(crate) enum CrossOriginAccess {
 
 /// Returns the response to a request that a page of a forbidden origin has sent; `None` if the request is allowed.
 pub(crate) fn refusal(
-    cors: &Cors,
+    rules: &CorsRules,
     access: CrossOriginAccess,
     headers: &HeaderMap,
 ) -> Option<Response> {
     match access {
-        CrossOriginAccess::WebSocket if !may_connect(cors, headers) => Some(response::text(
+        CrossOriginAccess::WebSocket if !may_connect(rules, headers) => Some(response::text(
             StatusCode::FORBIDDEN,
-            "this origin may not connect: it is neither this host nor listed in `cors.origins` (\"*\" is for requests \
+            "this origin may not connect: it is neither this host nor allowed by `cors` (\"*\" is for requests \
              without cookies)\n",
         )),
-        CrossOriginAccess::Get if !may_get(cors, headers) => {
-            let message = "pages of this origin may not use the endpoint: it is neither this host nor listed in \
-                           `cors.origins` (\"*\" is for requests without cookies)";
+        CrossOriginAccess::Get if !may_get(rules, headers) => {
+            let message = "pages of this origin may not use the endpoint: it is neither this host nor allowed by \
+                           `cors` (\"*\" is for requests without cookies)";
             let error = GraphqlError::new(ErrorCode::BadRequest, message);
             Some(response::refused(StatusCode::FORBIDDEN, &[error], ResponseFormat::Json))
         }
@@ -128,22 +128,24 @@ pub(crate) fn refusal(
 /// True if a WebSocket may be opened by a request with these headers. Browsers do not apply the same-origin policy to
 /// WebSockets, so the server has to. A request without `Origin` is not from a browser, and a page of this very host may
 /// connect. Browsers send cookies with every handshake, so `"*"` allows only a handshake without credentials.
-fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
-    let is_allowed = is_allowed_origin(cors, headers);
+fn may_connect(rules: &CorsRules, headers: &HeaderMap) -> bool {
+    let is_allowed = is_allowed_origin(rules, CrossOriginAccess::WebSocket, headers);
     if !is_allowed {
         log_refusal("websocket", headers.get(ORIGIN));
     }
     is_allowed
 }
 
-fn is_allowed_origin(cors: &Cors, headers: &HeaderMap) -> bool {
+fn is_allowed_origin(rules: &CorsRules, access: CrossOriginAccess, headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(text) = origin.to_str() else { return false };
     let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let is_same_host = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
     is_same_host
-        || is_listed(cors, text.as_bytes())
-        || allows_any(cors) && !has_ambient_credentials(headers)
+        || rules.find(origin).is_some_and(|found| {
+            (found.rule.allows_get || access != CrossOriginAccess::Get)
+                && (found.allows_credentials() || !has_ambient_credentials(headers))
+        })
 }
 
 /// True if the request carries credentials that browsers add by themselves: cookies, or the user name and password (or
@@ -163,15 +165,16 @@ fn has_ambient_credentials(headers: &HeaderMap) -> bool {
 ///
 /// Browsers name the origin of a request in `Origin`, or where they leave that out in `Sec-Fetch-Site` (Fetch
 /// Metadata). Following a link is allowed: the response goes to the reader and not to the page with the link.
-fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
+fn may_get(rules: &CorsRules, headers: &HeaderMap) -> bool {
     let is = |name, value: &[u8]| headers.get(name).is_some_and(|it: &HeaderValue| it == value);
     let is_allowed = if headers.contains_key(ORIGIN) {
-        is_allowed_origin(cors, headers)
+        is_allowed_origin(rules, CrossOriginAccess::Get, headers)
     } else {
         let foreign = is("sec-fetch-site", b"cross-site") || is("sec-fetch-site", b"same-site");
         !foreign
             || is("sec-fetch-mode", b"navigate")
-            || allows_any(cors) && !has_ambient_credentials(headers)
+            || rules.any_origin().is_some_and(|rule| rule.allows_get)
+                && !has_ambient_credentials(headers)
     };
     if !is_allowed {
         log_refusal("get", headers.get(ORIGIN));
@@ -181,7 +184,18 @@ fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use config::{Cors, CorsPolicy};
+
     use super::*;
+
+    fn rules(origins: &[&str]) -> CorsRules {
+        let origins = origins.iter().map(|&it| it.to_owned()).collect();
+        CorsRules::new(&Cors { origins, policies: Vec::new() })
+    }
+
+    fn policy(policy: CorsPolicy) -> CorsRules {
+        CorsRules::new(&Cors { origins: Vec::new(), policies: vec![policy] })
+    }
 
     fn headers(origin: &'static str) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -192,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_page_of_the_same_host_and_allowed_origins_may_open_sockets() {
-        let cors = Cors { origins: vec!["https://app.example".into()] };
+        let cors = rules(&["https://app.example"]);
         assert!(may_connect(&cors, &HeaderMap::new()));
         assert!(may_connect(&cors, &headers("http://127.0.0.1:4000")));
         assert!(may_connect(&cors, &headers("https://app.example")));
@@ -201,10 +215,10 @@ mod tests {
 
     #[test]
     fn embedding_by_a_foreign_page_is_refused_and_following_a_link_is_not() {
-        let cors = Cors { origins: vec!["https://app.example".into()] };
+        let cors = rules(&["https://app.example"]);
         let may = |pairs: &[(&'static str, &'static str)]| {
             let headers = pairs.iter().map(|&(name, value)| {
-                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             may_get(&cors, &headers.collect())
         };
@@ -220,7 +234,7 @@ mod tests {
 
     #[test]
     fn any_origin_may_come_without_credentials_and_none_with_them() {
-        let cors = Cors { origins: vec!["*".into(), "https://app.example".into()] };
+        let cors = rules(&["*", "https://app.example"]);
         let with = |origin: &'static str, name: &'static str, value: &'static str| {
             let mut headers = headers(origin);
             headers.insert(name, HeaderValue::from_static(value));
@@ -242,9 +256,10 @@ mod tests {
             }
         }
         let image = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
-        let mut image = HeaderMap::from_iter(image.map(|(name, value)| {
-            (http::HeaderName::from_static(name), HeaderValue::from_static(value))
-        }));
+        let mut image =
+            HeaderMap::from_iter(image.map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            }));
         assert!(may_get(&cors, &image));
         image.insert(COOKIE, HeaderValue::from_static("session=1"));
         assert!(!may_get(&cors, &image));
@@ -252,7 +267,7 @@ mod tests {
 
     #[test]
     fn any_origin_may_read_responses_and_send_no_credentials() {
-        let cors = Cors { origins: vec!["*".into()] };
+        let cors = rules(&["*"]);
         for origin in ["https://other.example", "*", "null"] {
             let mut response = response::empty(StatusCode::OK);
             apply(&cors, Some(&HeaderValue::from_static(origin)), &mut response);
@@ -264,7 +279,7 @@ mod tests {
 
     #[test]
     fn only_allowed_origins_may_read_responses() {
-        let cors = Cors { origins: vec!["https://app.example".into()] };
+        let cors = rules(&["https://app.example"]);
         let allowed = |origin: &'static str| {
             let mut response = response::empty(StatusCode::OK);
             apply(&cors, headers(origin).get(ORIGIN), &mut response);
@@ -275,5 +290,106 @@ mod tests {
             Some(HeaderValue::from_static("https://app.example"))
         );
         assert_eq!(allowed("https://evil.example"), None);
+    }
+
+    /// The response to a preflight of `https://app.example` that carries this header, and each of its headers.
+    fn preflight(rules: &CorsRules, pairs: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut headers = headers("https://app.example");
+        for &(name, value) in pairs {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let mut response = preflight_response(rules, &headers);
+        apply(rules, headers.get(ORIGIN), &mut response);
+        let headers = response.headers().iter();
+        headers.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_preflight_gets_the_rules_of_the_policy() {
+        let origins = vec!["https://*.example".into(), "https://app.example".into()];
+        let rules = policy(CorsPolicy {
+            origins: origins.clone(),
+            credentials: false,
+            methods: vec![config::CorsMethod::Post],
+            allow_headers: vec![http::header::CONTENT_TYPE, AUTHORIZATION],
+            max_age: std::time::Duration::from_secs(60),
+            private_network_access: true,
+            ..CorsPolicy::default()
+        });
+        let wanted = ("access-control-request-headers", "x-any");
+        assert_eq!(
+            preflight(&rules, &[wanted, ("access-control-request-private-network", "true")]),
+            [
+                "access-control-allow-methods: POST",
+                "access-control-allow-headers: content-type, authorization",
+                "access-control-max-age: 60",
+                "vary: access-control-request-private-network",
+                "vary: origin",
+                "access-control-allow-private-network: true",
+                "access-control-allow-origin: https://app.example",
+            ]
+        );
+        let rules = policy(CorsPolicy { origins, ..CorsPolicy::default() });
+        assert_eq!(
+            preflight(&rules, &[wanted, ("access-control-request-private-network", "true")]),
+            [
+                "access-control-allow-methods: GET, POST, PUT, DELETE",
+                "access-control-allow-headers: x-any",
+                "vary: access-control-request-headers",
+                "vary: origin",
+                "access-control-max-age: 7200",
+                "access-control-allow-origin: https://app.example",
+                "access-control-allow-credentials: true",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_preflight_of_a_foreign_origin_gets_nothing() {
+        let rules = policy(CorsPolicy {
+            origins: vec!["https://other.example".into()],
+            private_network_access: true,
+            ..CorsPolicy::default()
+        });
+        assert_eq!(preflight(&rules, &[]), ["vary: origin"]);
+        assert_eq!(preflight(&self::rules(&[]), &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_page_reads_the_exposed_headers_of_a_response() {
+        let rules = rules(&["https://app.example"]);
+        let mut response = response::empty(StatusCode::OK);
+        apply(&rules, headers("https://app.example").get(ORIGIN), &mut response);
+        let exposed = response.headers().get(ACCESS_CONTROL_EXPOSE_HEADERS);
+        assert_eq!(exposed, Some(&HeaderValue::from_static("retry-after, www-authenticate")));
+    }
+
+    #[test]
+    fn a_policy_without_credentials_refuses_those_that_browsers_add() {
+        let rules = policy(CorsPolicy {
+            origins: vec!["https://app.example".into()],
+            credentials: false,
+            ..CorsPolicy::default()
+        });
+        let mut headers = headers("https://app.example");
+        assert!(may_connect(&rules, &headers) && may_get(&rules, &headers));
+        headers.insert(COOKIE, HeaderValue::from_static("session=1"));
+        assert!(!may_connect(&rules, &headers) && !may_get(&rules, &headers));
+    }
+
+    #[test]
+    fn a_policy_without_get_refuses_get_and_no_socket() {
+        let rules = policy(CorsPolicy {
+            origins: vec!["https://app.example".into(), "*".into()],
+            methods: vec![config::CorsMethod::Post],
+            ..CorsPolicy::default()
+        });
+        let headers = headers("https://app.example");
+        assert!(may_connect(&rules, &headers));
+        assert!(!may_get(&rules, &headers));
+        let image = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
+        let image = image
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        assert!(!may_get(&rules, &HeaderMap::from_iter(image)));
     }
 }

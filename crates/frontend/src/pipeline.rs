@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use clients::authentication::{ClientAuthentication, Identity};
 use clients::cache_control;
-use config::Cors;
 use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode, Version};
@@ -14,7 +13,9 @@ use super::callback::CallbackRoute;
 use super::client_connection::ClientRequest;
 use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
-use super::media::{AcceptedFormats, ResponseFormat};
+use super::cors_rules::CorsRules;
+use super::csrf::CsrfRules;
+use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::metrics::HttpMetrics;
 use super::page::EndpointPage;
 use super::received_request::{ReceivedRequest, RequestReceiver};
@@ -23,7 +24,9 @@ use super::response::{self, Response};
 use super::service::{
     GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
 };
+use super::single_connection::StreamRequest;
 use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
+use super::uploads::{self, UploadReceiver};
 use super::{authority, batch, cors, framing, page, single_connection, stream_response, websocket};
 
 /// The parts of the router through which each request passes.
@@ -31,13 +34,17 @@ pub struct Pipeline {
     /// Verifies the tokens of clients.
     pub authentication: Arc<ClientAuthentication>,
     /// The rules for pages of other origins.
-    pub cors: Cors,
+    pub cors: CorsRules,
+    /// The rules for requests that a foreign page may have made.
+    pub csrf: CsrfRules,
     /// Compresses responses.
     pub compressor: Compressor,
     /// The page for browsers, at the path of the endpoint.
     pub page: EndpointPage,
     /// Receives the bodies of requests.
     pub receiver: RequestReceiver,
+    /// Receives requests with files, if they are accepted.
+    pub uploads: Option<UploadReceiver>,
     /// Executes operations.
     pub service: Arc<dyn GraphqlService>,
     /// True if messages on WebSockets may be compressed.
@@ -95,7 +102,7 @@ async fn route(
         headers: request.headers(),
     };
     match transport::classify(head, &pipeline.page.path, pipeline.page.page.is_some()) {
-        RequestKind::Preflight => cors::preflight_response(request.headers()),
+        RequestKind::Preflight => cors::preflight_response(&pipeline.cors, request.headers()),
         RequestKind::Page => {
             let mut response = page::index(&pipeline.page, request.headers());
             response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
@@ -151,6 +158,14 @@ async fn endpoint(
     if let Some(refused) = refused {
         return refused;
     }
+    // Opening a stream has no effect, and its token is a secret of the page that has reserved it.
+    let opens_stream = matches!(kind, EndpointRequest::Stream(StreamRequest::Open(_)));
+    if access == Some(CrossOriginAccess::Get)
+        && !opens_stream
+        && let Some(refused) = pipeline.csrf.refuse_get(request.headers())
+    {
+        return refused;
+    }
     if kind.requires_authorization()
         && let Err(refusal) = pipeline.authentication.authorize(&identity)
     {
@@ -184,6 +199,12 @@ async fn run_operation(
     request: Request<Incoming>,
     identity: Identity,
 ) -> Response {
+    if let Some(uploads) = &pipeline.uploads
+        && request.method() == Method::POST
+        && uploads::is_form(request.headers())
+    {
+        return run_upload(pipeline, uploads, client, request, identity).await;
+    }
     let received = match pipeline.receiver.receive(client, &identity, request).await {
         Ok(received) => received,
         Err(response) => return *response,
@@ -192,7 +213,7 @@ async fn run_operation(
     let client = RequestClient::of(client, identity);
     match parsed {
         ParsedRequest::One(operation) => {
-            let request = GraphqlRequest { head, operation, client, accepted };
+            let request = GraphqlRequest { head, operation, client, accepted, uploads: None };
             let response = pipeline.service.execute(request).await;
             render(response, accepted)
         }
@@ -202,6 +223,35 @@ async fn run_operation(
             batch::respond(service, metrics, batch, accepted.result).await
         }
     }
+}
+
+/// Runs the operation of a request with files.
+async fn run_upload(
+    pipeline: &Pipeline,
+    uploads: &UploadReceiver,
+    client: &ClientRequest,
+    request: Request<Incoming>,
+    identity: Identity,
+) -> Response {
+    // Browsers send forms of any page without a preflight, so this holds whatever `csrf.enabled` says.
+    if let Some(refused) = pipeline.csrf.refuse_form(request.headers()) {
+        uploads.discard(request.into_body()).await;
+        return refused;
+    }
+    let accepted = media::negotiate(request.headers());
+    let accepted =
+        accepted.unwrap_or(AcceptedFormats { result: ResponseFormat::Json, stream: None });
+    let (head, body) = request.into_parts();
+    let received = uploads.receive(&head.headers, body).await;
+    client.begin_work().await;
+    let (operation, files) = match received {
+        Ok((operation, files)) => (operation, Some(files)),
+        Err(refusal) => return pipeline.receiver.refuse_upload(refusal, &head, accepted.result),
+    };
+    let client = RequestClient::of(client, identity);
+    let request = GraphqlRequest { head, operation, client, accepted, uploads: files };
+    let response = pipeline.service.execute(request).await;
+    render(response, accepted)
 }
 
 /// Returns the response to an operation in a format that the client accepts.

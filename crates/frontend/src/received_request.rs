@@ -24,6 +24,7 @@ use super::compression::{self, ExpansionBounds, NotExpanded};
 use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::request::{self, ParsedRequest, RequestError};
 use super::response::{self, Response};
+use super::uploads::UploadRefusal;
 use super::{batch, request_cache};
 
 /// A GraphQL request that was received and parsed.
@@ -83,6 +84,38 @@ impl RequestReceiver {
         let parsed = parse(self, client_key, &head, body, accepted.result).await;
         client.begin_work().await;
         Ok(ReceivedRequest { head, parsed: parsed?, accepted })
+    }
+}
+
+impl RequestReceiver {
+    /// Returns the response to a request with files that cannot be received.
+    pub(super) fn refuse_upload(
+        &self,
+        refusal: UploadRefusal,
+        head: &Parts,
+        media: ResponseFormat,
+    ) -> Response {
+        match refusal {
+            UploadRefusal::Invalid(status, reason) => *bad_request(status, reason, media),
+            UploadRefusal::TooSlow(reason) => *self.too_slow(reason, head, media),
+            UploadRefusal::Overloaded => {
+                self.operation_metrics.count_refusal(ErrorCode::Overloaded);
+                let message = "too many files are in transit (`uploads.max_bytes_total`)";
+                let error = GraphqlError::new(ErrorCode::Overloaded, message);
+                response::request_errors(&[error], media, true)
+            }
+        }
+    }
+
+    /// Returns the response to a request with a body that did not arrive in time.
+    fn too_slow(&self, message: String, head: &Parts, media: ResponseFormat) -> Box<Response> {
+        self.connection_metrics.count_timeout(TimeoutPhase::body);
+        let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
+        if head.version < Version::HTTP_2 {
+            // RFC 9110, section 15.5.9: further bytes are not a request.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }
 
@@ -206,15 +239,9 @@ where
             bad_request(StatusCode::PAYLOAD_TOO_LARGE, message, media)
         }
         BodyError::TooSlow => {
-            receiver.connection_metrics.count_timeout(TimeoutPhase::body);
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
-            let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
-            if head.version < Version::HTTP_2 {
-                // RFC 9110, section 15.5.9: further bytes are not a request.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            response
+            receiver.too_slow(message, head, media)
         }
         BodyError::Broken(reason) => {
             let message = format!("the request body broke off: {reason}");

@@ -8,7 +8,7 @@ use clients::authentication::Identity;
 use clients::kept_operations::KeptTotal;
 use clients::refusal::Refusal;
 use clients::request_source::ConnectionOrigin;
-use execute::{ClientKey, GraphqlError, LocalFuture, Payload};
+use execute::{ClientKey, GraphqlError, LocalFuture, Payload, Uploads};
 use http::request::Parts;
 use http::{HeaderMap, Version};
 use prepare::OperationRequest;
@@ -106,6 +106,8 @@ pub struct GraphqlRequest<'a> {
     pub client: RequestClient<'a>,
     /// The formats of the response that the client accepts.
     pub accepted: AcceptedFormats,
+    /// The files of the request, if it has any.
+    pub uploads: Option<Arc<Uploads>>,
 }
 
 impl GraphqlRequest<'_> {

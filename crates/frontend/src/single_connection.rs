@@ -141,7 +141,7 @@ async fn start(
     let client = RequestClient::of(client, identity);
     match parsed {
         ParsedRequest::One(operation) => {
-            let request = GraphqlRequest { head, operation, client, accepted };
+            let request = GraphqlRequest { head, operation, client, accepted, uploads: None };
             let started = service.start_on_stream(token, request).await;
             Ok(started.map(|()| response::empty(StatusCode::ACCEPTED)))
         }

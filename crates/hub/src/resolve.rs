@@ -66,6 +66,7 @@ impl EventResolver {
             (None, None) => Ok(event.event.payload.clone()),
         };
         let context = RequestContext {
+            uploads: None,
             generation: Arc::clone(&self.generation),
             headers: bindings::with_event_trace_context(&event.event, &self.headers),
             deadline: Instant::now() + self.timeout,
@@ -121,6 +122,7 @@ impl Resolve for EventResolver {
                 return None;
             };
             let context = RequestContext {
+                uploads: None,
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),
                 deadline: Instant::now() + self.timeout,

@@ -715,6 +715,7 @@ impl Router {
     async fn execute(&self, query: &str) -> String {
         let prepared = self.prepare(query);
         let context = RequestContext {
+            uploads: None,
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
@@ -806,6 +807,7 @@ async fn a_mutation_publishes_its_arguments_to_its_topic() {
     assert!(matches!(first, Some(SourceMessage::Progress(_))), "{first:?}");
     let mutation = router.prepare(r#"mutation { move(region: "eu", id: 7) { success } }"#);
     let context = RequestContext {
+        uploads: None,
         claims: None,
         generation: Arc::clone(&router.generation),
         headers: Arc::new(ForwardedHeaders::default()),

@@ -10,11 +10,14 @@ use clients::workers::{Job, Workers};
 use config::{Config, OverflowPolicy};
 use events::Providers;
 use frontend::compression::Compressor;
+use frontend::cors_rules::CorsRules;
+use frontend::csrf::CsrfRules;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HttpMetrics;
 use frontend::page::EndpointPage;
 use frontend::pipeline::Pipeline;
 use frontend::received_request::RequestReceiver;
+use frontend::uploads::UploadReceiver;
 use hub::{Cursors, Hub, HubSettings};
 use ide::Page;
 use live::client_context::NeededHeaders;
@@ -139,10 +142,12 @@ pub(crate) fn assemble(
         settings: config.http.clone(),
         pipeline: Pipeline {
             authentication: Arc::clone(&authentication),
-            cors: config.cors.clone(),
+            cors: CorsRules::new(&config.cors),
+            csrf: CsrfRules::new(&config.csrf),
             compressor: Compressor::new(config.http.compression.clone(), workers.count()),
             page: EndpointPage { path: config.path.clone(), page: material.page },
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
+            uploads: UploadReceiver::new(&config.uploads),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),

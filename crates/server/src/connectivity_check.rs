@@ -172,6 +172,7 @@ fn shown(url: &str) -> String {
 async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     let request = SubgraphRequest {
         body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
+        form: None,
         is_mutation: false,
         headers: &[],
         deadline: Instant::now() + TIME_MAX,

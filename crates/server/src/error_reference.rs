@@ -36,13 +36,13 @@ pub fn error_reference() -> String {
          started, its results come over the stream |\n\
          | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
          | 401 | the token is missing, or it is invalid |\n\
-         | 403 | every requested field is forbidden for this client, or its operation is blocked; or a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
+         | 403 | every requested field is forbidden for this client, or its operation is blocked; or a WebSocket or a GET from a web page whose origin `cors` does not allow, or a GET that proves no origin where `csrf.enabled` is set |\n\
          | 404 | the path is neither the endpoint nor a file of the page; or no stream has the token of the request |\n\
          | 405 | the endpoint does not support the method; or a mutation by GET |\n\
          | 406 | no media type in `accept` can be served; or a subscription without a stream |\n\
          | 408 | the body did not arrive in time |\n\
          | 409 | the stream of this token is open already, or has an operation with this id |\n\
-         | 413 | the body is over `limits.body` |\n\
+         | 413 | the body is over `limits.body`, or files are over a limit of `uploads` |\n\
          | 414 | the URL is too long: send the operation by POST |\n\
          | 415 | the body is not JSON in UTF-8, or compressed |\n\
          | 426 | the WebSocket handshake has another version |\n\

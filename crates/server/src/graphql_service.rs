@@ -52,7 +52,7 @@ impl GraphqlEndpoint {
         let operation = &request.operation;
         let prepared =
             operation::prepare_for(serving, operation, headers, identity, address, source);
-        let ready = match prepared.await {
+        let mut ready = match prepared.await {
             Ok(ready) => ready,
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
         };
@@ -61,12 +61,18 @@ impl GraphqlEndpoint {
             return GraphqlResponse::MutationByGet;
         }
         let is_subscription = kind == OperationKind::Subscription;
+        ready.uploads.clone_from(&request.uploads);
+        if is_subscription && ready.uploads.is_some() {
+            let error = GraphqlError::new(ErrorCode::BadRequest, "a subscription carries no files");
+            return GraphqlResponse::Refused(Refusal::new(StatusCode::BAD_REQUEST, error));
+        }
         if is_subscription && request.wants_first_event() {
             return self.first_event(&request, ready).await;
         }
         let accepted = request.accepted;
         let stream = if is_subscription { accepted.stream } else { accepted.result.stream() };
-        if let Some(kind) = stream {
+        // The result of an operation with files is a whole body, whatever the client prefers.
+        if let Some(kind) = stream.filter(|_| ready.uploads.is_none()) {
             let (client, version) = (&request.client, request.head.version);
             let client = (client.key(), client.kept);
             let body = sse::open_result_stream(&self.live, ready, kind, version, client);

@@ -20,6 +20,7 @@ use execute::SubgraphFlights;
 use frontend::compression::COMPRESSION_METRICS;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
+use frontend::uploads::UPLOAD_METRICS;
 use hub::{HUB_COUNTERS, HUB_METRICS};
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
@@ -91,6 +92,9 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     out.write(OPEN_CONNECTION_METRICS, &sources.http.limits.connections)?;
     out.write(CONNECTION_METRICS, &sources.http.metrics)?;
     out.write(HTTP_METRICS, &sources.http.pipeline.metrics)?;
+    if let Some(uploads) = &sources.http.pipeline.uploads {
+        out.write(UPLOAD_METRICS, uploads)?;
+    }
     out.write(COMPRESSION_METRICS, &sources.http.pipeline.compressor)?;
     out.write(RESPONSE_QUEUE_METRICS, &sources.http.limits.response_bytes)?;
     out.write(OFFLOAD_METRICS, &sources.http.limits.offload)?;

@@ -197,7 +197,12 @@ pub fn upstreams(
         };
         let known = previous.into_iter().flat_map(|it| &it.upstreams);
         let known = known.into_iter().find(|it| it.name() == name);
-        match Upstream::new(name, &subgraph.url, settings_of(&traffic), tls) {
+        match Upstream::new(
+            name,
+            &subgraph.url,
+            settings_of(&traffic, config.subgraphs.get(name)),
+            tls,
+        ) {
             Ok(upstream) => upstreams.push(Some(Arc::new(match known {
                 Some(known) => upstream.continuing(known),
                 None => upstream,

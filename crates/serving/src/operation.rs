@@ -133,6 +133,7 @@ pub async fn prepare_for(
         resume,
         cost,
         shows_cost,
+        uploads: None,
     })
 }
 
@@ -219,6 +220,10 @@ pub async fn run(
         serving.metrics.count_refusal(error.code);
         return Err(vec![error]);
     }
+    if let Some(uploads) = &ready.uploads {
+        let checked = uploads.check_plan(&ready.prepared.plan, &ready.variables);
+        checked.map_err(|error| vec![error])?;
+    }
     let started = Instant::now();
     let deadline = started + serving.time_max;
     let subgraphs = Arc::clone(&serving.sharing.subgraphs);
@@ -254,11 +259,11 @@ pub async fn run(
 }
 
 /// True if several clients may get one response. False if the response could contain a cookie, or depends on claims
-/// other than through forwarded headers.
+/// other than through forwarded headers. Files are sent once.
 fn may_share(ready: &PreparedRequest) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
-    if ready.loaded.bindings.depends_on_claims(&ready.prepared.plan) {
+    if ready.uploads.is_some() || ready.loaded.bindings.depends_on_claims(&ready.prepared.plan) {
         return false;
     }
     disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
@@ -279,6 +284,7 @@ async fn execute_now(
         sharing: Some(sharing),
         trace,
         claims: ready.identity.claims().cloned(),
+        uploads: ready.uploads.clone(),
     };
     let executable = &ready.prepared.executable;
     let seed = Seed::Nothing;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::authentication::Identity;
-use execute::ForwardedHeaders;
+use execute::{ForwardedHeaders, Uploads};
 use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
@@ -37,4 +37,6 @@ pub struct PreparedRequest {
     pub cost: Option<u64>,
     /// True if the response contains the cost, because the client asks for it and may see it.
     pub shows_cost: bool,
+    /// The files of a request with uploads.
+    pub uploads: Option<Arc<Uploads>>,
 }

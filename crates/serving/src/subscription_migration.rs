@@ -216,6 +216,7 @@ pub async fn renew(
         // The operation was checked when it started.
         cost: None,
         shows_cost: false,
+        uploads: None,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

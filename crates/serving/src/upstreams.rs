@@ -4,15 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use config::diagnostic::Diagnostic;
-use config::{ClientTls, Config, HttpProtocol, TrafficSettings};
+use config::{
+    ClientTls, Config, HmacHash, HmacSignature, HttpProtocol, SubgraphSettings, TrafficSettings,
+};
 use net::{Roots, TlsClient, TlsError, TlsIdentity};
-use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
+use upstream::{
+    BreakerSettings, Protocol, RequestSigner, RetrySettings, SignatureHash, UpstreamSettings,
+};
 
 /// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// Returns the settings of the client of a subgraph.
-pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
+pub(crate) fn settings_of(
+    traffic: &TrafficSettings,
+    subgraph: Option<&SubgraphSettings>,
+) -> UpstreamSettings {
+    let signature = subgraph.and_then(|it| it.signature.hmac.as_ref());
     let breaker = &traffic.circuit_breaker;
     UpstreamSettings {
         timeout: traffic.timeout,
@@ -35,7 +43,17 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
             min_requests: breaker.min_requests,
             open_for: breaker.open_for,
         }),
+        signer: signature.map(signer),
     }
+}
+
+fn signer(hmac: &HmacSignature) -> RequestSigner {
+    let hash = match hmac.hash {
+        HmacHash::Sha256 => SignatureHash::Sha256,
+        HmacHash::Sha384 => SignatureHash::Sha384,
+        HmacHash::Sha512 => SignatureHash::Sha512,
+    };
+    RequestSigner::new(hmac.header.clone(), hash, hmac.secret.expose().as_bytes())
 }
 
 /// Returns the HTTP version as the subgraph client names it.
@@ -316,6 +334,6 @@ mod tests {
 
     #[test]
     fn the_defaults_of_the_configuration_are_those_of_the_client() {
-        assert_eq!(settings_of(&TrafficSettings::default()), UpstreamSettings::default());
+        assert_eq!(settings_of(&TrafficSettings::default(), None), UpstreamSettings::default());
     }
 }

@@ -29,6 +29,11 @@ impl Subgraph for WebSocketSubgraph {
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         Box::pin(async move {
+            if request.form.is_some() {
+                let reason =
+                    "the subgraph gets its requests over a WebSocket, which carries no files";
+                return Err(FetchError::Protocol(reason.into()));
+            }
             // Every header distinguishes clients here, as it does over HTTP.
             let all = ForwardedHeaders { all: request.headers.into(), by_subgraph: Vec::new() };
             let wanted = SubgraphSubscription {

@@ -10,10 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use execute::FetchError;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::Protocol;
 use crate::byte_counter::CountedStream;
 use crate::http1::Http1Connection;
+use crate::request_body::RequestBody;
 use crate::retry::{FailedAttempt, SentState};
 use crate::shared::{STREAMS_MAX, SubgraphState};
 use crate::stats::count;
@@ -102,7 +101,7 @@ pub(crate) async fn connect(origin: &Origin, timeout: Duration) -> Result<Stream
 
 /// An HTTP/2 connection, shared by the requests of one worker. It closes with its last `Rc`.
 pub(crate) struct Http2Connection {
-    sender: http2::SendRequest<Full<Bytes>>,
+    sender: http2::SendRequest<RequestBody>,
     /// The number of requests in flight on this connection.
     streams: Cell<usize>,
     /// The number of requests that the server allows, as far as is known. hyper queues requests
@@ -167,7 +166,7 @@ impl Http2Stream {
     /// Sends a request and waits for the head of its response.
     pub(crate) async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, FailedAttempt> {
         self.0.sender.clone().try_send_request(request).await.map_err(|mut failed| {
             let sent = if failed.take_message().is_some() {

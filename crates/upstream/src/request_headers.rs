@@ -3,7 +3,9 @@
 use execute::SubgraphRequest;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::UpstreamSettings;
 use crate::decode::ACCEPT_ENCODING;
+use crate::request_body::RequestBody;
 
 /// The accepted content types, the proper type first (GraphQL over HTTP, section 5.2.1).
 const ACCEPT: HeaderValue =
@@ -44,16 +46,18 @@ pub fn belongs_to_connection(name: &HeaderName) -> bool {
 /// it.
 pub(crate) fn headers(
     host: Option<&HeaderValue>,
-    compression: bool,
+    settings: &UpstreamSettings,
     request: &SubgraphRequest<'_>,
+    body: &RequestBody,
 ) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4 + request.headers.len());
     if let Some(host) = host {
         headers.insert(header::HOST, host.clone());
     }
     headers.insert(header::ACCEPT, ACCEPT);
-    headers.insert(header::CONTENT_TYPE, CONTENT_TYPE);
-    if compression {
+    let form = request.form.as_ref().map(|form| form.content_type.clone());
+    headers.insert(header::CONTENT_TYPE, form.unwrap_or(CONTENT_TYPE));
+    if settings.compression {
         headers.insert(header::ACCEPT_ENCODING, ACCEPT_ENCODING);
     }
     for (name, value) in request.headers {
@@ -61,6 +65,10 @@ pub(crate) fn headers(
         if !belongs_to_connection(name) {
             headers.append(name, value.clone());
         }
+    }
+    if let Some(signer) = &settings.signer {
+        // Replaces the header of a client.
+        headers.insert(signer.header().clone(), signer.sign(body));
     }
     headers
 }

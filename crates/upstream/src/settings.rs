@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::RequestSigner;
+
 /// The HTTP version of a subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Protocol {
@@ -41,6 +43,8 @@ pub struct UpstreamSettings {
     pub retry: RetrySettings,
     /// Conditions under which a failing subgraph receives no requests; never, if there are none.
     pub breaker: Option<BreakerSettings>,
+    /// Signs each request, if the subgraph is to verify them.
+    pub signer: Option<RequestSigner>,
 }
 
 impl Default for UpstreamSettings {
@@ -66,6 +70,7 @@ impl Default for UpstreamSettings {
             compression: false,
             retry: RetrySettings::default(),
             breaker: Some(BreakerSettings::default()),
+            signer: None,
         }
     }
 }

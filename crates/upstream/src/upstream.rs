@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest, SubgraphResponse};
 use http::{HeaderMap, Method, Request, Version};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use net::TlsClient;
 
 use crate::breaker::{Admission, Breaker, BreakerChange, BreakerOpen, HealthCheck};
 use crate::connection::{Http2Stream, OpenedConnection, convert_error, open_connection};
 use crate::http1::Http1Connection;
+use crate::request_body::RequestBody;
 use crate::response::{ReceivedResponse, receive_response};
 use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
 use crate::shared::SubgraphState;
@@ -232,6 +233,7 @@ impl Upstream {
         let until = deadline.min(check_deadline);
         let request = SubgraphRequest {
             body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
+            form: None,
             is_mutation: false,
             headers: &[],
             deadline: until,
@@ -370,13 +372,14 @@ impl Upstream {
         connection: HttpConnection,
         request: &SubgraphRequest<'_>,
     ) -> Result<SubgraphResponse, FailedAttempt> {
-        let (limit, compression) = (self.settings.max_response_size, self.settings.compression);
-        let target = &self.target;
+        let (settings, limit) = (&self.settings, self.settings.max_response_size);
+        let (target, body) = (&self.target, RequestBody::of(request));
         match connection {
             HttpConnection::Http1(mut connection) => {
-                let headers = request_headers::headers(Some(&target.host), compression, request);
+                let headers =
+                    request_headers::headers(Some(&target.host), settings, request, &body);
                 let path = target.path.as_str();
-                let sending = connection.send(path, &headers, &request.body, request.is_mutation);
+                let sending = connection.send(path, &headers, &body, request.is_mutation);
                 let response = sending.await?;
                 let ReceivedResponse { response, is_read_to_end } =
                     receive_response(response, limit).await;
@@ -386,8 +389,8 @@ impl Upstream {
                 response
             }
             HttpConnection::Http2(stream) => {
-                let headers = request_headers::headers(None, compression, request);
-                let message = build_post(&target.absolute, headers, &request.body);
+                let headers = request_headers::headers(None, settings, request, &body);
+                let message = build_post(&target.absolute, headers, body);
                 let response = stream.send(message).await?;
                 let body = |body: Incoming| body.map_err(|error| convert_error(&error));
                 receive_response(response.map(body), limit).await.response
@@ -428,8 +431,8 @@ impl Subgraph for Upstream {
     }
 }
 
-fn build_post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body.clone()));
+fn build_post(target: &http::Uri, headers: HeaderMap, body: RequestBody) -> Request<RequestBody> {
+    let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target.clone();
     *request.version_mut() = Version::HTTP_2;

@@ -53,6 +53,7 @@ impl Benchmark {
             disclosure: Default::default(),
         };
         let context = RequestContext {
+            uploads: None,
             claims: None,
             generation: Arc::new(generation),
             headers: Arc::new(ForwardedHeaders::default()),

@@ -280,6 +280,6 @@ fn send_one<'c>(
     body: Bytes,
 ) -> LocalFuture<'c, FetchResult> {
     let (headers, deadline) = (context.headers.of(fetch.subgraph), context.deadline);
-    let request = SubgraphRequest { body, is_mutation: false, headers, deadline };
+    let request = SubgraphRequest { body, form: None, is_mutation: false, headers, deadline };
     context.generation.subgraph(fetch.subgraph).fetch(request)
 }

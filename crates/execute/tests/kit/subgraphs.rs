@@ -50,6 +50,7 @@ impl World {
 
     pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
         RequestContext {
+            uploads: None,
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, ValueEnum};
 use config::Overrides;
-use config::diagnostic::Severity;
+use config::diagnostic::{Diagnostic, Severity};
 use serde_json::json;
 use server::{CheckReport, OnlineReport, OnlineVerdict, SubscriptionRoute};
 use tokio::runtime::Runtime;
@@ -27,6 +28,13 @@ pub(crate) struct CheckArguments {
     /// brokers have the topics of the supergraph. Publishes nothing.
     #[arg(long)]
     online: bool,
+    /// Also reports what the configuration leaves open for a graph that strangers can reach (docs/hardening.md), and
+    /// exits with status 1 if there is anything.
+    #[arg(long)]
+    hardening: bool,
+    /// An item that `--hardening` does not report, by its name. May be given several times.
+    #[arg(long, value_name = "NAME", requires = "hardening", value_parser = hardening_item_parser())]
+    accept: Vec<String>,
     /// The output format of the findings.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: CheckFormat,
@@ -38,6 +46,22 @@ enum CheckFormat {
     Text,
     /// JSON for programs.
     Json,
+}
+
+fn hardening_item_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(config::hardening_items())
+}
+
+impl CheckArguments {
+    /// Returns what the configuration leaves open, if that was asked for and the configuration can be read. Mistakes of
+    /// an unreadable one are among the other findings.
+    fn open_hardening_items(&self, overrides: &Overrides) -> Vec<Diagnostic> {
+        if !self.hardening {
+            return Vec::new();
+        }
+        let loaded = config::load(self.config.as_deref(), overrides);
+        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.open_hardening_items(&self.accept))
+    }
 }
 
 pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
@@ -63,14 +87,24 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if server::has_errors(&findings) {
         findings = usage::recognize_composition(arguments.config.as_deref(), findings);
     }
+    let open = arguments.open_hardening_items(&overrides);
+    let is_hardened = open.is_empty();
+    findings.extend(open);
     if arguments.format == CheckFormat::Json {
         let report = OnlineReport { findings, checks: Vec::new() };
         super::print(&format!("{:#}\n", as_json(&report, &subscriptions)));
-        return if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        let is_good = !report.has_failed() && is_hardened;
+        return if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     super::report(&findings);
     super::print(&routes_as_text(&subscriptions));
     if server::has_errors(&findings) {
+        return ExitCode::FAILURE;
+    }
+    if !is_hardened {
+        super::print(
+            "No errors, but the configuration is not hardened; `--accept NAME` accepts an item.\n",
+        );
         return ExitCode::FAILURE;
     }
     // Warnings have been printed; a line that contradicts them would be odd.
@@ -87,7 +121,10 @@ fn check_online(runtime: Runtime, arguments: &CheckArguments, overrides: &Overri
         let CheckReport { findings, subscriptions } = server::check(path, overrides).await;
         (server::check_online(findings, path, overrides).await, subscriptions)
     };
-    let (report, subscriptions) = tokio::task::LocalSet::new().block_on(&runtime, checks);
+    let open = arguments.open_hardening_items(overrides);
+    let is_hardened = open.is_empty();
+    let (mut report, subscriptions) = tokio::task::LocalSet::new().block_on(&runtime, checks);
+    report.findings.extend(open);
     // Unreachable providers keep retrying; the process does not wait for them.
     runtime.shutdown_background();
     if arguments.format == CheckFormat::Json {
@@ -97,7 +134,7 @@ fn check_online(runtime: Runtime, arguments: &CheckArguments, overrides: &Overri
         super::print(&routes_as_text(&subscriptions));
         super::print(&as_text(&report));
     }
-    if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if report.has_failed() || !is_hardened { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Formats a table of the subgraphs to which the router subscribes. Empty without any.

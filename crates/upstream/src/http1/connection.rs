@@ -17,6 +17,7 @@ use super::framing::{BodyPiece, Framing, Malformed};
 use super::head::{ResponseHead, read_response, write_request};
 use crate::byte_counter::CountedStream;
 use crate::event_loop_turn::EventLoopTurn;
+use crate::request_body::RequestBody;
 use crate::retry::{FailedAttempt, SentState};
 use crate::reuse::{ReuseGuard, UNSOLICITED_BYTES};
 
@@ -102,7 +103,7 @@ impl Http1Connection {
         &mut self,
         target: &str,
         headers: &HeaderMap,
-        body: &Bytes,
+        body: &RequestBody,
         is_mutation: bool,
     ) -> Result<Response<ResponseBody<'_>>, FailedAttempt> {
         self.is_reusable = false;
@@ -164,7 +165,7 @@ impl Http1Connection {
     fn poll_exchange(
         &mut self,
         context: &mut Context<'_>,
-        body: &[u8],
+        body: &RequestBody,
         sending: &mut Sending,
     ) -> Poll<Result<ResponseHead, FailedAttempt>> {
         if !sending.is_done {
@@ -207,14 +208,14 @@ impl Http1Connection {
     fn poll_send(
         &mut self,
         context: &mut Context<'_>,
-        body: &[u8],
+        body: &RequestBody,
         sending: &mut Sending,
     ) -> Poll<io::Result<()>> {
         let stream = &mut self.stream;
         while sending.written < self.head.len() + body.len() {
             let in_head = sending.written.min(self.head.len());
             let in_body = sending.written - in_head;
-            let parts = [IoSlice::new(&self.head[in_head..]), IoSlice::new(&body[in_body..])];
+            let parts = [IoSlice::new(&self.head[in_head..]), IoSlice::new(body.piece_at(in_body))];
             let parts = if in_head < self.head.len() { &parts[..] } else { &parts[1..] };
             let written = ready!(Pin::new(&mut *stream).poll_write_vectored(context, parts))?;
             if written == 0 {

@@ -65,6 +65,7 @@ async fn a_response_counts_before_the_whole_request_is_read() {
     };
     let request = SubgraphRequest {
         body: Bytes::from(vec![b' '; 32 << 20]),
+        form: None,
         is_mutation: false,
         headers: &[],
         deadline: Instant::now() + Duration::from_secs(60),

@@ -48,6 +48,7 @@ async fn the_deadline_of_the_request_counts_too() {
     let upstream = server.upstream(no_retries());
     let request = SubgraphRequest {
         body: Bytes::from_static(b"{}"),
+        form: None,
         is_mutation: false,
         headers: &[],
         deadline: Instant::now() + Duration::from_millis(30),

@@ -124,6 +124,7 @@ pub(crate) async fn fetch_with(
 ) -> Result<SubgraphResponse, FetchError> {
     let request = SubgraphRequest {
         body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
+        form: None,
         is_mutation,
         headers,
         // Longer than any timeout, so that the timeout of the client counts.

@@ -97,7 +97,7 @@ async fn fetch(
 ) -> Result<SubgraphResponse, FetchError> {
     let body = Bytes::from(format!("{{\"n\":{number}}}"));
     let deadline = Instant::now() + Duration::from_secs(60);
-    upstream.fetch(SubgraphRequest { body, is_mutation, headers: &[], deadline }).await
+    upstream.fetch(SubgraphRequest { body, form: None, is_mutation, headers: &[], deadline }).await
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ fn an_invalid_handshake_is_refused_with_the_missing_part() {
 
         --- a foreign origin
         403 text/plain; charset=utf-8
-        this origin may not connect: it is neither this host nor listed in `cors.origins` ("*" is for requests without cookies)
+        this origin may not connect: it is neither this host nor allowed by `cors` ("*" is for requests without cookies)
 
     "#]]
     .assert_eq(&outcomes);
