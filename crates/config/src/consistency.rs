@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_listeners(config, places, findings);
     check_path_of_page(config, places, findings);
     config.supergraph.check_source(places, findings);
+    config.persisted_documents.check_mode(places, findings);
     provider_consistency::check(config, places, findings);
     check_origins(config, places, findings);
     check_subgraph_certificates(config, places, findings);

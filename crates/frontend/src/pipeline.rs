@@ -94,7 +94,7 @@ async fn route(
         uri: request.uri(),
         headers: request.headers(),
     };
-    match transport::classify(head, &pipeline.page.path, pipeline.page.page.is_some()) {
+    match transport::classify(head, &pipeline.page) {
         RequestKind::Preflight => cors::preflight_response(request.headers()),
         RequestKind::Page => {
             let mut response = page::index(&pipeline.page, request.headers());
@@ -162,7 +162,12 @@ async fn endpoint(
             let has_compression = pipeline.has_websocket_compression;
             websocket::upgrade(&*pipeline.service, has_compression, &request, identity)
         }
-        EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
+        EndpointRequest::Operation => {
+            run_operation(pipeline, client, request, identity, None).await
+        }
+        EndpointRequest::Document(id) => {
+            run_operation(pipeline, client, request, identity, Some(id)).await
+        }
         EndpointRequest::Stream(kind) => {
             let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
             single_connection::respond(parts, client, kind, request, identity).await
@@ -176,14 +181,15 @@ async fn endpoint(
     }
 }
 
-/// Runs the operations of a request by GET or POST.
+/// Runs the operations of a request by GET or POST. `path_id` is the id of a persisted document in the path.
 async fn run_operation(
     pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
     identity: Identity,
+    path_id: Option<Box<str>>,
 ) -> Response {
-    let received = match pipeline.receiver.receive(client, &identity, request).await {
+    let received = match pipeline.receiver.receive(client, &identity, request, path_id).await {
         Ok(received) => received,
         Err(response) => return *response,
     };

@@ -3,6 +3,7 @@
 use clients::authentication::Identity;
 use config::{Config, HeaderRule, HeaderRules};
 use http::{HeaderMap, HeaderName};
+use serving::known_operations::CLIENT_NAME_HEADERS;
 use serving::{forwarding, trace};
 
 /// The headers and the identity of a connection's client.
@@ -14,11 +15,12 @@ pub struct ClientContext {
     pub identity: Identity,
 }
 
-/// Selects the headers that a rule of the configuration may copy, or that request a trace where that is allowed. The
-/// others are not kept, to save memory: a browser sends a kilobyte of them.
+/// Selects the headers that a rule of the configuration may copy, that name the client where documents are for some
+/// clients, or that request a trace where that is allowed. The others are not kept, to save memory: a browser sends a kilobyte of them.
 #[derive(Debug)]
 pub struct NeededHeaders {
     rules: Vec<HeaderRule>,
+    has_client_names: bool,
     has_traces: bool,
 }
 
@@ -29,7 +31,11 @@ impl NeededHeaders {
         let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
         let all = all.flat_map(|HeaderRules { request, .. }| request);
         let reads = |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(_));
-        Self { rules: all.filter(reads).cloned().collect(), has_traces: config.trace.enabled }
+        Self {
+            rules: all.filter(reads).cloned().collect(),
+            has_client_names: !config.persisted_documents.manifests.is_empty(),
+            has_traces: config.trace.enabled,
+        }
     }
 
     /// Returns the needed ones of these headers.
@@ -37,7 +43,9 @@ impl NeededHeaders {
         let is_needed = |name: &HeaderName| {
             let is_read =
                 |rule: &HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-            self.rules.iter().any(is_read) || self.has_traces && *name == trace::HEADER
+            self.rules.iter().any(is_read)
+                || self.has_client_names && CLIENT_NAME_HEADERS.contains(&name.as_str())
+                || self.has_traces && *name == trace::HEADER
         };
         // Reserves room for exactly as many: a map that grows by itself begins with room for six.
         let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -54,7 +62,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use config::Propagation;
+    use config::{DocumentManifest, Propagation};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -86,6 +94,10 @@ mod tests {
         let all = headers(&[("starling-trace", "1")]);
         assert_eq!(needed(&config, &all), headers(&[]));
         config.trace.enabled = true;
+        assert_eq!(needed(&config, &all), all);
+        let all = headers(&[("graphql-client-name", "web")]);
+        assert_eq!(needed(&config, &all), headers(&[]));
+        config.persisted_documents.manifests.push(DocumentManifest::default());
         assert_eq!(needed(&config, &all), all);
     }
 }

@@ -26,12 +26,14 @@ use live::queue_total::QUEUE_METRICS;
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::generation::GRAPH_METRICS;
+use serving::known_operations::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS};
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
 use crate::composition::{COMPOSITION_METRICS, CompositionState};
+use crate::document_load_metrics::{DOCUMENT_LOAD_METRICS, DocumentLoadMetrics};
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 
 /// The metrics of the program itself.
@@ -54,6 +56,8 @@ pub(crate) struct MetricsSources {
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Attempts to load a graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
+    /// Changes of persisted documents.
+    pub(crate) document_loads: Arc<DocumentLoadMetrics>,
     /// The composition of the graph.
     pub(crate) composition: Arc<CompositionState>,
 }
@@ -108,6 +112,10 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write(GRAPH_METRICS, &serving)?;
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    let known = &sources.runner.serving.known_operations;
+    out.write(KNOWN_OPERATION_METRICS, known)?;
+    out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
+    out.write(DOCUMENT_LOAD_METRICS, &sources.document_loads)?;
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();

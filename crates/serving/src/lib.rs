@@ -6,6 +6,7 @@
 mod connection_options;
 pub mod forwarding;
 pub mod generation;
+pub mod known_operations;
 pub mod operation;
 mod prepare_settings;
 pub mod prepared_request;

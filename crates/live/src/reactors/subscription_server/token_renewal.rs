@@ -264,7 +264,7 @@ async fn renewal_step(
     let ClientContext { headers, identity } = context;
     let identity: Identity = identity.clone();
     let prepared =
-        operation::prepare_for(&runner.serving, request, Kept(headers), identity, address).await;
+        operation::prepare_text(&runner.serving, request, Kept(headers), identity, address).await;
     let ready = match prepared {
         Ok(ready) => ready,
         Err(errors) => {
