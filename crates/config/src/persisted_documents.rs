@@ -14,6 +14,7 @@ use super::quantity;
 #[serde(default, deny_unknown_fields)]
 pub struct PersistedDocuments {
     /// The operations that clients may send.
+    #[schemars(example = &"require_id")]
     pub mode: PersistedDocumentsMode,
 
     /// The manifests. They are watched: documents of a new version are known within seconds. A manifest with a mistake
@@ -84,6 +85,7 @@ pub struct DocumentManifest {
 
     /// The format of the file.
     #[serde(default)]
+    #[schemars(example = &"relay")]
     pub format: DocumentManifestFormat,
 }
 

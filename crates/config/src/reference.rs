@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 25] = [
+const SECTIONS: [&str; 27] = [
     "listen",
     "path",
     "supergraph",
@@ -25,6 +25,8 @@ const SECTIONS: [&str; 25] = [
     "subscriptions",
     "websocket",
     "limits",
+    "persisted_documents",
+    "apq",
     "http",
     "introspection",
     "ide",

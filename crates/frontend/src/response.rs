@@ -155,13 +155,14 @@ pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     response
 }
 
-/// True if the error is about the client, or about its choice of a known operation, and not about the operation itself.
-/// Proxies and clients look for that in the status.
+/// True if the error is about the client, or about the form of its request, and not about the operation itself. Proxies
+/// and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
     matches!(
         error.code,
         ErrorCode::Unauthenticated
             | ErrorCode::Forbidden
+            | ErrorCode::BadRequest
             | ErrorCode::PersistedQueryHashMismatch
             | ErrorCode::PersistedDocumentNotFound
             | ErrorCode::PersistedDocumentRequired

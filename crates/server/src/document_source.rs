@@ -16,13 +16,25 @@ use crate::file_watch::Stamp;
 /// The endings of files with one document each.
 const DOCUMENT_ENDINGS: [&str; 2] = ["graphql", "gql"];
 
-/// Reads all manifests. Blocks.
+/// The versions of all files: equal versions have equal contents, as far as the metadata shows.
+pub(crate) type Versions = Vec<(PathBuf, Option<Stamp>)>;
+
+/// The documents that were read, with the versions of their files.
+#[derive(Debug, Default)]
+pub(crate) struct ReadDocuments {
+    pub(crate) documents: DocumentSet,
+    pub(crate) versions: Versions,
+}
+
+/// Reads all manifests, and takes the versions of the files before, so that a change while they are read is noticed.
+/// Blocks.
 ///
 /// # Errors
 /// Each manifest that cannot be used, with the place and the reason.
 pub(crate) fn read_documents(
     settings: &PersistedDocuments,
-) -> Result<DocumentSet, Vec<Diagnostic>> {
+) -> Result<ReadDocuments, Vec<Diagnostic>> {
+    let versions = stamps(settings);
     let mut reader = DocumentReader {
         bytes_left: settings.max_size,
         documents_max: settings.max_documents as usize,
@@ -46,8 +58,9 @@ pub(crate) fn read_documents(
         settings.mode,
         PersistedDocumentsMode::LogUnknown | PersistedDocumentsMode::RequireKnown
     );
-    DocumentSet::new(reader.documents, finds_texts)
-        .map_err(|conflict| vec![refused(conflict.to_string())])
+    let documents = DocumentSet::new(reader.documents, finds_texts)
+        .map_err(|conflict| vec![refused(conflict.to_string())])?;
+    Ok(ReadDocuments { documents, versions })
 }
 
 fn refused(message: String) -> Diagnostic {
@@ -156,8 +169,8 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the versions of all files. Equal versions have equal contents, as far as the metadata shows. Blocks.
-pub(crate) fn stamps(settings: &PersistedDocuments) -> Vec<(PathBuf, Option<Stamp>)> {
+/// Returns the versions of all files. Blocks.
+pub(crate) fn stamps(settings: &PersistedDocuments) -> Versions {
     let mut stamps = Vec::new();
     for manifest in &settings.manifests {
         let in_folder = manifest.folder.as_deref().map(files_in).and_then(Result::ok);
@@ -189,7 +202,7 @@ mod tests {
     fn read(manifests: Vec<DocumentManifest>) -> Result<DocumentSet, String> {
         let settings =
             PersistedDocuments { manifests, max_size: 100, max_documents: 3, ..Default::default() };
-        read_documents(&settings).map_err(|problems| {
+        read_documents(&settings).map(|it| it.documents).map_err(|problems| {
             problems.iter().map(|it| it.message.clone()).collect::<Vec<_>>().join("\n")
         })
     }

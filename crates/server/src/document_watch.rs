@@ -1,7 +1,6 @@
 //! Persisted documents while the router serves: changed manifests are read again, and the documents are prepared ahead
 //! for each graph.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,8 +14,7 @@ use serving::serving::Serving;
 use tokio::time::MissedTickBehavior;
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
-use crate::document_source::{read_documents, stamps};
-use crate::file_watch::Stamp;
+use crate::document_source::{Versions, read_documents, stamps};
 use crate::reload::Reloader;
 
 /// The interval at which files are compared with the versions that were read. A changed file is read once two
@@ -26,9 +24,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of the preparer's cache (`limits.prepared_operations`) that documents may take when they are prepared ahead:
 /// one in this many. The rest stays for operations that clients use.
 const PREPARED_PART: u32 = 2;
-
-/// The versions of all files.
-type Versions = Vec<(PathBuf, Option<Stamp>)>;
 
 /// Watches the manifests.
 struct DocumentWatch {
@@ -41,12 +36,11 @@ struct DocumentWatch {
 }
 
 impl DocumentWatch {
-    async fn new(config: &Arc<Config>) -> Self {
+    /// Creates a watch of manifests that were read in these versions.
+    fn new(config: &Arc<Config>, read: Versions) -> Self {
         let mut checks = tokio::time::interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The manifests were read at the start, and may have changed since: they are read once more after the first
-        // comparison, which costs little.
-        Self { config: Arc::clone(config), read: Vec::new(), seen: Vec::new(), checks }
+        Self { config: Arc::clone(config), seen: read.clone(), read, checks }
     }
 
     /// Waits until files have changed and stay as they are. May be cancelled.
@@ -63,10 +57,17 @@ impl DocumentWatch {
         }
     }
 
-    /// Reads the manifests in the versions that were seen last.
-    async fn read(&mut self) -> Option<Result<DocumentSet, Vec<Diagnostic>>> {
+    /// Reads the manifests. Those that are refused are read again when they have changed.
+    async fn read(&mut self) -> Result<DocumentSet, Vec<Diagnostic>> {
         self.read.clone_from(&self.seen);
-        on_blocking_pool(&self.config, read_documents).await
+        match on_blocking_pool(&self.config, read_documents).await {
+            Some(Ok(read)) => {
+                self.read = read.versions;
+                Ok(read.documents)
+            }
+            Some(Err(problems)) => Err(problems),
+            None => Err(vec![Diagnostic::error("internal", "reading the manifests failed")]),
+        }
     }
 }
 
@@ -79,11 +80,15 @@ async fn on_blocking_pool<T: Send + 'static>(
     tokio::task::spawn_blocking(move || read(&config.persisted_documents)).await.ok()
 }
 
-/// Follows changes of manifests and graphs, until shutdown.
-pub(crate) async fn follow_documents(reloader: Arc<Reloader>, metrics: Arc<DocumentLoadMetrics>) {
+/// Follows changes of manifests, which were read in these versions, and of graphs, until shutdown.
+pub(crate) async fn follow_documents(
+    reloader: Arc<Reloader>,
+    metrics: Arc<DocumentLoadMetrics>,
+    read: Versions,
+) {
     let mut shutdown = reloader.shutdown.signal();
     let serving = &reloader.serving;
-    let mut watch = DocumentWatch::new(&reloader.config).await;
+    let mut watch = DocumentWatch::new(&reloader.config, read);
     let prepared_max = reloader.config.limits.prepared_operations / PREPARED_PART;
     loop {
         let graph = serving.current();
@@ -113,8 +118,8 @@ async fn reload(
     watch: &mut DocumentWatch,
     metrics: &DocumentLoadMetrics,
 ) -> bool {
-    let problems = match watch.read().await {
-        Some(Ok(documents)) => {
+    match watch.read().await {
+        Ok(documents) => {
             let operations = &serving.known_operations;
             if operations.documents().documents() == documents.documents() {
                 return false;
@@ -122,15 +127,15 @@ async fn reload(
             tracing::info!(documents = documents.len(), "new persisted documents are in use");
             operations.replace_documents(documents);
             metrics.count(DocumentLoadResult::loaded);
-            return true;
+            true
         }
-        Some(Err(problems)) => problems,
-        None => vec![Diagnostic::error("internal", "reading the manifests failed")],
-    };
-    metrics.count(DocumentLoadResult::refused);
-    let problems = diagnostic::render(&problems, Style::Plain);
-    tracing::error!("the persisted documents were refused; the old ones stay:\n{problems}");
-    false
+        Err(problems) => {
+            metrics.count(DocumentLoadResult::refused);
+            let problems = diagnostic::render(&problems, Style::Plain);
+            tracing::error!("the persisted documents were refused; the old ones stay:\n{problems}");
+            false
+        }
+    }
 }
 
 /// Prepares the first documents for a graph. A document that is not valid there is reported to the next client that

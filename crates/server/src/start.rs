@@ -233,7 +233,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let shutdown = Arc::new(shutdown);
     let material = RouterMaterial {
         loaded,
-        documents,
+        documents: documents.documents,
         authenticator,
         cursors: cursors(&config)?,
         page: page(&config, tabs),
@@ -268,7 +268,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
     if !parts.reloader.config.persisted_documents.manifests.is_empty() {
         let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
-        tokio::spawn(follow_documents(Arc::clone(reloader), Arc::clone(metrics)));
+        let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
+        tokio::spawn(follow_documents(reloader, metrics, documents.versions));
     }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {

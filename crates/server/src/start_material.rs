@@ -7,10 +7,9 @@ use clients::authentication::Authenticator;
 use config::diagnostic::Diagnostic;
 use config::{Config, Listener};
 use net::TlsServer;
-use persisted_documents::DocumentSet;
 
 use crate::certificates::Certificates;
-use crate::document_source::read_documents;
+use crate::document_source::{ReadDocuments, read_documents};
 
 /// The keys of tokens, the certificates of listeners, and the persisted documents.
 pub(crate) struct StartMaterial {
@@ -21,7 +20,7 @@ pub(crate) struct StartMaterial {
     /// The TLS of each listener, in their order.
     pub(crate) tls: Vec<Option<Arc<TlsServer>>>,
     /// The documents of all manifests.
-    pub(crate) documents: DocumentSet,
+    pub(crate) documents: ReadDocuments,
 }
 
 impl StartMaterial {
@@ -56,7 +55,7 @@ impl StartMaterial {
         }
         let documents = read_documents(&config.persisted_documents).unwrap_or_else(|errors| {
             problems.extend(errors);
-            DocumentSet::default()
+            ReadDocuments::default()
         });
         match problems.is_empty() {
             true => Ok(Self { authentication, certificates, tls, documents }),

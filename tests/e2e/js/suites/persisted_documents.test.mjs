@@ -1,5 +1,5 @@
 // Persisted documents with the manifests that foreign tools write, and the clients that go with them: Apollo's generator
-// and link, the Relay compiler, graphql-ws, urql.
+// and link, the Relay compiler, graphql-ws, graphql-sse.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { after, before, describe, it } from "node:test";
@@ -12,7 +12,6 @@ import { promisify } from "node:util";
 import { ApolloClient, ApolloLink, HttpLink, InMemoryCache, gql } from "@apollo/client/core";
 import { PersistedQueryLink } from "@apollo/client/link/persisted-queries";
 import { generatePersistedQueryIdsFromManifest } from "@apollo/persisted-query-lists";
-import { Client, fetchExchange } from "@urql/core";
 import { SUBSCRIPTION, event, expectedFlight, memorySupergraph, startSubgraphs } from "../board.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
 import { startServe } from "../router.mjs";
@@ -125,22 +124,18 @@ describe("persisted documents", () => {
     assert.deepEqual(await inPath.json(), body);
   });
 
-  it("are used by urql with the id in the document", async () => {
-    const client = new Client({ url: router.graphql, preferGetMethod: false, exchanges: [fetchExchange] });
-    const document = { kind: "Document", definitions: [], documentId: "flights" };
-    const { data, error } = await client.query(document, {}).toPromise();
-    assert.equal(error, undefined);
-    assert.equal(data.flights.length, 3);
-  });
-
   it("are subscribed to over a WebSocket and an event stream", async () => {
     const id = idOf("Moves");
     for (const client of [openSocket(router), openStreams(router)]) {
-      const unknown = await client.subscribe({ documentId: "unknown" }).ended;
-      assert.match(JSON.stringify(unknown.error), /PERSISTED_DOCUMENT_NOT_FOUND/);
-      const refused = await client.subscribe(SUBSCRIPTION).ended;
-      assert.match(JSON.stringify(refused.error), /PERSISTED_DOCUMENT_REQUIRED/);
-      const requests = [{ documentId: id }, { documentId: `sha256:${id}`, operationName: "Moves" }];
+      const failure = async (request) => {
+        const { error, results } = await client.subscribe(request).ended();
+        return JSON.stringify([error, results]);
+      };
+      assert.match(await failure({ query: "", documentId: "unknown" }), /PERSISTED_DOCUMENT_NOT_FOUND/);
+      assert.match(await failure(SUBSCRIPTION), /PERSISTED_DOCUMENT_REQUIRED/);
+      // graphql-ws requires that `query` is a string.
+      const requests = [{ documentId: id }, { documentId: `sha256:${id}`, operationName: "Moves" }]
+        .map((request) => ({ query: "", ...request }));
       const received = Promise.all(requests.map((it) => client.subscribe(it).next()));
       await repeatUntil(received, () => router.publish("memory/default", "flights.moved", event("1", 7)));
       for (const { data } of await received) {
