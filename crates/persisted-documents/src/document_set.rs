@@ -69,12 +69,14 @@ impl DocumentSet {
             // The number of documents is limited to far less.
             let Ok(index) = u32::try_from(set.documents.len()) else { break };
             set.by_id.entry(document.id.clone()).or_default().push(index);
-            if finds_texts {
-                set.by_text.entry(document.text.clone()).or_default().push(index);
-                let normal = TextHash::of(&normal_form(&document.text));
-                set.by_normal_form.entry(normal).or_default().push(index);
-            }
             set.documents.push(document);
+            if finds_texts {
+                let Self { documents, by_text, by_normal_form, .. } = &mut set;
+                let text = &documents[index as usize].text;
+                add(by_text.entry(text.clone()).or_default(), documents, index);
+                let normal = TextHash::of(&normal_form(text));
+                add(by_normal_form.entry(normal).or_default(), documents, index);
+            }
         }
         set.add_hashes();
         Ok(set)
@@ -89,8 +91,8 @@ impl DocumentSet {
             let text = &documents[index as usize].text;
             let candidates = by_id.entry(hash).or_default();
             let is_same_text = |&it: &u32| documents[it as usize].text == *text;
-            if candidates.iter().all(is_same_text) && !candidates.contains(&index) {
-                candidates.push(index);
+            if candidates.iter().all(is_same_text) {
+                add(candidates, documents, index);
             }
         }
     }
@@ -148,6 +150,14 @@ impl DocumentSet {
     }
 }
 
+/// Adds a document to those with one key, unless one for the same client is there: many documents may have one text.
+fn add(candidates: &mut Candidates, documents: &[PersistedDocument], index: u32) {
+    let client = &documents[index as usize].client;
+    if !candidates.iter().any(|&it| documents[it as usize].client == *client) {
+        candidates.push(index);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +212,18 @@ mod tests {
         assert_eq!(text(set.find_text(b"{a(x:1)}", None)), None);
         assert_eq!(text(set.find_similar_text(b"{a(x:1,)}# b", None)), Some("{ a(x: 1) }"));
         assert_eq!(text(set.find_similar_text(b"{a(x:2)}", None)), None);
+    }
+
+    #[test]
+    fn any_number_of_documents_may_have_one_text() {
+        // With a quadratic effort this would take minutes.
+        let ids = (0..50_000).map(|it| it.to_string());
+        let documents = ids.map(|id| document(&id, None, "{ a }")).collect();
+        let set = DocumentSet::new(documents, true).expect("no conflict");
+        assert_eq!(text(set.find("49999", Some("web"))), Some("{ a }"));
+        assert_eq!(text(set.find_text(b"{ a }", Some("web"))), Some("{ a }"));
+        let hash = TextHash::of(b"{ a }").to_string();
+        assert_eq!(text(set.find(&hash, Some("web"))), Some("{ a }"));
     }
 
     #[test]

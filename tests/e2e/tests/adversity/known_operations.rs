@@ -5,12 +5,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use e2e::HttpResponse;
-use e2e::router::run;
 use expect_test::expect;
 use serde_json::{Value, json};
 
 use crate::responses::{case, format_response};
-use crate::shop::{SUPERGRAPH, Shop};
+use crate::shop::Shop;
 use crate::socket::Socket;
 
 const QUERY: &str = "{ warehouse { city } }";
@@ -236,33 +235,4 @@ fn a_manifest_with_a_mistake_is_refused_and_the_documents_before_it_stay() {
     assert!(output.contains("manifest.json:3:1: this is neither Apollo's manifest"), "{output}");
     assert!(output.contains("persisted documents are not valid on the graph"), "{output}");
     assert!(!output.contains("panicked"), "{output}");
-}
-
-#[test]
-fn a_manifest_of_ten_megabytes_is_in_use_and_one_over_the_limit_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    // The bulk is in members that are not read: a debug build takes some seconds to hash texts of ten megabytes.
-    let comment = "x".repeat(1_000);
-    let operation =
-        |number: u32| format!(r#"{{"id": "{number}", "body": "{QUERY}", "comment": "{comment}"}}"#);
-    let operations: Vec<_> = (0..10_000).map(operation).collect();
-    let manifest = format!(
-        r#"{{"format": "apollo-persisted-query-manifest", "version": 1, "operations": [{}]}}"#,
-        operations.join(",")
-    );
-    assert!(manifest.len() > 10_000_000);
-    let configuration = with_manifest(folder.path(), &manifest, "off");
-    let shop = Shop::with(&configuration);
-    assert_eq!(shop.router.metric("starling_persisted_documents"), Some(10_000));
-    let response = post(&shop, "/graphql", &json!({ "documentId": "9999" }));
-    assert_eq!(response.text(), DATA);
-    shop.assert_unaffected();
-
-    std::fs::write(folder.path().join("supergraph.graphql"), SUPERGRAPH).unwrap();
-    let file = folder.path().join("starling.yaml");
-    std::fs::write(&file, configuration.replace("mode: off", "max_size: 10MB")).unwrap();
-    let (code, _, output) = run([Path::new("serve"), Path::new("--config"), &file]);
-    assert_eq!(code, Some(1), "{output}");
-    assert!(output.contains("the manifests are larger than 10000000 bytes together"), "{output}");
-    assert!(output.contains("persisted_documents.max_size"), "{output}");
 }
