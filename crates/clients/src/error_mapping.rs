@@ -55,9 +55,10 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
 pub fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorCode::Forbidden | ErrorCode::OperationBlocked | ErrorCode::UnauthorizedFieldOrType => {
-            StatusCode::FORBIDDEN
-        }
+        ErrorCode::Forbidden
+        | ErrorCode::OperationBlocked
+        | ErrorCode::PersistedDocumentRequired
+        | ErrorCode::UnauthorizedFieldOrType => StatusCode::FORBIDDEN,
         ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::SubgraphRequestFailed
@@ -74,7 +75,8 @@ pub fn status(code: ErrorCode) -> StatusCode {
         // The response has a `data` entry.
         ErrorCode::PlanningFailed => StatusCode::OK,
         // Clients look for this code in a successful response, and then send the text.
-        ErrorCode::PersistedQueryNotSupported => StatusCode::OK,
+        ErrorCode::PersistedQueryNotSupported | ErrorCode::PersistedQueryNotFound => StatusCode::OK,
+        ErrorCode::PersistedDocumentNotFound => StatusCode::NOT_FOUND,
         ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
@@ -86,6 +88,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::GraphqlParseFailed
         | ErrorCode::GraphqlValidationFailed
         | ErrorCode::OperationNotFound
+        | ErrorCode::PersistedQueryHashMismatch
         | ErrorCode::BadUserInput
         | ErrorCode::OperationLimitExceeded
         | ErrorCode::CostEstimatedTooExpensive => StatusCode::BAD_REQUEST,

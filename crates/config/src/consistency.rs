@@ -20,6 +20,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_listeners(config, places, findings);
     check_path_of_page(config, places, findings);
     config.supergraph.check_source(places, findings);
+    config.persisted_documents.check_mode(places, findings);
     provider_consistency::check(config, places, findings);
     web_page_consistency::check(config, places, findings);
     config.uploads.check_bounds(places, findings);

@@ -18,6 +18,7 @@
 //! tokens, headers of connections, addresses of brokers.
 
 mod address;
+mod apq;
 mod authentication;
 mod authorization;
 mod block;
@@ -49,6 +50,7 @@ mod logging;
 mod moved_keys;
 mod nats;
 mod override_labels;
+mod persisted_documents;
 mod provider_consistency;
 mod provider_settings;
 mod quantity;
@@ -85,6 +87,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
+pub use apq::Apq;
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use block::{Block, BlockRule};
@@ -112,6 +115,9 @@ pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
+pub use persisted_documents::{
+    DocumentManifest, DocumentManifestFormat, PersistedDocuments, PersistedDocumentsMode,
+};
 pub use provider_settings::{Retry, UserInfo};
 pub use rate_limits::{RateLimit, RateUnit};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
@@ -241,6 +247,15 @@ pub struct Config {
 
     /// The cost of operations by `@cost` and `@listSize` (`docs/cost.md`). By default it is not computed.
     pub cost: Cost,
+    /// Persisted documents (`docs/persisted-documents.md`): operations that are known before clients send them, so that
+    /// clients send an id in place of the text, or so that no others run.
+    pub persisted_documents: PersistedDocuments,
+
+    /// Automatic persisted queries: clients send the SHA-256 of an operation in place of its text, and the text once if
+    /// the router does not know the hash.
+    ///
+    /// Only texts of valid operations are stored, in the memory of each router. They survive a reload of the graph.
+    pub apq: Apq,
 
     /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
     pub http: Http,
@@ -318,6 +333,8 @@ impl Default for Config {
             sharing: Sharing::default(),
             limits: Limits::default(),
             cost: Cost::default(),
+            persisted_documents: PersistedDocuments::default(),
+            apq: Apq::default(),
             http: Http::default(),
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),

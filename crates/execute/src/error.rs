@@ -37,6 +37,14 @@ error_codes! {
     OperationNotFound = "OPERATION_NOT_FOUND",
     /// The request has the hash of an operation but not its text.
     PersistedQueryNotSupported = "PERSISTED_QUERY_NOT_SUPPORTED",
+    /// No operation with the hash of the request is stored.
+    PersistedQueryNotFound = "PERSISTED_QUERY_NOT_FOUND",
+    /// The hash of the request is not that of its text.
+    PersistedQueryHashMismatch = "PERSISTED_QUERY_HASH_MISMATCH",
+    /// No persisted document with the id of the request is known, or it is for other clients.
+    PersistedDocumentNotFound = "PERSISTED_DOCUMENT_NOT_FOUND",
+    /// The router runs persisted documents only, and the operation is none.
+    PersistedDocumentRequired = "PERSISTED_DOCUMENT_REQUIRED",
     /// A variable's value does not fit its type.
     BadUserInput = "BAD_USER_INPUT",
     /// There is no token, or it is wrong or has expired.

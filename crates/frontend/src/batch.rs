@@ -28,13 +28,6 @@ pub(super) async fn respond(
     response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
 }
 
-/// Returns a batch response with the same error for each of `count` operations.
-pub(super) fn refused(count: usize, error: &GraphqlError) -> Response {
-    let response = execute::request_error(std::slice::from_ref(error)).bytes;
-    let responses = array(&vec![response; count]);
-    response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), responses)
-}
-
 fn array(responses: &[Bytes]) -> Bytes {
     let mut text = Vec::with_capacity(responses.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
     for (index, response) in responses.iter().enumerate() {

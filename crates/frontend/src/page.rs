@@ -14,6 +14,8 @@ use super::response::{self, Response};
 pub struct EndpointPage {
     /// The path.
     pub path: String,
+    /// True if the paths below are those of persisted documents.
+    pub has_documents: bool,
     /// The page, unless it is turned off.
     pub page: Option<Page>,
 }

@@ -101,7 +101,7 @@ async fn route(
         uri: request.uri(),
         headers: request.headers(),
     };
-    match transport::classify(head, &pipeline.page.path, pipeline.page.page.is_some()) {
+    match transport::classify(head, &pipeline.page) {
         RequestKind::Preflight => cors::preflight_response(&pipeline.cors, request.headers()),
         RequestKind::Page => {
             let mut response = page::index(&pipeline.page, request.headers());
@@ -178,7 +178,12 @@ async fn endpoint(
             let client = (identity, client.connection().origin());
             websocket::upgrade(&*pipeline.service, has_compression, &request, client)
         }
-        EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
+        EndpointRequest::Operation => {
+            run_operation(pipeline, client, request, identity, None).await
+        }
+        EndpointRequest::Document(id) => {
+            run_operation(pipeline, client, request, identity, Some(id)).await
+        }
         EndpointRequest::Stream(kind) => {
             let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
             single_connection::respond(parts, client, kind, request, identity).await
@@ -192,12 +197,13 @@ async fn endpoint(
     }
 }
 
-/// Runs the operations of a request by GET or POST.
+/// Runs the operations of a request by GET or POST. `path_id` is the id of a persisted document in the path.
 async fn run_operation(
     pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
     identity: Identity,
+    path_id: Option<Box<str>>,
 ) -> Response {
     if let Some(uploads) = &pipeline.uploads
         && request.method() == Method::POST
@@ -205,7 +211,7 @@ async fn run_operation(
     {
         return run_upload(pipeline, uploads, client, request, identity).await;
     }
-    let received = match pipeline.receiver.receive(client, &identity, request).await {
+    let received = match pipeline.receiver.receive(client, &identity, request, path_id).await {
         Ok(received) => received,
         Err(response) => return *response,
     };

@@ -22,10 +22,10 @@ use super::body::{self, BodyError};
 use super::client_connection::ClientRequest;
 use super::compression::{self, ExpansionBounds, NotExpanded};
 use super::media::{self, AcceptedFormats, ResponseFormat};
-use super::request::{self, ParsedRequest, RequestError};
+use super::request::{self, OperationPlace, ParsedRequest, RequestError};
+use super::request_cache;
 use super::response::{self, Response};
 use super::uploads::UploadRefusal;
-use super::{batch, request_cache};
 
 /// A GraphQL request that was received and parsed.
 pub(super) struct ReceivedRequest {
@@ -64,7 +64,8 @@ impl RequestReceiver {
         }
     }
 
-    /// Receives a GraphQL request, then waits until its client may have one more request in progress.
+    /// Receives a GraphQL request, then waits until its client may have one more request in progress. `path_id` is the
+    /// id of a persisted document in the path.
     ///
     /// # Errors
     /// The response to a request that cannot be read.
@@ -73,6 +74,7 @@ impl RequestReceiver {
         client: &ClientRequest,
         identity: &Identity,
         request: Request<Incoming>,
+        path_id: Option<Box<str>>,
     ) -> Result<ReceivedRequest, Box<Response>> {
         let Some(accepted) = media::negotiate(request.headers()) else {
             let message = "nothing in `accept` can be served: ask for application/graphql-response+json, \
@@ -81,9 +83,15 @@ impl RequestReceiver {
         };
         let (head, body) = request.into_parts();
         let client_key = || identity.client_key().unwrap_or(client.connection().client());
-        let parsed = parse(self, client_key, &head, body, accepted.result).await;
+        let media = accepted.result;
+        let place = if path_id.is_some() { OperationPlace::Path } else { OperationPlace::Request };
+        let parsed = parse(self, client_key, &head, (body, place), media).await;
         client.begin_work().await;
-        Ok(ReceivedRequest { head, parsed: parsed?, accepted })
+        let parsed = match path_id {
+            None => parsed?,
+            Some(id) => parsed?.with_path_id(id).map_err(|error| invalid_request(&error, media))?,
+        };
+        Ok(ReceivedRequest { head, parsed, accepted })
     }
 }
 
@@ -127,7 +135,7 @@ async fn parse<B>(
     receiver: &RequestReceiver,
     client: impl Fn() -> ClientKey,
     head: &Parts,
-    body: B,
+    (body, place): (B, OperationPlace),
     media: ResponseFormat,
 ) -> Result<ParsedRequest, Box<Response>>
 where
@@ -140,8 +148,8 @@ where
         if !body.is_end_stream() {
             receive_body(receiver, head, body, media).await?;
         }
-        let request = request::parse_query_string(head.uri.query().unwrap_or_default());
-        return request.map(ParsedRequest::One).map_err(|error| invalid_request(error, media));
+        let request = request::parse_query_string(head.uri.query().unwrap_or_default(), place);
+        return request.map(ParsedRequest::One).map_err(|error| invalid_request(&error, media));
     }
     let coding = match body_coding(head, media) {
         Ok(coding) => coding,
@@ -161,7 +169,7 @@ where
     }
     let batching = &receiver.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
-    let parse = move |body| request::parse_body(&body, batch_max);
+    let parse = move |body| request::parse_body(&body, place, batch_max);
     let parsed = if body.len() <= INLINE_BYTES_MAX {
         request_cache::find_or_parse(body, parse)
     } else {
@@ -170,23 +178,12 @@ where
             receiver.clients.offload.run(client, size, deadline, move || parse(body)).await;
         parsed.map_err(|reason| not_done(receiver, reason, media))?
     };
-    parsed.map_err(|error| invalid_request(error, media))
+    parsed.map_err(|error| invalid_request(&error, media))
 }
 
 /// Returns the response to a request that is not a well-formed GraphQL request.
-fn invalid_request(error: RequestError, media: ResponseFormat) -> Box<Response> {
-    match error {
-        RequestError::Malformed(message) => bad_request(StatusCode::BAD_REQUEST, message, media),
-        RequestError::PersistedQuery { batch } => {
-            let code = ErrorCode::PersistedQueryNotSupported;
-            let error = GraphqlError::new(code, error.to_string());
-            Box::new(match batch {
-                // A client that batches operations of several callers returns one response to each of them.
-                Some(count) => batch::refused(count, &error),
-                None => response::refused(StatusCode::OK, &[error], media),
-            })
-        }
-    }
+fn invalid_request(error: &RequestError, media: ResponseFormat) -> Box<Response> {
+    bad_request(StatusCode::BAD_REQUEST, error.to_string(), media)
 }
 
 /// Returns the coding of a request body.

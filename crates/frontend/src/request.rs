@@ -4,23 +4,13 @@ use std::cell::RefCell;
 
 use astjson::{Document, Kind};
 use bytes::Bytes;
-use clients::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query};
+use clients::request_extensions::has_persisted_query;
 use prepare::OperationRequest;
 
-/// The reason that a request is not a well-formed GraphQL request.
+/// The reason that a request is not a well-formed GraphQL request, in words, for the client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum RequestError {
-    /// The reason in words, for the client.
-    #[error("{0}")]
-    Malformed(String),
-    /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
-    /// hash; clients send the text when they get this error.
-    #[error("{PERSISTED_QUERY_NOT_SUPPORTED}")]
-    PersistedQuery {
-        /// The number of operations in the request, if it is a batch.
-        batch: Option<usize>,
-    },
-}
+#[error("{0}")]
+pub(crate) struct RequestError(String);
 
 thread_local! {
     /// The parser of this worker, which keeps its memory between requests.
@@ -36,17 +26,48 @@ pub(crate) enum ParsedRequest {
     Batch(Vec<OperationRequest>),
 }
 
-/// Parses a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most `batch_max`
-/// such objects. With 0 an array is refused.
+impl ParsedRequest {
+    /// Completes a request at the path of a document by the id in the path.
+    ///
+    /// # Errors
+    /// The request names another operation, or several.
+    pub(crate) fn with_path_id(mut self, id: Box<str>) -> Result<Self, RequestError> {
+        let reason = match &mut self {
+            Self::One(request) if request.query.is_empty() && request.document_id.is_none() => {
+                request.document_id = Some(id);
+                return Ok(self);
+            }
+            Self::One(_) => "send neither `query` nor `documentId`",
+            Self::Batch(_) => "a batch has no single document",
+        };
+        Err(RequestError(format!("the path names a persisted document: {reason}")))
+    }
+}
+
+/// The part of a request that may name its operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OperationPlace {
+    /// The body or the parameters of the URL, as usual.
+    Request,
+    /// The path. The request itself need not name an operation.
+    Path,
+}
+
+/// Parses a JSON body: `{"query":…,"documentId":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at
+/// most `batch_max` such objects. With 0 an array is refused.
 ///
 /// Variables and extensions are not parsed and stay slices of the body, because it is not known yet which of them the
 /// operation declares.
-pub(crate) fn parse_body(body: &Bytes, batch_max: usize) -> Result<ParsedRequest, RequestError> {
+pub(crate) fn parse_body(
+    body: &Bytes,
+    place: OperationPlace,
+    batch_max: usize,
+) -> Result<ParsedRequest, RequestError> {
     match body.trim_ascii_start().first() {
         Some(b'[') => parse_batch(body, batch_max).map(ParsedRequest::Batch),
-        _ => parse_operation(body).map(ParsedRequest::One).map_err(|error| match error {
+        _ => parse_operation(body, place).map(ParsedRequest::One).map_err(|error| match error {
             NotAnOperation::Invalid(error) => invalid_json(&error),
-            NotAnOperation::NotAnObject => RequestError::Malformed(
+            NotAnOperation::NotAnObject => RequestError(
                 "the request body must be a JSON object with the member `query`".to_owned(),
             ),
             NotAnOperation::Member(malformed) => malformed,
@@ -55,13 +76,12 @@ pub(crate) fn parse_body(body: &Bytes, batch_max: usize) -> Result<ParsedRequest
 }
 
 fn invalid_json(error: &astjson::ParseError) -> RequestError {
-    RequestError::Malformed(format!("the request body is not valid JSON: {error}"))
+    RequestError(format!("the request body is not valid JSON: {error}"))
 }
 
 fn parse_batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, RequestError> {
-    let refuse = |reason: String| {
-        Err(RequestError::Malformed(format!("the request body is an array: {reason}")))
-    };
+    let refuse =
+        |reason: String| Err(RequestError(format!("the request body is an array: {reason}")));
     if batch_max == 0 {
         return refuse(
             "batches of operations are turned off (`http.batching`), send one object with `query`"
@@ -86,18 +106,15 @@ fn parse_batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, 
         ));
     }
     let operations = elements.iter().enumerate().map(|(index, element)| {
-        parse_operation(element).map_err(|error| {
+        parse_operation(element, OperationPlace::Request).map_err(|error| {
             let reason = match error {
                 NotAnOperation::Invalid(error) => invalid_json(&error).to_string(),
                 NotAnOperation::NotAnObject => {
                     "it must be a JSON object with the member `query`".to_owned()
                 }
-                NotAnOperation::Member(RequestError::PersistedQuery { .. }) => {
-                    return RequestError::PersistedQuery { batch: Some(count) };
-                }
-                NotAnOperation::Member(RequestError::Malformed(reason)) => reason,
+                NotAnOperation::Member(RequestError(reason)) => reason,
             };
-            RequestError::Malformed(format!("operation {index} of the batch: {reason}"))
+            RequestError(format!("operation {index} of the batch: {reason}"))
         })
     });
     operations.collect()
@@ -113,7 +130,10 @@ enum NotAnOperation {
     Member(RequestError),
 }
 
-fn parse_operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
+fn parse_operation(
+    text: &Bytes,
+    place: OperationPlace,
+) -> Result<OperationRequest, NotAnOperation> {
     let mut members: [Option<Bytes>; PARAMETERS.len()] = Default::default();
     let kind = astjson::outline_members(text, |key, value| {
         // Of several members with the same key, the last counts.
@@ -124,30 +144,26 @@ fn parse_operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
     if kind.map_err(NotAnOperation::Invalid)? != Kind::Object {
         return Err(NotAnOperation::NotAnObject);
     }
-    let [query, operation_name, variables, extensions] = members;
-    operation_of(query, operation_name, variables, extensions).map_err(NotAnOperation::Member)
+    operation_of(members, place).map_err(NotAnOperation::Member)
 }
 
+/// Returns the operation with these values of [`PARAMETERS`].
 fn operation_of(
-    query: Option<Bytes>,
-    operation_name: Option<Bytes>,
-    variables: Option<Bytes>,
-    extensions: Option<Bytes>,
+    members: [Option<Bytes>; PARAMETERS.len()],
+    place: OperationPlace,
 ) -> Result<OperationRequest, RequestError> {
+    let [query, operation_name, variables, extensions, document_id] = members;
+    let query = string_member("query", query)?;
+    let document_id = string_member("documentId", document_id)?;
     let extensions = object_member("extensions", extensions)?;
+    let is_named = place == OperationPlace::Path || query.is_some() || document_id.is_some();
+    if !is_named && !has_persisted_query(&extensions) {
+        let reason = "the request has no `query`: it must be a string with a GraphQL document";
+        return Err(RequestError(reason.to_owned()));
+    }
     Ok(OperationRequest {
-        query: match string_member("query", query)? {
-            Some(query) => query.into_string().into(),
-            None if has_persisted_query(&extensions) => {
-                return Err(RequestError::PersistedQuery { batch: None });
-            }
-            None => {
-                return Err(RequestError::Malformed(
-                    "the request has no `query`: it must be a string with a GraphQL document"
-                        .to_owned(),
-                ));
-            }
-        },
+        query: query.map(|it| it.into_string().into()).unwrap_or_default(),
+        document_id,
         operation_name: string_member("operationName", operation_name)?,
         variables: object_member("variables", variables)?,
         extensions,
@@ -155,43 +171,51 @@ fn operation_of(
 }
 
 /// The known parameters; others are for proxies.
-const PARAMETERS: [&str; 4] = ["query", "operationName", "variables", "extensions"];
+const PARAMETERS: [&str; 5] = ["query", "operationName", "variables", "extensions", "documentId"];
 
 /// Parses the parameters of a URL: `?query=…&variables=…`.
-pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, RequestError> {
+pub(crate) fn parse_query_string(
+    parameters: &str,
+    place: OperationPlace,
+) -> Result<OperationRequest, RequestError> {
     let mut request = OperationRequest::default();
-    let mut query = None;
+    let mut is_named = place == OperationPlace::Path;
     let mut seen = Vec::new();
     for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
         if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
             // Readers differ in which of two equal parameters counts, so a proxy that checked the URL may have read the
             // other one.
             if seen.contains(&known) {
-                return Err(RequestError::Malformed(format!(
-                    "the URL has the parameter `{known}` twice"
-                )));
+                return Err(RequestError(format!("the URL has the parameter `{known}` twice")));
             }
             seen.push(known);
         }
         match &*name {
-            "query" => query = Some(value.into_owned()),
+            "query" => {
+                is_named = true;
+                request.query = value.into_owned().into();
+            }
+            "documentId" if !value.is_empty() => {
+                is_named = true;
+                request.document_id = Some(value.into());
+            }
             "operationName" if !value.is_empty() => request.operation_name = Some(value.into()),
             "variables" => request.variables = object_parameter("variables", &value)?,
             "extensions" => request.extensions = object_parameter("extensions", &value)?,
             _ => {}
         }
     }
-    request.query = match query {
-        Some(query) => query.into(),
-        None if has_persisted_query(&request.extensions) => {
-            return Err(RequestError::PersistedQuery { batch: None });
-        }
-        None => {
-            let reason = "the URL has no parameter `query` with a GraphQL document";
-            return Err(RequestError::Malformed(reason.to_owned()));
-        }
-    };
+    if !is_named && !has_persisted_query(&request.extensions) {
+        let reason = "the URL has no parameter `query` with a GraphQL document";
+        return Err(RequestError(reason.to_owned()));
+    }
     Ok(request)
+}
+
+/// True if the parameters of a URL name an operation.
+pub(crate) fn has_operation(parameters: &str) -> bool {
+    let mut parameters = url::form_urlencoded::parse(parameters.as_bytes());
+    parameters.any(|(name, _)| matches!(&*name, "query" | "documentId" | "extensions"))
 }
 
 /// True if the URL asks for the first event alone: `once` and `once=true` do, `once=false` does not.
@@ -204,7 +228,7 @@ pub(crate) fn wants_first_event(uri: &http::Uri) -> bool {
 /// Returns the string in a member; `None` if the member is null or absent.
 fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, RequestError> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
-    let not_a_string = || RequestError::Malformed(format!("`{name}` must be a string"));
+    let not_a_string = || RequestError(format!("`{name}` must be a string"));
     if value.first() != Some(&b'"') {
         return Err(not_a_string());
     }
@@ -223,7 +247,7 @@ fn object_member(name: &str, value: Option<Bytes>) -> Result<Bytes, RequestError
         Some(value) => match value.first() {
             Some(b'n') => Ok(Bytes::new()),
             Some(b'{') => Ok(value),
-            _ => Err(RequestError::Malformed(format!("`{name}` must be a JSON object"))),
+            _ => Err(RequestError(format!("`{name}` must be a JSON object"))),
         },
     }
 }
@@ -233,13 +257,12 @@ fn object_parameter(name: &str, text: &str) -> Result<Bytes, RequestError> {
         return Ok(Bytes::new());
     }
     let text = Bytes::copy_from_slice(text.as_bytes());
-    let kind = astjson::outline_members(&text, |_, _| {}).map_err(|error| {
-        RequestError::Malformed(format!("parameter `{name}` is not valid JSON: {error}"))
-    })?;
+    let kind = astjson::outline_members(&text, |_, _| {})
+        .map_err(|error| RequestError(format!("parameter `{name}` is not valid JSON: {error}")))?;
     match kind {
         Kind::Null => Ok(Bytes::new()),
         Kind::Object => Ok(text),
-        _ => Err(RequestError::Malformed(format!("parameter `{name}` must be a JSON object"))),
+        _ => Err(RequestError(format!("parameter `{name}` must be a JSON object"))),
     }
 }
 
@@ -252,9 +275,10 @@ mod tests {
         let body =
             br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#;
         assert_eq!(
-            parse_body(&Bytes::from_static(body), 0),
+            parse_body(&Bytes::from_static(body), OperationPlace::Request, 0),
             Ok(ParsedRequest::One(OperationRequest {
                 query: Bytes::from_static(b"{ a }"),
+                document_id: None,
                 operation_name: None,
                 variables: Bytes::from_static(br#"{"x":[1.0]}"#),
                 extensions: Bytes::new(),
@@ -273,19 +297,21 @@ mod tests {
             (r#"{"query":"{a}","operationName":[]}"#, "`operationName` must be a string"),
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
+            (r#"{"documentId":7}"#, "`documentId` must be a string"),
         ] {
-            let Err(RequestError::Malformed(message)) =
-                parse_body(&Bytes::from_static(body.as_bytes()), 0)
-            else {
-                panic!("{body} was accepted");
+            let body = Bytes::from_static(body.as_bytes());
+            let Err(RequestError(message)) = parse_body(&body, OperationPlace::Request, 0) else {
+                panic!("{body:?} was accepted");
             };
-            assert!(message.contains(expected), "{body}: {message}");
+            assert!(message.contains(expected), "{body:?}: {message}");
         }
     }
 
     #[test]
     fn a_batch_is_an_array_of_some_operations_and_not_too_many() {
-        let batch = |body: &'static str| parse_body(&Bytes::from_static(body.as_bytes()), 2);
+        let batch = |body: &'static str| {
+            parse_body(&Bytes::from_static(body.as_bytes()), OperationPlace::Request, 2)
+        };
         let query = |text: &'static str| OperationRequest {
             query: Bytes::from_static(text.as_bytes()),
             ..OperationRequest::default()
@@ -301,31 +327,55 @@ mod tests {
             (r#"[{}]"#, "operation 0 of the batch: the request has no `query`"),
             (r#"[[{"query":"{ a }"}]]"#, "operation 0 of the batch: it must be a JSON object"),
         ] {
-            let Err(RequestError::Malformed(message)) = batch(body) else {
-                panic!("{body} was accepted")
-            };
+            let Err(RequestError(message)) = batch(body) else { panic!("{body} was accepted") };
             assert!(message.contains(expected), "{body}: {message}");
         }
     }
 
     #[test]
-    fn a_hash_in_place_of_a_text_is_distinguished_from_a_request_without_either() {
-        let body = r#"{"operationName":"A","extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
-        let read = |body: &str, batch_max| parse_body(&Bytes::from(body.to_owned()), batch_max);
-        assert_eq!(read(body, 0), Err(RequestError::PersistedQuery { batch: None }));
-        let batch = format!("[{{\"query\":\"{{ a }}\"}},{body}]");
-        assert_eq!(read(&batch, 9), Err(RequestError::PersistedQuery { batch: Some(2) }));
-        let by_get = "extensions=%7B%22persistedQuery%22%3A%7B%7D%7D";
-        assert_eq!(parse_query_string(by_get), Err(RequestError::PersistedQuery { batch: None }));
-        let with_text = r#"{"query":"{ a }","extensions":{"persistedQuery":{"version":1}}}"#;
-        assert!(read(with_text, 0).is_ok());
-        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(RequestError::Malformed(_))));
+    fn an_operation_is_named_by_its_text_its_id_or_its_hash() {
+        let read = |body: &str, batch_max| {
+            parse_body(&Bytes::from(body.to_owned()), OperationPlace::Request, batch_max)
+        };
+        let hash = r#"{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
+        let id = r#"{"documentId":"a:b","variables":{}}"#;
+        for body in [hash, id, r#"{"query":"{ a }"}"#] {
+            assert!(read(body, 0).is_ok(), "{body}");
+            assert!(read(&format!("[{body}]"), 9).is_ok(), "{body}");
+        }
+        for body in ["{}", r#"{"extensions":{}}"#, r#"{"documentId":null}"#] {
+            assert!(read(body, 0).is_err(), "{body}");
+            assert!(read(&format!("[{body}]"), 9).is_err(), "{body}");
+        }
+        let by_get = |text: &str| parse_query_string(text, OperationPlace::Request);
+        assert!(by_get("extensions=%7B%22persistedQuery%22%3A%7B%7D%7D").is_ok());
+        let request = by_get("documentId=sha256%3Aab&variables=%7B%7D").expect("an id");
+        assert_eq!(request.document_id.as_deref(), Some("sha256:ab"));
+        assert!(by_get("documentId=").is_err());
+        assert!(by_get("").is_err());
+    }
+
+    #[test]
+    fn the_path_of_a_document_takes_the_place_of_its_text() {
+        let read = |body: &'static str| {
+            let parsed = parse_body(&Bytes::from_static(body.as_bytes()), OperationPlace::Path, 9);
+            parsed.and_then(|it| it.with_path_id("a".into()))
+        };
+        let expected = OperationRequest {
+            document_id: Some("a".into()),
+            variables: Bytes::from_static(b"{}"),
+            ..OperationRequest::default()
+        };
+        assert_eq!(read(r#"{"variables":{}}"#), Ok(ParsedRequest::One(expected)));
+        for body in [r#"{"query":"{ a }"}"#, r#"{"documentId":"a"}"#, r#"[{"query":"{ a }"}]"#] {
+            assert!(read(body).is_err(), "{body}");
+        }
     }
 
     #[test]
     fn url_parameters_are_decoded() {
-        let request =
-            parse_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
+        let parse = |parameters| parse_query_string(parameters, OperationPlace::Request);
+        let request = parse("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
         assert_eq!(
             request,
             Ok(OperationRequest {
@@ -334,10 +384,10 @@ mod tests {
                 ..OperationRequest::default()
             })
         );
-        assert!(parse_query_string("").is_err());
-        assert!(parse_query_string("query=%7Ba%7D&variables=7").is_err());
-        assert!(parse_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
-        assert!(parse_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
+        assert!(parse("query=%7Ba%7D&variables=7").is_err());
+        assert!(parse("query=%7Ba%7D&cache=1&cache=2").is_ok());
+        assert!(parse("query=%7Ba%7D&query=%7Bb%7D").is_err());
+        assert!(parse("").is_err());
     }
 
     #[test]

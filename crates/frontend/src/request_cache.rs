@@ -74,6 +74,7 @@ pub(crate) fn find_or_parse<E>(
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
         let request = OperationRequest {
             query: own(&request.query),
+            document_id: request.document_id.clone(),
             operation_name: request.operation_name.clone(),
             variables: own(&request.variables),
             extensions: own(&request.extensions),

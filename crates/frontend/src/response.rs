@@ -162,7 +162,7 @@ pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     response
 }
 
-/// True if the error is about the client, or is a decision of the operator, and not a mistake in the operation. Proxies
+/// True if the error is about the client, about the form of its request, or a decision of the operator, and not a mistake in the operation. Proxies
 /// and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
     matches!(
@@ -171,6 +171,10 @@ fn is_about_the_sender(error: &GraphqlError) -> bool {
             | ErrorCode::Forbidden
             | ErrorCode::OperationBlocked
             | ErrorCode::RateLimited
+            | ErrorCode::BadRequest
+            | ErrorCode::PersistedQueryHashMismatch
+            | ErrorCode::PersistedDocumentNotFound
+            | ErrorCode::PersistedDocumentRequired
     )
 }
 

@@ -13,7 +13,7 @@ use super::client_connection::ClientRequest;
 use super::media::{self, ResponseFormat};
 use super::metrics::HttpMetrics;
 use super::received_request::{ReceivedRequest, RequestReceiver};
-use super::request::ParsedRequest;
+use super::request::{self, ParsedRequest};
 use super::response::{self, Response};
 use super::service::{GraphqlBatch, GraphqlRequest, GraphqlService, RequestClient};
 use super::stream_response;
@@ -44,8 +44,7 @@ fn token_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
 /// True if a GET that carries a token opens the stream. With an operation, and from a client that accepts no events, it
 /// starts that operation instead, as POST does.
 fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
-    let parameters = uri.query().unwrap_or_default().as_bytes();
-    let has_operation = url::form_urlencoded::parse(parameters).any(|(name, _)| name == "query");
+    let has_operation = request::has_operation(uri.query().unwrap_or_default());
     let takes_events =
         media::negotiate(headers).is_some_and(|it| it.stream == Some(StreamFormat::EventStream));
     takes_events || !has_operation
@@ -136,7 +135,7 @@ async fn start(
     request: Request<Incoming>,
     identity: Identity,
 ) -> Result<Result<Response, Refusal>, Box<Response>> {
-    let received = receiver.receive(client, &identity, request).await?;
+    let received = receiver.receive(client, &identity, request, None).await?;
     let ReceivedRequest { head, parsed, accepted } = received;
     let client = RequestClient::of(client, identity);
     match parsed {
@@ -196,6 +195,8 @@ mod tests {
             ("/graphql?query=x", "application/json, text/event-stream", true),
             ("/graphql?query=x", "application/json", false),
             ("/graphql?query=x", "*/*", false),
+            ("/graphql?documentId=x", "*/*", false),
+            ("/graphql?extensions=x", "*/*", false),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
             assert_eq!(is_opened_by(&Uri::from_static(uri), &headers), expected, "{uri} {accept}");

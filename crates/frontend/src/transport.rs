@@ -3,8 +3,9 @@
 use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::{HeaderMap, Method, Uri, Version};
 
+use super::page::{self, EndpointPage};
 use super::single_connection::{self, StreamRequest};
-use super::{page, websocket};
+use super::websocket;
 
 /// The kind of a request to the listener of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub(super) enum EndpointRequest {
     WebSocket,
     /// A GraphQL request by GET or POST. `accept` and the operation decide the transport of the response.
     Operation,
+    /// The same at the path of the persisted document with this id.
+    Document(Box<str>),
     /// A request of single connection mode.
     Stream(StreamRequest),
     /// A method that the endpoint does not support.
@@ -41,7 +44,7 @@ impl EndpointRequest {
         match self {
             Self::Options | Self::WebSocket => false,
             Self::Stream(request) => request.requires_authorization(),
-            Self::Operation | Self::UnsupportedMethod => true,
+            Self::Operation | Self::Document(_) | Self::UnsupportedMethod => true,
         }
     }
 }
@@ -55,18 +58,41 @@ pub(super) struct RequestHead<'a> {
     pub(super) headers: &'a HeaderMap,
 }
 
-/// Returns the kind of a request. `endpoint` is the path of the GraphQL endpoint; `has_page` is true if the router
-/// serves the page.
-pub(super) fn classify(head: RequestHead<'_>, endpoint: &str, has_page: bool) -> RequestKind {
+/// Returns the kind of a request.
+pub(super) fn classify(head: RequestHead<'_>, endpoint: &EndpointPage) -> RequestKind {
     let RequestHead { method, uri, headers, .. } = head;
     if method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
         RequestKind::Preflight
-    } else if uri.path() != endpoint {
-        RequestKind::File
-    } else if has_page && page::is_requested(method, uri, headers) {
+    } else if uri.path() != endpoint.path {
+        match document_id(uri.path(), endpoint) {
+            Some(id) => RequestKind::Endpoint(classify_document(method, id)),
+            None => RequestKind::File,
+        }
+    } else if endpoint.page.is_some() && page::is_requested(method, uri, headers) {
         RequestKind::Page
     } else {
         RequestKind::Endpoint(classify_endpoint(head))
+    }
+}
+
+/// Returns the id in the path of a persisted document; `None` if it is another path. The id is an opaque text: points
+/// and percent-encoded slashes have no meaning.
+fn document_id(path: &str, endpoint: &EndpointPage) -> Option<Box<str>> {
+    if !endpoint.has_documents {
+        return None;
+    }
+    let id = path.strip_prefix(endpoint.path.trim_end_matches('/'))?.strip_prefix('/')?;
+    if id.is_empty() || id.contains('/') {
+        return None;
+    }
+    Some(percent_encoding::percent_decode_str(id).decode_utf8().ok()?.into())
+}
+
+fn classify_document(method: &Method, id: Box<str>) -> EndpointRequest {
+    match *method {
+        Method::OPTIONS => EndpointRequest::Options,
+        Method::GET | Method::POST => EndpointRequest::Document(id),
+        _ => EndpointRequest::UnsupportedMethod,
     }
 }
 
@@ -91,6 +117,7 @@ fn classify_endpoint(head: RequestHead<'_>) -> EndpointRequest {
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
+    use ide::{Page, PageConfig};
 
     use super::*;
 
@@ -114,7 +141,37 @@ mod tests {
             .iter()
             .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         let headers = &headers.collect();
-        classify(RequestHead { method, version, uri, headers }, "/graphql", true)
+        let tabs = Vec::new();
+        let page = PageConfig { title: String::new(), endpoint: "/graphql".into(), tabs };
+        let endpoint = EndpointPage {
+            path: "/graphql".into(),
+            has_documents: true,
+            page: Some(Page::new(&page)),
+        };
+        classify(RequestHead { method, version, uri, headers }, &endpoint)
+    }
+
+    #[test]
+    fn a_path_below_the_endpoint_is_that_of_a_document() {
+        let document = |id: &str| RequestKind::Endpoint(EndpointRequest::Document(id.into()));
+        for method in ["GET", "POST"] {
+            assert_eq!(kind(method, "/graphql/abc", &[HTML, UPGRADE, TOKEN]), document("abc"));
+        }
+        for (path, id) in [
+            ("/graphql/sha256:ab?variables={}", "sha256:ab"),
+            ("/graphql/a%2Fb%2F..%2f", "a/b/../"),
+            ("/graphql/..", ".."),
+            ("/graphql/%C3%A4", "ä"),
+        ] {
+            assert_eq!(kind("GET", path, &[]), document(id), "{path}");
+        }
+        for path in ["/graphql/", "/graphql/a/b", "/graphql/../a", "/graphqlabc", "/graphql/%FF"] {
+            assert_eq!(kind("GET", path, &[]), RequestKind::File, "{path}");
+        }
+        let other = RequestKind::Endpoint(EndpointRequest::UnsupportedMethod);
+        assert_eq!(kind("DELETE", "/graphql/abc", &[]), other);
+        let options = RequestKind::Endpoint(EndpointRequest::Options);
+        assert_eq!(kind("OPTIONS", "/graphql/abc", &[]), options);
     }
 
     const TOKEN: (&str, &str) = ("x-graphql-event-stream-token", "stream-7");
@@ -190,7 +247,7 @@ mod tests {
 
     #[test]
     fn clients_with_the_token_of_a_stream_and_websockets_need_no_authorization_yet() {
-        use EndpointRequest::{Operation, Options, Stream, UnsupportedMethod, WebSocket};
+        use EndpointRequest::{Document, Operation, Options, Stream, UnsupportedMethod, WebSocket};
         for request in [
             Options,
             WebSocket,
@@ -201,6 +258,7 @@ mod tests {
         }
         for request in [
             Operation,
+            Document("a".into()),
             UnsupportedMethod,
             Stream(StreamRequest::Reserve),
             Stream(StreamRequest::Start("a".into())),

@@ -56,6 +56,10 @@ impl NeededHeaders {
                 needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
             }
         }
+        if !config.persisted_documents.manifests.is_empty() {
+            // Documents may belong to one application.
+            needed.read.extend_from_slice(&config.client_info.name_headers);
+        }
         needed
     }
 
@@ -89,7 +93,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use config::{BlockRule, Expression, Propagation};
+    use config::{BlockRule, DocumentManifest, Expression, Propagation};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -121,6 +125,10 @@ mod tests {
         let all = headers(&[("starling-trace", "1")]);
         assert_eq!(needed(&config, &all), headers(&[]));
         config.trace.enabled = true;
+        assert_eq!(needed(&config, &all), all);
+        let all = headers(&[("graphql-client-name", "web")]);
+        assert_eq!(needed(&config, &all), headers(&[]));
+        config.persisted_documents.manifests.push(DocumentManifest::default());
         assert_eq!(needed(&config, &all), all);
     }
 

@@ -11,9 +11,11 @@ use super::end_reasons::AUTHENTICATION_UNAVAILABLE;
 
 /// Converts the operation of a `subscribe` message to the form that all transports share.
 pub(super) fn operation_request(request: graphql_transport_ws::Request) -> OperationRequest {
-    let graphql_transport_ws::Request { query, operation_name, variables, extensions } = request;
+    let graphql_transport_ws::Request { query, document_id, operation_name, variables, extensions } =
+        request;
     OperationRequest {
         query: query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
+        document_id,
         operation_name,
         variables: variables.unwrap_or_default(),
         extensions: extensions.unwrap_or_default(),

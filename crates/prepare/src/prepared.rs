@@ -17,8 +17,10 @@ use crate::plan_cache::SharedPlan;
 /// The request of any transport. Texts are shared with its buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperationRequest {
-    /// The document.
+    /// The document. Empty if the client sends an id or a hash in its place.
     pub query: Bytes,
+    /// The id of a persisted document (`documentId`).
+    pub document_id: Option<Box<str>>,
     /// The name of the operation to execute.
     pub operation_name: Option<Box<str>>,
     /// JSON text of the object with variable values; empty if there are none.

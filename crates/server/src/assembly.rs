@@ -28,6 +28,7 @@ use live::reactors::context::ReactorContext;
 use live::reactors::{ReactorHandles, Reactors};
 use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
+use persisted_documents::DocumentSet;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
 use subscription_client::CallbackEndpoint;
@@ -36,6 +37,7 @@ use tokio::sync::mpsc;
 use crate::admin::Admin;
 use crate::callbacks;
 use crate::composition::CompositionState;
+use crate::document_load_metrics::DocumentLoadMetrics;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
@@ -48,6 +50,8 @@ pub(crate) struct RouterMaterial {
     pub(crate) config: Config,
     /// The first graph.
     pub(crate) loaded: ServingGraph,
+    /// The persisted documents.
+    pub(crate) documents: DocumentSet,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
     /// The endpoint for callbacks of subgraphs, if one is configured.
@@ -82,6 +86,8 @@ pub(crate) struct RouterParts {
     pub(crate) reloader: Arc<Reloader>,
     /// Verifies tokens.
     pub(crate) authentication: Arc<ClientAuthentication>,
+    /// Counts changes of persisted documents.
+    pub(crate) document_loads: Arc<DocumentLoadMetrics>,
 }
 
 impl std::fmt::Debug for RouterParts {
@@ -108,13 +114,15 @@ pub(crate) fn assemble(
 ) -> RouterParts {
     let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
         material;
+    let documents = material.documents;
     let config = Arc::new(config);
     let connection_metrics = Arc::new(ConnectionMetrics::default());
     let graph_loads = Arc::new(GraphLoadMetrics::new());
+    let document_loads = Arc::new(DocumentLoadMetrics::new());
     let limits =
         Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.count()));
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
-    let serving = Arc::new(Serving::new(&config, loaded, &limits));
+    let serving = Arc::new(Serving::new(&config, loaded, documents, &limits));
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
     let runner = Arc::new(OperationRunner {
@@ -145,7 +153,11 @@ pub(crate) fn assemble(
             cors: CorsRules::new(&config.cors),
             csrf: CsrfRules::new(&config.csrf),
             compressor: Compressor::new(config.http.compression.clone(), workers.count()),
-            page: EndpointPage { path: config.path.clone(), page: material.page },
+            page: EndpointPage {
+                path: config.path.clone(),
+                has_documents: !config.persisted_documents.manifests.is_empty(),
+                page: material.page,
+            },
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
             uploads: UploadReceiver::new(&config.uploads),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
@@ -175,6 +187,7 @@ pub(crate) fn assemble(
         providers: Arc::clone(&providers),
         callbacks: material.callbacks,
         graph_loads,
+        document_loads: Arc::clone(&document_loads),
         composition: material.composition,
     };
     let admin = Arc::new(Admin {
@@ -187,7 +200,7 @@ pub(crate) fn assemble(
         workers,
         shutdown,
     });
-    RouterParts { http, live, admin, reloader, authentication }
+    RouterParts { http, live, admin, reloader, authentication, document_loads }
 }
 
 /// Returns the settings of the hub.

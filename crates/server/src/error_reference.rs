@@ -89,7 +89,19 @@ const fn meaning(code: ErrorCode) -> &'static str {
             "the document has no operation of that name, or several, and the request names none"
         }
         ErrorCode::PersistedQueryNotSupported => {
-            "the request has the hash of an operation (`extensions.persistedQuery`) and no `query`: the router stores no operations by hash"
+            "the request has the hash of an operation (`extensions.persistedQuery`) and no `query`, and this router stores no operations by hash for this client"
+        }
+        ErrorCode::PersistedQueryNotFound => {
+            "the request has the hash of an operation and no `query`, and the router does not have that operation (any more)"
+        }
+        ErrorCode::PersistedQueryHashMismatch => {
+            "the hash in `extensions.persistedQuery` is not the SHA-256 of `query`"
+        }
+        ErrorCode::PersistedDocumentNotFound => {
+            "no persisted document has this id, or it is for other clients"
+        }
+        ErrorCode::PersistedDocumentRequired => {
+            "the router runs persisted documents only (`persisted_documents.mode`), and the operation is none of them or was not sent by its id"
         }
         ErrorCode::BadUserInput => "a variable or argument does not match its type or use",
         ErrorCode::Unauthenticated => {
@@ -168,6 +180,18 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::OperationNotFound => "set `operationName`",
         ErrorCode::PersistedQueryNotSupported => {
             "send the text; clients with automatic persisted queries do so automatically"
+        }
+        ErrorCode::PersistedQueryNotFound => {
+            "send hash and text; clients with automatic persisted queries do so automatically"
+        }
+        ErrorCode::PersistedQueryHashMismatch => {
+            "compute the hash from exactly the text that is sent, in UTF-8"
+        }
+        ErrorCode::PersistedDocumentNotFound => {
+            "deploy the manifest before the clients that use it; see [persisted documents](persisted-documents.md)"
+        }
+        ErrorCode::PersistedDocumentRequired => {
+            "add the operation to a manifest, and send the id if the message requires it"
         }
         ErrorCode::BadUserInput => "the message names it and the invalid part",
         ErrorCode::Unauthenticated => "get a new token; see [authentication](authentication.md)",

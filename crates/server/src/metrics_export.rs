@@ -30,12 +30,14 @@ use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
 use serving::rate_limits::RATE_LIMIT_METRICS;
+use serving::known_operations::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS};
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
 use crate::composition::{COMPOSITION_METRICS, CompositionState};
+use crate::document_load_metrics::{DOCUMENT_LOAD_METRICS, DocumentLoadMetrics};
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 
 /// The metrics of the program itself.
@@ -58,6 +60,8 @@ pub(crate) struct MetricsSources {
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Attempts to load a graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
+    /// Changes of persisted documents.
+    pub(crate) document_loads: Arc<DocumentLoadMetrics>,
     /// The composition of the graph.
     pub(crate) composition: Arc<CompositionState>,
 }
@@ -122,6 +126,10 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     if let Some(cost) = &serving.cost {
         out.write(COST_METRICS, cost.stats())?;
     }
+    let known = &sources.runner.serving.known_operations;
+    out.write(KNOWN_OPERATION_METRICS, known)?;
+    out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
+    out.write(DOCUMENT_LOAD_METRICS, &sources.document_loads)?;
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();

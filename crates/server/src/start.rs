@@ -28,6 +28,7 @@ use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::callbacks;
 use crate::certificates;
 use crate::composition::ReadScope;
+use crate::document_watch::follow_documents;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
@@ -214,7 +215,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
             return Err(StartError::Refused(problems.collect()));
         }
     };
-    let StartMaterial { authentication: authenticator, certificates, tls } = material;
+    let StartMaterial { authentication: authenticator, certificates, tls, documents } = material;
     if config.events.require_all {
         wait_for_providers(&providers).await?;
     }
@@ -232,6 +233,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let shutdown = Arc::new(shutdown);
     let material = RouterMaterial {
         loaded,
+        documents: documents.documents,
         authenticator,
         cursors: cursors(&config)?,
         page: page(&config, tabs),
@@ -264,6 +266,11 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         .map(|(listener, endpoint)| serve_callbacks(&parts.reloader.config, &endpoint, listener));
     tokio::spawn(reload::follow_changes(watch, Arc::clone(&parts.reloader)));
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
+    if !parts.reloader.config.persisted_documents.manifests.is_empty() {
+        let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
+        let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
+        tokio::spawn(follow_documents(reloader, metrics, documents.versions));
+    }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {
         tokio::spawn(certificates::watch_files(certificates, shutdown.signal()));

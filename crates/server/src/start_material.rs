@@ -1,5 +1,5 @@
-//! The material of a start, apart from the graph, that needs no network: keys of tokens and certificates of listeners.
-//! `serve` and `check` both load it, so that they refuse the same configurations.
+//! The material of a start, apart from the graph, that needs no network: keys of tokens, certificates of listeners, persisted
+//! documents. `serve` and `check` both load it, so that they refuse the same configurations.
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use config::{Config, Listener};
 use net::TlsServer;
 
 use crate::certificates::Certificates;
+use crate::document_source::{ReadDocuments, read_documents};
 
-/// The keys of tokens and the certificates of listeners.
+/// The keys of tokens, the certificates of listeners, and the persisted documents.
 pub(crate) struct StartMaterial {
     /// Verification of tokens; `None`: no tokens are accepted.
     pub(crate) authentication: Option<Authenticator>,
@@ -18,10 +19,12 @@ pub(crate) struct StartMaterial {
     pub(crate) certificates: Vec<Certificates>,
     /// The TLS of each listener, in their order.
     pub(crate) tls: Vec<Option<Arc<TlsServer>>>,
+    /// The documents of all manifests.
+    pub(crate) documents: ReadDocuments,
 }
 
 impl StartMaterial {
-    /// Reads all keys and certificates.
+    /// Reads all keys, certificates and manifests.
     ///
     /// # Errors
     /// All keys and files that cannot be used.
@@ -50,8 +53,12 @@ impl StartMaterial {
                 }
             });
         }
+        let documents = read_documents(&config.persisted_documents).unwrap_or_else(|errors| {
+            problems.extend(errors);
+            ReadDocuments::default()
+        });
         match problems.is_empty() {
-            true => Ok(Self { authentication, certificates, tls }),
+            true => Ok(Self { authentication, certificates, tls, documents }),
             false => Err(problems),
         }
     }

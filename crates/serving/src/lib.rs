@@ -11,6 +11,7 @@ pub mod cost_control;
 pub mod forwarding;
 mod gcra;
 pub mod generation;
+pub mod known_operations;
 pub mod operation;
 mod prepare_settings;
 pub mod prepared_request;

@@ -8,9 +8,7 @@ use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::error_mapping;
 use clients::offload::INLINE_BYTES_MAX;
-use clients::request_extensions::{
-    NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
-};
+use clients::request_extensions::{NotAString, string_member};
 use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
@@ -21,17 +19,46 @@ use crate::admission::AdmissionRequest;
 use crate::cost_control;
 use crate::field_access::AccessDecision;
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
+use crate::known_operations;
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
 
-/// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
-/// if the client is anonymous.
+/// Looks up the operation of `request` if it has an id or a hash, checks that unknown operations may run, and prepares
+/// it for the current graph. The work waits in the queue of its client: of `identity`, or of `address` if the client is
+/// anonymous.
 ///
 /// # Errors
 /// Request errors: the operation does not run and the response has no `data`.
 pub async fn prepare_for(
+    serving: &Serving,
+    request: &OperationRequest,
+    client_headers: ClientHeaders<'_>,
+    identity: Identity,
+    address: ClientKey,
+    source: RequestSource<'_>,
+) -> Result<PreparedRequest, Vec<GraphqlError>> {
+    match known_operations::resolve(serving, request, client_headers.map(), &identity, address)
+        .await?
+    {
+        None => prepare_text(serving, request, client_headers, identity, address, source).await,
+        Some(resolved) => {
+            let request = &resolved.request;
+            let ready =
+                prepare_text(serving, request, client_headers, identity, address, source).await?;
+            resolved.store(&serving.known_operations);
+            Ok(ready)
+        }
+    }
+}
+
+/// Prepares the text of `request` as [`prepare_for`] does, without looking it up: a client that was allowed to subscribe
+/// keeps its subscription.
+///
+/// # Errors
+/// The same as for [`prepare_for`].
+pub async fn prepare_text(
     serving: &Serving,
     request: &OperationRequest,
     client_headers: ClientHeaders<'_>,
@@ -49,12 +76,6 @@ pub async fn prepare_for(
         }
         errors
     };
-    if request.query.is_empty() && has_persisted_query(&request.extensions) {
-        // This request comes from a WebSocket; over HTTP it is refused when the request is parsed.
-        let code = ErrorCode::PersistedQueryNotSupported;
-        serving.metrics.count_refusal(code);
-        return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
-    }
     let decision = match &loaded.access {
         None => AccessDecision::default(),
         Some(access) => {

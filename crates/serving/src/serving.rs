@@ -9,9 +9,11 @@ use clients::client_limits::ClientLimits;
 use clients::operation_metrics::OperationMetrics;
 use config::Config;
 use http::HeaderMap;
+use persisted_documents::DocumentSet;
 use tokio::sync::watch;
 
 use crate::generation::ServingGraph;
+use crate::known_operations::KnownOperations;
 use crate::sharing::SharedWork;
 use crate::trace::RequestTrace;
 
@@ -20,6 +22,8 @@ pub struct Serving {
     loaded: ArcSwap<ServingGraph>,
     /// The number of the current generation, for tasks that wait for the next one.
     generation: watch::Sender<u64>,
+    /// The operations that clients may name by an id or a hash.
+    pub known_operations: Arc<KnownOperations>,
     /// Work in flight that several requests share.
     pub sharing: SharedWork,
     /// The limits of clients, such as the one on parsing large requests.
@@ -35,11 +39,17 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Puts the first graph into service.
-    pub fn new(config: &Config, loaded: ServingGraph, limits: &Arc<ClientLimits>) -> Self {
+    /// Puts the first graph into service, with the documents of the manifests.
+    pub fn new(
+        config: &Config,
+        loaded: ServingGraph,
+        documents: DocumentSet,
+        limits: &Arc<ClientLimits>,
+    ) -> Self {
         Self {
             generation: watch::Sender::new(loaded.generation.number),
             loaded: ArcSwap::from_pointee(loaded),
+            known_operations: Arc::new(KnownOperations::new(config, documents)),
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),

@@ -170,6 +170,7 @@ fn resolver(
         timeout,
         request: OperationRequest {
             query: prepared.query.clone(),
+            document_id: None,
             operation_name: prepared.name.clone(),
             variables: variables_text,
             extensions,

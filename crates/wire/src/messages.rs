@@ -20,8 +20,10 @@ const MESSAGE_DEPTH_MAX: u32 = 256;
 /// log lines.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The GraphQL document. Absent only if `extensions` name a persisted one.
+    /// The GraphQL document. Absent only if `document_id` or `extensions` name a persisted one.
     pub query: Option<Box<str>>,
+    /// The id of a persisted document.
+    pub document_id: Option<Box<str>>,
     /// The name of the operation in the document.
     pub operation_name: Option<Box<str>>,
     /// The variables, a JSON object.
@@ -34,6 +36,7 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("query", &self.query)
+            .field("document_id", &self.document_id)
             .field("operation_name", &self.operation_name)
             .field("variables", &HiddenText(&self.variables))
             .field("extensions", &HiddenText(&self.extensions))
@@ -175,13 +178,14 @@ impl<'d> MessageObject<'d> {
 
     fn request(self) -> Result<Request, InvalidMessage> {
         let query = self.optional_string("query")?.map(Box::from);
+        let document_id = self.optional_string("documentId")?.map(Box::from);
         let operation_name = self.optional_string("operationName")?.map(Box::from);
         let variables = self.optional_object("variables")?;
         let extensions = self.optional_object("extensions")?;
-        if query.is_none() && extensions.is_none() {
+        if query.is_none() && document_id.is_none() && extensions.is_none() {
             return Err(must_be("query", "a string"));
         }
-        Ok(Request { query, operation_name, variables, extensions })
+        Ok(Request { query, document_id, operation_name, variables, extensions })
     }
 
     /// Returns a member that is not null. Null is the same as absent everywhere in the protocols.
@@ -288,6 +292,7 @@ mod tests {
         assert_eq!(id, "a\"1");
         let expected = Request {
             query: Some(r#"{ a(b: "c") }"#.into()),
+            document_id: None,
             operation_name: None,
             variables: Some(r#"{"x":[1.50,"\u00e9"]}"#.into()),
             extensions: Some("{}".into()),

@@ -92,14 +92,14 @@ fn a_refusal_because_of_overload_is_503_with_retry_after_for_every_media_type() 
 
 #[test]
 fn the_response_to_a_hash_in_place_of_an_operation_makes_clients_send_the_text() {
-    let router = Router::start("");
+    let router = Router::start("apq: {enabled: false}");
     let extensions = r#""extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}"#;
     let expected = r#"{"errors":[{"message":"PersistedQueryNotSupported","extensions":{"code":"PERSISTED_QUERY_NOT_SUPPORTED"}}]}"#;
     for accept in ["application/json", "application/graphql-response+json"] {
         let response = post(&router, &[("accept", accept)], format!("{{{extensions}}}"));
         assert_eq!((response.status, &*response.body), (200, expected), "{accept}");
     }
-    let target = "/graphql?extensions=%7B%22persistedQuery%22%3A%7B%22version%22%3A1%7D%7D";
+    let target = "/graphql?extensions=%7B%22persistedQuery%22%3A%7B%22version%22%3A1%2C%22sha256Hash%22%3A%22ab%22%7D%7D";
     let response = request(router.address, "GET", target, &[], "");
     assert_eq!((response.status, &*response.body), (200, expected));
     let with_text = post(&router, &[], format!(r#"{{"query":"{{ __typename }}",{extensions}}}"#));

@@ -24,6 +24,7 @@ mod events;
 mod greedy_clients;
 mod headers;
 mod initial_state;
+mod known_operations;
 mod logging;
 mod nats;
 mod online;

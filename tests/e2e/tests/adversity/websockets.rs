@@ -308,7 +308,7 @@ fn a_client_without_connection_init_is_closed_after_the_configured_time() {
 
 #[test]
 fn the_hash_of_an_operation_instead_of_its_text_is_answered_as_clients_expect() {
-    let shop = Shop::open();
+    let shop = Shop::with("apq: {enabled: false}");
     for protocol in ["graphql-transport-ws", "graphql-ws"] {
         let mut socket = Socket::open_with(shop.address(), &[protocol]);
         socket.send(r#"{"type":"connection_init"}"#);

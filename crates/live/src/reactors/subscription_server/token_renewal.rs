@@ -269,7 +269,7 @@ async fn renewal_step(
     let source = RequestSource { is_new: false, ..source };
     let headers = Kept(headers);
     let prepared =
-        operation::prepare_for(&runner.serving, request, headers, identity, address, source).await;
+        operation::prepare_text(&runner.serving, request, headers, identity, address, source).await;
     let ready = match prepared {
         Ok(ready) => ready,
         Err(errors) => {

@@ -1,0 +1,129 @@
+//! Settings of persisted documents.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::findings::{Findings, KeyPlaces};
+use super::format::{FileText, SizeText};
+use super::quantity;
+
+/// Persisted documents: operations that are known before clients send them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PersistedDocuments {
+    /// The operations that clients may send.
+    #[schemars(example = &"require_id")]
+    pub mode: PersistedDocumentsMode,
+
+    /// The manifests. They are watched: documents of a new version are known within seconds. A manifest with a mistake
+    /// is refused as a whole, and the documents before it stay.
+    #[schemars(length(max = 64))]
+    pub manifests: Vec<DocumentManifest>,
+
+    /// The maximum size of all manifests together.
+    #[serde(with = "quantity::text")]
+    #[schemars(with = "SizeText", example = &"64MiB", extend("x-minimum" = 1024))]
+    pub max_size: usize,
+
+    /// The maximum number of documents of all manifests together.
+    #[schemars(range(min = 1, max = 1_000_000), example = 100_000)]
+    pub max_documents: u32,
+}
+
+impl Default for PersistedDocuments {
+    fn default() -> Self {
+        Self {
+            mode: PersistedDocumentsMode::Off,
+            manifests: Vec::new(),
+            // Several large applications with some thousand operations of one or two kilobytes each.
+            max_size: 32 << 20,
+            max_documents: 50_000,
+        }
+    }
+}
+
+/// The operations that clients may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PersistedDocumentsMode {
+    /// All operations: documents are an offer.
+    #[default]
+    Off,
+    /// All operations. The log and a metric report those that are not documents.
+    LogUnknown,
+    /// Documents, by their id or by their text. White space, commas and comments in a text may differ.
+    RequireKnown,
+    /// Documents, by their id.
+    RequireId,
+}
+
+impl PersistedDocumentsMode {
+    /// True if some operations are refused.
+    pub fn is_restrictive(self) -> bool {
+        matches!(self, Self::RequireKnown | Self::RequireId)
+    }
+}
+
+/// The source of documents: exactly one of `file` and `folder`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("x-one-of" = ["file", "folder"]))]
+#[schemars(extend("dependentRequired" = {"format": ["file"]}))]
+pub struct DocumentManifest {
+    /// A manifest in JSON. A relative path is relative to the folder of the configuration file.
+    #[serde(default)]
+    #[schemars(with = "Option<FileText>", example = &"persisted-query-manifest.json")]
+    pub file: Option<PathBuf>,
+
+    /// A folder of documents: its files that end in `.graphql` or `.gql`, without its subfolders. The id of a document
+    /// is the name of its file without the ending.
+    #[serde(default)]
+    #[schemars(with = "Option<FileText>", example = &"operations")]
+    pub folder: Option<PathBuf>,
+
+    /// The format of the file.
+    #[serde(default)]
+    #[schemars(example = &"relay")]
+    pub format: DocumentManifestFormat,
+}
+
+/// The format of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentManifestFormat {
+    /// Recognises the format.
+    #[default]
+    Auto,
+    /// The manifest of `@apollo/generate-persisted-query-manifest`.
+    Apollo,
+    /// The map of ids to texts that the Relay compiler writes.
+    Relay,
+}
+
+impl PersistedDocuments {
+    /// Resolves relative paths against `folder`.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        for manifest in &mut self.manifests {
+            for path in [&mut manifest.file, &mut manifest.folder].into_iter().flatten() {
+                *path = folder.join(&*path);
+            }
+        }
+    }
+
+    /// Checks that a mode has manifests.
+    pub(super) fn check_mode(&self, places: &KeyPlaces, findings: &mut Findings) {
+        if self.mode == PersistedDocumentsMode::Off || !self.manifests.is_empty() {
+            return;
+        }
+        let label = match self.mode.is_restrictive() {
+            true => "every operation would be refused",
+            false => "every operation would be unknown",
+        };
+        findings
+            .error("conflict", "`persisted_documents.mode` is set, and there are no `manifests`")
+            .at_place(places.get("persisted_documents.mode"), label)
+            .help("add `manifests`, or remove `mode`");
+    }
+}

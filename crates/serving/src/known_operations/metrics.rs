@@ -1,0 +1,43 @@
+//! The metrics of known operations.
+
+use telemetry::Metric;
+
+use super::KnownOperations;
+
+telemetry::counters! {
+    /// Counts since the start.
+    pub struct KnownOperationStats;
+    /// The metrics of these counters.
+    pub const KNOWN_OPERATION_COUNTERS;
+    {
+        counter documents_found = "starling_persisted_documents_found":
+            "Requests for a persisted document by its id or hash that found it";
+        counter documents_not_found = "starling_persisted_documents_not_found":
+            "Requests for a persisted document by its id that did not find one for their client";
+        counter unknown = "starling_persisted_documents_unknown_operations":
+            "Operations sent as a text that is no persisted document, run or refused (persisted_documents.mode)";
+        /// Counted by the task that prepares documents ahead.
+        gauge documents_invalid = "starling_persisted_documents_invalid":
+            "Persisted documents that are not valid on the graph that serves, among those prepared ahead";
+        counter texts_found = "starling_apq_found":
+            "Requests with the hash of a text that found it (automatic persisted queries)";
+        counter texts_not_found = "starling_apq_not_found":
+            "Requests with the hash of a text that was not stored; clients then send the text";
+        counter texts_stored = "starling_apq_stored": "Texts stored by their hash";
+    }
+}
+
+/// The metrics that are read from the known operations themselves.
+pub const KNOWN_OPERATION_METRICS: &[Metric<KnownOperations>] = &[
+    Metric::gauge("starling_persisted_documents", "Persisted documents of all manifests", |it| {
+        it.documents().len() as u64
+    }),
+    Metric::gauge("starling_apq_entries", "Texts that are stored by their hash", |it| {
+        it.stored_texts.as_ref().map_or(0, |it| it.len() as u64)
+    }),
+    Metric::counter(
+        "starling_apq_evicted",
+        "Texts removed because others needed the room (apq.max_size, apq.max_entries)",
+        |it| it.stored_texts.as_ref().map_or(0, |it| it.evicted()),
+    ),
+];
