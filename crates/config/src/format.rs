@@ -88,6 +88,8 @@ formats! {
     Scheme, SchemeText, "token-scheme", "a word", "write letters, digits and hyphens: `Bearer`";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
         "write letters, digits and hyphens: `authorization`, `x-api-key`";
+    CookieName, CookieNameText, "cookie-name", "the name of a cookie",
+        "write letters, digits, hyphens and underscores: `session`, `__Host-token`";
     HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
         "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
     HeaderValue, HeaderValueText, "header-value", "the value of a header",

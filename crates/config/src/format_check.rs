@@ -81,6 +81,11 @@ impl Format {
             Self::KafkaBroker => check_kafka_broker(text),
             Self::RedisUrl => check_redis_url(text),
             Self::HeaderName => check_header_name(text),
+            // A cookie's name has the characters of a header's name (RFC 6265, section 4.1.1).
+            Self::CookieName => match HeaderName::from_bytes(text.as_bytes()) {
+                Ok(_) => Ok(()),
+                Err(_) => Err("it contains characters that a cookie cannot have".into()),
+            },
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
             Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
             Self::HeaderValue | Self::HeaderDefault => match HeaderValue::try_from(text) {

@@ -60,6 +60,8 @@ mod subgraphs;
 mod subscriptions;
 mod supergraph;
 mod threads;
+mod token_consistency;
+mod token_introspection;
 mod trace;
 mod web_pages;
 mod wording;
@@ -74,7 +76,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
-pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
+pub use authentication::{
+    Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer, OnTokenError, TokenCookie,
+    TokenPlace,
+};
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
@@ -113,6 +118,9 @@ pub use subgraphs::{
 pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, WebSocket};
 pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
+pub use token_introspection::{
+    IntrospectedTokens, IntrospectionAuth, IntrospectionCache, TokenIntrospection,
+};
 pub use trace::Trace;
 pub use web_pages::{Cors, Ide};
 

@@ -94,7 +94,7 @@ const fn meaning(code: ErrorCode) -> &'static str {
             "the token is missing, invalid or expired; `www-authenticate` names the reason"
         }
         ErrorCode::AuthenticationUnavailable => {
-            "the token cannot be verified at present, because the keys of its issuer could not be read"
+            "the token cannot be verified at present, because the keys of its issuer could not be read or the identity provider cannot be asked about it"
         }
         ErrorCode::Forbidden => {
             "the claims of the token do not allow this field, with these arguments"
@@ -160,7 +160,7 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::BadUserInput => "the message names it and the invalid part",
         ErrorCode::Unauthenticated => "get a new token; see [authentication](authentication.md)",
         ErrorCode::AuthenticationUnavailable => {
-            "try again with the same token; check the identity provider and `starling_authentication_keys`"
+            "try again with the same token; check the identity provider, `starling_authentication_keys` and `starling_authentication_introspections_total`"
         }
         ErrorCode::Forbidden => {
             "select only fields that the token allows, or sign in as another user"
