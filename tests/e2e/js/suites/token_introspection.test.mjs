@@ -48,7 +48,7 @@ describe("introspection of tokens", () => {
     issuer = await startIssuer();
     router = await startRouter(
       subgraphs,
-      { ...provider.configuration, cache: { ttl: "2s", negative_ttl: "2s" } },
+      { ...provider.configuration, cache: { ttl: "5s", negative_ttl: "5s" } },
       { issuers: [issuer.configuration] },
     );
   });
@@ -98,7 +98,7 @@ describe("introspection of tokens", () => {
   });
 
   it("verifies the token of connection_init, and closes the connection when it expires", async () => {
-    provider.add("short", { exp: inSeconds(4) });
+    provider.add("short", { exp: inSeconds(8) });
     const open = async (authorization) => {
       const socket = new WebSocket(router.socket, "graphql-transport-ws");
       await within(once(socket, "open"), "the socket to open");
@@ -158,7 +158,7 @@ describe("an identity provider that does not work", () => {
         provider.add("token");
         provider.setResponse(respond);
         assert.deepEqual(await ask(router, "token"), AWAY);
-        assert.match(router.output(), reason);
+        await eventually(() => reason.test(router.output()), "the line in the log");
         assert.match(router.output(), /\/introspect/);
         assert.doesNotMatch(router.output(), /hidden|secret of/);
         // After failures in a row no request is sent until a pause is over.
@@ -189,7 +189,7 @@ describe("an identity provider that does not work", () => {
       assert.equal((await ask(router, "known"))[0], 200);
       const count = provider.requests().length;
       for (let number = 0; number < 50; number++) assert.deepEqual(await ask(router, `later-${number}`), AWAY);
-      assert.ok(provider.requests().length <= count + 3, `${provider.requests().length - count} more requests`);
+      assert.ok(provider.requests().length <= count + 5, `${provider.requests().length - count} more requests`);
     } finally {
       provider.setResponse(undefined);
       await router.stop();
