@@ -13,7 +13,7 @@ use test_kit::builds::{Build, build_programs};
 use test_kit::commands::{self, Failure};
 use test_kit::installation;
 use test_kit::kafka::download::fetch_jars;
-use test_kit::programs::KAFKA_VARIABLE;
+use test_kit::programs::{KAFKA_VARIABLE, OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE};
 
 /// The time limit of one suite, longer than the slowest suite takes on a busy machine with two cores. Each wait inside
 /// a suite has a shorter deadline (`waiting.mjs`).
@@ -41,6 +41,19 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         Ok(jars) => found.variables.push((KAFKA_VARIABLE, jars)),
         Err(reason) => {
             notes.push(format!("no Kafka broker ({reason}): tests that need it are skipped"));
+        }
+    }
+    let folder = binary.with_file_name("opa");
+    match installation::find_or_build(&OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE, &folder) {
+        Ok(Some(program)) => found.variables.push((OPEN_POLICY_AGENT.variable, program)),
+        Ok(None) => {
+            notes.push(
+                "Open Policy Agent and Go are not installed: tests that need one are skipped"
+                    .to_owned(),
+            );
+        }
+        Err(reason) => {
+            notes.push(format!("no Open Policy Agent ({reason}): tests that need it are skipped"));
         }
     }
     let skips = scratch_file(&binary, "skipped-tests.txt");

@@ -22,7 +22,10 @@ use crate::KeySet;
 const CACHED_TOKENS_MAX: usize = 16_384;
 
 /// The latest expiry of a token, in seconds, so that arithmetic cannot overflow: about a thousand years.
-const SECONDS_MAX: u64 = 1 << 35;
+pub(crate) const SECONDS_MAX: u64 = 1 << 35;
+
+/// The hash of a token, equal only for equal tokens. Caches keep it in place of the token.
+pub type TokenHash = [u8; 32];
 
 /// The index of an issuer in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,14 +53,18 @@ pub struct VerifiedToken {
     pub claims: Claims,
     /// The time at which the token expires, in seconds since 1970, with the leeway included.
     pub expires_at: u64,
-    /// The hash of the token, equal only for equal tokens.
-    pub fingerprint: [u8; 32],
-    issuer: IssuerId,
-    /// The number of the issuer's key set that verified the token.
-    key_set: u64,
+    /// The hash of the token.
+    pub fingerprint: TokenHash,
+    /// The issuer whose keys verified the token, and the number of its key set; `None` for an introspected token.
+    key_set: Option<(IssuerId, u64)>,
 }
 
 impl VerifiedToken {
+    /// Creates a token that the identity provider has confirmed.
+    pub(crate) fn introspected(claims: Claims, expires_at: u64, fingerprint: TokenHash) -> Self {
+        Self { claims, expires_at, fingerprint, key_set: None }
+    }
+
     /// True if the token has expired.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         seconds(now) >= self.expires_at
@@ -106,9 +113,20 @@ pub enum Rejection {
     /// The token is not valid before `nbf`.
     #[error("the token is not valid yet")]
     NotYet,
+    /// The identity provider says that the token is not valid: it is unknown, has expired or was revoked.
+    #[error("the token is not valid")]
+    Inactive,
+    /// The identity provider cannot be asked about the token at present.
+    #[error("tokens cannot be verified at present; try again later")]
+    Unavailable,
 }
 
 impl Rejection {
+    /// True if the same token may be accepted later.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Self::NoKeys(_) | Self::Unavailable)
+    }
+
     /// Returns the label for metrics.
     pub fn label(self) -> &'static str {
         match self {
@@ -123,6 +141,8 @@ impl Rejection {
             Self::Audience => "audience",
             Self::Expired => "expired",
             Self::NotYet => "not_yet",
+            Self::Inactive => "inactive",
+            Self::Unavailable => "unavailable",
         }
     }
 
@@ -132,10 +152,10 @@ impl Rejection {
         match self {
             Self::TooLong | Self::Issuer => 0,
             Self::Malformed | Self::NoExpiry | Self::Algorithm => 1,
-            Self::UnknownKey(_) | Self::NoKeys(_) => 2,
+            Self::UnknownKey(_) | Self::NoKeys(_) | Self::Unavailable => 2,
             Self::Signature => 3,
             Self::Audience => 4,
-            Self::Expired | Self::NotYet => 5,
+            Self::Expired | Self::NotYet | Self::Inactive => 5,
         }
     }
 }
@@ -145,7 +165,7 @@ impl Rejection {
 pub struct Verifier {
     issuers: Vec<Checks>,
     token_bytes_max: usize,
-    cache: Cache<[u8; 32], Arc<VerifiedToken>>,
+    cache: Cache<TokenHash, Arc<VerifiedToken>>,
 }
 
 #[derive(Debug)]
@@ -182,13 +202,14 @@ impl Verifier {
         if token.len() > self.token_bytes_max {
             return None;
         }
-        self.find_cached(&fingerprint(token), now)
+        self.find_cached(&hash_token(token), now)
     }
 
-    fn find_cached(&self, fingerprint: &[u8; 32], now: SystemTime) -> Option<Arc<VerifiedToken>> {
-        let known = self.cache.get(fingerprint)?;
-        let checks = self.issuers.get(known.issuer.0)?;
-        let is_current = checks.key_set.load(Ordering::Acquire) == known.key_set;
+    fn find_cached(&self, hash: &TokenHash, now: SystemTime) -> Option<Arc<VerifiedToken>> {
+        let known = self.cache.get(hash)?;
+        let (issuer, key_set) = known.key_set?;
+        let checks = self.issuers.get(issuer.0)?;
+        let is_current = checks.key_set.load(Ordering::Acquire) == key_set;
         (is_current && !known.has_expired(now)).then_some(known)
     }
 
@@ -200,7 +221,7 @@ impl Verifier {
         if token.len() > self.token_bytes_max {
             return Err(Rejection::TooLong);
         }
-        let fingerprint = fingerprint(token);
+        let fingerprint = hash_token(token);
         if let Some(known) = self.find_cached(&fingerprint, now) {
             return Ok(known);
         }
@@ -229,8 +250,8 @@ impl Verifier {
             match checked {
                 Ok(expires_at) => {
                     let claims = Claims::new(payload).ok_or(Rejection::Malformed)?;
-                    let verified =
-                        VerifiedToken { claims, expires_at, fingerprint, issuer: id, key_set };
+                    let key_set = Some((id, key_set));
+                    let verified = VerifiedToken { claims, expires_at, fingerprint, key_set };
                     let verified = Arc::new(verified);
                     self.cache.insert(fingerprint, Arc::clone(&verified));
                     return Ok(verified);
@@ -356,10 +377,11 @@ impl UnverifiedClaims {
     }
 }
 
-fn fingerprint(token: &str) -> [u8; 32] {
+/// Returns the hash of a token.
+pub fn hash_token(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn seconds(time: SystemTime) -> u64 {
+pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }

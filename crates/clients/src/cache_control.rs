@@ -1,7 +1,9 @@
 //! Values of `cache-control` (RFC 9111, section 5.2): which of two is stricter, and what personal responses say.
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, SET_COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
+
+use crate::authentication::TokenSources;
 
 /// How far a value restricts caches; more is stricter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,11 +40,16 @@ pub fn is_stricter(value: &HeaderValue, other: &HeaderValue) -> bool {
     strictness(value) > strictness(other)
 }
 
-/// True if a request identifies its client. `token_header` is the header of tokens, where they are verified.
-pub fn is_personal(headers: &HeaderMap, token_header: Option<&HeaderName>) -> bool {
+/// True if a request identifies its client. `tokens` are the places of tokens, where they are verified.
+pub fn is_personal(headers: &HeaderMap, tokens: Option<&TokenSources>) -> bool {
     headers.contains_key(AUTHORIZATION)
         || headers.contains_key(COOKIE)
-        || token_header.is_some_and(|name| headers.contains_key(name))
+        || tokens.is_some_and(|it| it.has_token(headers))
+}
+
+/// True if caches may store a response with these headers.
+pub fn may_be_stored(headers: &HeaderMap) -> bool {
+    headers.get_all(CACHE_CONTROL).iter().all(|value| strictness(value) != Strictness::NoStore)
 }
 
 /// Sets `no-store` on a response unless it has that already, or a rule for headers of subgraphs has set another value
@@ -51,7 +58,7 @@ pub fn restrict(headers: &mut HeaderMap, is_personal: bool) {
     let is_personal = is_personal || headers.contains_key(SET_COOKIE);
     let values = || headers.get_all(CACHE_CONTROL).iter();
     let is_set = values().next().is_some();
-    let is_stored = values().all(|value| strictness(value) != Strictness::NoStore);
+    let is_stored = may_be_stored(headers);
     // Event streams say so: a proxy that compressed them would hold events back.
     let says_no_transform =
         values().any(|value| value.to_str().is_ok_and(|it| it.contains("no-transform")));
@@ -63,6 +70,9 @@ pub fn restrict(headers: &mut HeaderMap, is_personal: bool) {
 
 #[cfg(test)]
 mod tests {
+    use config::{Jwt, JwtHeader};
+    use http::HeaderName;
+
     use super::*;
 
     fn restricted(value: Option<&'static str>, is_personal: bool, has_cookie: bool) -> String {
@@ -109,13 +119,14 @@ mod tests {
 
     #[test]
     fn a_request_with_credentials_is_personal() {
-        let token = HeaderName::from_static("x-token");
+        let header = JwtHeader { name: HeaderName::from_static("x-token"), prefix: String::new() };
+        let tokens = TokenSources::new(&Jwt { header, ..Jwt::default() });
         for (name, expected) in
             [("authorization", true), ("cookie", true), ("x-token", true), ("x-tenant", false)]
         {
             let header = (HeaderName::from_static(name), HeaderValue::from_static("1"));
             let headers = HeaderMap::from_iter([header]);
-            assert_eq!(is_personal(&headers, Some(&token)), expected, "{name}");
+            assert_eq!(is_personal(&headers, Some(&tokens)), expected, "{name}");
         }
     }
 }

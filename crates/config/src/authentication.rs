@@ -8,19 +8,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{
-    DurationOrZeroText, DurationText, FileText, HeaderNameText, HttpUrlText, IssuerText,
-    MemberPathText, SchemeText, SecretText, SizeText,
+    CookieNameText, DurationOrZeroText, DurationText, FileText, HeaderNameText, HttpUrlText,
+    IssuerText, MemberPathText, SchemeText, SecretText, SizeText,
 };
 use super::headers::header_name;
 use super::quantity;
 use super::secret::Secret;
+use super::token_introspection::TokenIntrospection;
 
 /// Settings of client authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Authentication {
-    /// Signed tokens (JSON Web Tokens).
+    /// Tokens of clients: where they are, and the issuers of signed ones (JSON Web Tokens).
     pub jwt: Jwt,
+
+    /// Verification of opaque tokens by a request to the identity provider (token introspection, RFC 7662). By default
+    /// only signed tokens are accepted.
+    pub introspection: Option<TokenIntrospection>,
 }
 
 /// Tokens of clients. If no issuer is configured, the router does not check tokens.
@@ -28,12 +33,23 @@ pub struct Authentication {
 #[serde(default, deny_unknown_fields)]
 pub struct Jwt {
     /// Refuses requests without a token. If `false`, such requests are anonymous. An invalid token is refused in any
-    /// case.
+    /// case, unless `on_error` is `continue`.
     #[schemars(example = true)]
     pub required: bool,
 
+    /// The effect of a token that is not valid. Tokens that cannot be verified at present are refused in any case, with
+    /// status 503.
+    #[schemars(example = &"continue")]
+    pub on_error: OnTokenError,
+
     /// The header that contains the token.
     pub header: JwtHeader,
+
+    /// The places of the token, in the order in which the router looks for it. The first place that a request uses
+    /// counts, and subgraphs never get the content of the others. If the list is not empty, `header` has no effect.
+    #[schemars(with = "Vec<TokenPlaceKeys>", length(max = 8))]
+    #[schemars(example = [serde_json::json!({"header": {}}), serde_json::json!({"cookie": {"name": "session"}})])]
+    pub sources: Vec<TokenPlace>,
 
     /// The members of the `connection_init` payload in which the router looks for the token, because browsers cannot
     /// send headers with a WebSocket. A path consists of member names with points between them, in any letter case; the
@@ -56,13 +72,68 @@ impl Default for Jwt {
     fn default() -> Self {
         Self {
             required: false,
+            on_error: OnTokenError::default(),
             header: JwtHeader::default(),
+            sources: Vec::new(),
             init_payload: vec!["authorization".into()],
             // Twice the size of tokens that list many groups; proxies allow 8 KiB for all headers together.
             max_token_size: 8 << 10,
             issuers: Vec::new(),
         }
     }
+}
+
+impl Jwt {
+    /// Returns the places of tokens, in order, with the default applied.
+    pub fn places(&self) -> Vec<TokenPlace> {
+        match &self.sources[..] {
+            [] => vec![TokenPlace::Header(self.header.clone())],
+            sources => sources.to_vec(),
+        }
+    }
+}
+
+/// The effect of a token that is not valid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTokenError {
+    /// The request is refused with status 401.
+    #[default]
+    Reject,
+    /// The client is anonymous, as without a token. Weaker than `reject`: a client whose token has expired is not told
+    /// so by a status, and gets the view of an anonymous one.
+    Continue,
+}
+
+/// A place of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenPlace {
+    /// A header.
+    Header(JwtHeader),
+    /// A cookie.
+    Cookie(TokenCookie),
+}
+
+/// A place of tokens: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct TokenPlaceKeys {
+    /// A header. A value without the prefix is refused.
+    header: Option<JwtHeader>,
+    /// A cookie. Browsers send cookies by themselves, so requests with one that pages of other origins can cause are
+    /// refused.
+    cookie: Option<TokenCookie>,
+}
+
+/// A cookie that contains the token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenCookie {
+    /// The name of the cookie, case-sensitive.
+    #[schemars(with = "CookieNameText", example = &"__Host-session")]
+    pub name: String,
 }
 
 /// The header that contains the token.
@@ -265,6 +336,9 @@ impl Authentication {
             for path in [&mut jwks.file, &mut jwks.ca].into_iter().flatten() {
                 *path = folder.join(&*path);
             }
+        }
+        for path in self.introspection.iter_mut().filter_map(|it| it.ca.as_mut()) {
+            *path = folder.join(&*path);
         }
     }
 }

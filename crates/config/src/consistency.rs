@@ -1,6 +1,6 @@
 //! Rules that involve several keys: duplicates, conflicts, settings without effect. Those for providers are in
 //! `provider_consistency`, those for subscriptions of subgraphs in `subgraph_subscription_consistency`, those for web
-//! pages in `web_page_consistency`.
+//! pages in `web_page_consistency`, those for tokens in `token_consistency`.
 //!
 //! Each value on its own is valid when it gets here, because `check` has run before.
 
@@ -11,8 +11,8 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, CostMode, HeaderRule, Listener, RateUnit, provider_consistency,
-    subgraph_subscription_consistency, web_page_consistency,
+    Config, CostMode, Listener, RateUnit, provider_consistency, subgraph_subscription_consistency,
+    token_consistency, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -26,7 +26,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.uploads.check_bounds(places, findings);
     check_subgraphs(config, places, findings);
     check_traffic_retries(config, places, findings);
-    check_tokens(config, places, findings);
+    token_consistency::check(config, places, findings);
     check_rate_limits(config, places, findings);
     check_cost(config, places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
@@ -149,59 +149,6 @@ fn check_subgraphs(config: &Config, places: &KeyPlaces, findings: &mut Findings)
     }
 }
 
-fn check_tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    let jwt = &config.authentication.jwt;
-    if jwt.required && jwt.issuers.is_empty() {
-        findings
-            .error("conflict", "`authentication.jwt.required` is true, and no issuer is accepted")
-            .at_place(
-                places.get("authentication.jwt.required"),
-                "no client could have a valid token",
-            )
-            .help("add `issuers`, or remove `required`");
-    }
-    if !jwt.issuers.is_empty() {
-        check_renamed_headers(config, places, findings);
-    }
-    for (index, issuer) in jwt.issuers.iter().enumerate() {
-        let path = format!("authentication.jwt.issuers[{index}]");
-        // A public key that is used as a shared secret would let every client sign tokens.
-        let is_public = issuer.secret.is_none();
-        let wrong = issuer.algorithms.iter().position(|it| it.is_public() != is_public);
-        if let Some(number) = wrong {
-            let (algorithm, keys) = (issuer.algorithms[number], ["a secret", "public keys"]);
-            findings
-                .error(
-                    "conflict",
-                    format!("`{algorithm:?}` does not go with {}", keys[usize::from(is_public)]),
-                )
-                .at_place(
-                    places.get(&format!("{path}.algorithms[{number}]")),
-                    format!("needs {}", keys[usize::from(!is_public)]),
-                )
-                .help("remove it: each kind of key has algorithms of its own");
-        }
-        if let Some(jwks) = issuer.jwks.as_ref().filter(|it| it.max_age < it.refresh) {
-            let (age, refresh) = (places.get(&format!("{path}.jwks.max_age")), jwks.refresh);
-            findings
-                .error("conflict", format!("`{path}.jwks.max_age` is shorter than `refresh`"))
-                .at_place(age, format!("keys are read every {refresh:?}, and would expire before"))
-                .help("make `max_age` several times as long as `refresh`, or leave it out");
-        }
-        let url = issuer.jwks.as_ref().and_then(|it| it.url.as_deref()).unwrap_or_default();
-        let host = url.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next());
-        if host.flatten().is_some_and(|host| !["localhost", "127.0.0.1", "[::1]"].contains(&host)) {
-            findings
-                .warning("not-secure", format!("`{path}.jwks.url` is fetched without TLS"))
-                .at_place(
-                    places.get(&format!("{path}.jwks.url")),
-                    "an attacker on the network can replace the keys",
-                )
-                .help("write `https://`");
-        }
-    }
-}
-
 fn check_rate_limits(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (index, limit) in config.rate_limits.iter().enumerate() {
         let path = format!("rate_limits[{index}]");
@@ -233,29 +180,6 @@ fn check_rate_limits(config: &Config, places: &KeyPlaces, findings: &mut Finding
             .at_place(places.get("block.unknown_clients"), "no header can name an application")
             .related_place(places.get("client_info.name_headers"), "the list is empty")
             .help("add a header to `client_info.name_headers`");
-    }
-}
-
-/// Warns about rules that put another header of the client where subgraphs expect the verified token.
-fn check_renamed_headers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    let header = &config.authentication.jwt.header.name;
-    let special = config.headers.subgraphs.iter();
-    let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
-    let all = std::iter::once(("headers.all".to_owned(), &config.headers.all));
-    for (section, rules) in all.chain(special) {
-        for (index, rule) in rules.request.iter().enumerate() {
-            let HeaderRule::Propagate(rule) = rule else { continue };
-            if rule.rename.as_ref() != Some(header) || rule.named.as_ref() == Some(header) {
-                continue;
-            }
-            let path = format!("{section}.request[{index}].propagate.rename");
-            findings
-                .warning("not-secure", format!("`{path}` replaces the verified token"))
-                .at_place(places.get(&path), "any client can send this header with any text")
-                .help(format!(
-                    "propagate `{header}` itself, or set `authentication.jwt.header` to the header that contains the token"
-                ));
-        }
     }
 }
 

@@ -92,6 +92,8 @@ formats! {
     // A header of pages, which may be one that the router never forwards, such as `content-type`.
     PageHeader, PageHeaderText, "page-header", "the name of a header",
         "write letters, digits and hyphens: `content-type`, `authorization`";
+    CookieName, CookieNameText, "cookie-name", "the name of a cookie",
+        "write letters, digits, hyphens and underscores: `session`, `__Host-token`";
     HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
         "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
     HeaderValue, HeaderValueText, "header-value", "the value of a header",

@@ -95,6 +95,11 @@ impl Format {
             Self::PageHeader => HeaderName::try_from(text)
                 .map(drop)
                 .map_err(|_| "it contains characters that a header name cannot have".into()),
+            // A cookie's name has the characters of a header's name (RFC 6265, section 4.1.1).
+            Self::CookieName => match HeaderName::from_bytes(text.as_bytes()) {
+                Ok(_) => Ok(()),
+                Err(_) => Err("it contains characters that a cookie cannot have".into()),
+            },
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
             Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
             Self::HeaderValue | Self::HeaderDefault => match HeaderValue::try_from(text) {

@@ -71,6 +71,8 @@ mod subgraphs;
 mod subscriptions;
 mod supergraph;
 mod threads;
+mod token_consistency;
+mod token_introspection;
 mod trace;
 mod uploads;
 mod web_page_consistency;
@@ -88,7 +90,10 @@ use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
 pub use apq::Apq;
-pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
+pub use authentication::{
+    Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer, OnTokenError, TokenCookie,
+    TokenPlace,
+};
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use block::{Block, BlockRule};
 pub use client_info::ClientInfoHeaders;
@@ -139,6 +144,9 @@ pub use subgraphs::{
 pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, WebSocket};
 pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
+pub use token_introspection::{
+    IntrospectedTokens, IntrospectionAuth, IntrospectionCache, TokenIntrospection,
+};
 pub use trace::Trace;
 pub use uploads::Uploads;
 pub use web_pages::{Csrf, Ide};

@@ -110,10 +110,10 @@ async fn route(
         }
         RequestKind::File => page::asset(&pipeline.page, &request),
         RequestKind::Endpoint(kind) => {
-            let token_header = pipeline.authentication.token_source().map(|it| it.header);
-            let is_personal = cache_control::is_personal(request.headers(), token_header);
+            let tokens = pipeline.authentication.token_sources();
+            let is_personal = cache_control::is_personal(request.headers(), tokens);
             let mut response = endpoint(pipeline, client, kind, request).await;
-            response::keep_out_of_caches(&mut response, is_personal);
+            response::keep_out_of_caches(&mut response, is_personal, tokens);
             response
         }
     }
@@ -140,20 +140,17 @@ async fn endpoint(
     pipeline: &Pipeline,
     client: &ClientRequest,
     kind: EndpointRequest,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Response {
     if kind == EndpointRequest::Options {
         return response::options(response::ENDPOINT_METHODS);
     }
-    let identity = match pipeline.authentication.authenticate(request.headers()).await {
-        Ok(identity) => identity,
-        Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
-    };
     let access = match kind {
         EndpointRequest::WebSocket => Some(CrossOriginAccess::WebSocket),
         _ if request.method() == Method::GET => Some(CrossOriginAccess::Get),
         _ => None,
     };
+    // Before the token is verified, which may remove cookies: they are ambient credentials, with and without a token.
     let refused = access.and_then(|it| cors::refusal(&pipeline.cors, it, request.headers()));
     if let Some(refused) = refused {
         return refused;
@@ -166,6 +163,10 @@ async fn endpoint(
     {
         return refused;
     }
+    let identity = match pipeline.authentication.authenticate(request.headers_mut()).await {
+        Ok(identity) => identity,
+        Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
+    };
     if kind.requires_authorization()
         && let Err(refusal) = pipeline.authentication.authorize(&identity)
     {

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use astjson::{Document, PathSegment};
 use bytes::Bytes;
+use clients::authentication::TokenSources;
 use clients::cache_control;
 use clients::error_mapping;
 use clients::rate_limit_headers::rate_limit_headers;
@@ -222,14 +223,23 @@ pub fn options(allowed: &'static str) -> Response {
 
 /// Restricts the caching of a response of the endpoint, which is for one client and depends on `accept`. Event streams
 /// have stricter headers of their own. A rule for headers of subgraphs may allow caches to store responses that are not
-/// personal.
-pub(crate) fn keep_out_of_caches(response: &mut Response, is_personal: bool) {
+/// personal; then caches must not give them to clients with `tokens`.
+pub(crate) fn keep_out_of_caches(
+    response: &mut Response,
+    is_personal: bool,
+    tokens: Option<&TokenSources>,
+) {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
     let headers = response.headers_mut();
     cache_control::restrict(headers, is_personal);
     headers.append(VARY, HeaderValue::from_static("accept"));
+    if let Some(tokens) = tokens
+        && cache_control::may_be_stored(headers)
+    {
+        headers.append(VARY, tokens.vary().clone());
+    }
 }
 
 /// Returns a plain text for people.

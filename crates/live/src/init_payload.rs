@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
-use clients::authentication::{PresentedToken, TokenRefusal, TokenSource, after_prefix};
+use clients::authentication::{PlaceId, PresentedToken, TokenRefusal, TokenSources};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 const NO_TOKEN: TokenRefusal = TokenRefusal::Unreadable(Cow::Borrowed(
@@ -28,7 +28,7 @@ pub(super) struct InitPayload {
 /// A member that cannot be a header; the message does not repeat its value.
 pub(super) fn read_init_payload(
     allowed: &[HeaderName],
-    tokens: Option<TokenSource<'_>>,
+    tokens: Option<&TokenSources>,
     payload: Option<Bytes>,
     handshake: &HeaderMap,
 ) -> Result<InitPayload, String> {
@@ -40,8 +40,8 @@ pub(super) fn read_init_payload(
     let mut document = Document::new();
     // The protocol's machine has parsed it before.
     let root = document.parse(payload).map_err(|error| error.to_string())?;
-    let token_header = tokens.map(|it| it.header);
-    for name in allowed.iter().filter(|name| Some(*name) != token_header) {
+    let is_token = |name: &HeaderName| tokens.is_some_and(|it| it.is_token_header(name));
+    for name in allowed.iter().filter(|name| !is_token(name)) {
         let Some(value) = header_member(&document, root, name) else { continue };
         let value = document.as_str(value).and_then(|text| HeaderValue::from_str(&text).ok());
         let Some(mut value) = value else {
@@ -52,56 +52,72 @@ pub(super) fn read_init_payload(
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let token = tokens.map(|tokens| presented_token(&document, root, tokens, allowed, handshake));
+    let token =
+        tokens.map(|tokens| presented_token(&document, root, tokens, allowed, handshake, false));
     Ok(InitPayload { headers, token: token.unwrap_or(Ok(None)) })
 }
 
-/// Reads only the token of `payload`, a JSON object, as [`read_init_payload`] does. `headers` are those of the connection.
+/// Reads only the token of `payload`, a JSON object, which renews the one of the connection, as [`read_init_payload`] does. `headers` are those of the connection.
 ///
 /// # Errors
 /// The member that should have the token holds something else.
 pub(super) fn read_token(
     allowed: &[HeaderName],
-    tokens: TokenSource<'_>,
+    tokens: &TokenSources,
     payload: Bytes,
     headers: &HeaderMap,
 ) -> Result<Option<PresentedToken>, TokenRefusal> {
     let mut document = Document::new();
     let root = document.parse(payload).map_err(|_| NO_TOKEN)?;
-    presented_token(&document, root, tokens, allowed, headers)
+    presented_token(&document, root, tokens, allowed, headers, true)
 }
 
 fn presented_token(
     document: &Document,
     root: NodeId,
-    tokens: TokenSource<'_>,
+    tokens: &TokenSources,
     allowed: &[HeaderName],
     headers: &HeaderMap,
+    is_renewal: bool,
 ) -> Result<Option<PresentedToken>, TokenRefusal> {
-    let is_allowed = allowed.contains(tokens.header);
-    let replaces_header = is_allowed || headers.contains_key(tokens.header);
-    find_token(document, root, tokens, is_allowed)
-        .map(|token| token.map(|text| PresentedToken { text, replaces_header }))
+    let Some(text) = find_token(document, root, tokens, allowed)? else { return Ok(None) };
+    let header = replaced_header(tokens, allowed, headers);
+    Ok(Some(PresentedToken { text, header, is_renewal }))
 }
 
-/// Returns the first token at the configured paths, or, where the header of tokens `is_allowed` in payloads, at one of
-/// the places of headers. Null counts as absent. The token may begin with the prefix.
+/// Returns the first header of tokens that payloads may replace or that the client has sent.
+fn replaced_header(
+    tokens: &TokenSources,
+    allowed: &[HeaderName],
+    headers: &HeaderMap,
+) -> Option<PlaceId> {
+    let is_replaced = |name| allowed.contains(name) || headers.contains_key(name);
+    let mut replaced = tokens.headers().filter(|(_, header)| is_replaced(&header.name));
+    replaced.next().map(|(place, _)| place)
+}
+
+/// Returns the first token at the configured paths, or, where a header of tokens is `allowed` in payloads, at one of the
+/// places of headers. Null counts as absent. The token may begin with the prefix.
 fn find_token(
     document: &Document,
     root: NodeId,
-    tokens: TokenSource<'_>,
-    is_allowed: bool,
+    tokens: &TokenSources,
+    allowed: &[HeaderName],
 ) -> Result<Option<String>, TokenRefusal> {
     let at_path = |path: &String| {
         let member = path.split('.').try_fold(root, |node, name| member(document, node, name));
         member.filter(|node| !document.is_null(*node))
     };
-    let found = tokens.init_payload.iter().find_map(at_path);
-    let found = found
-        .or_else(|| is_allowed.then(|| header_member(document, root, tokens.header)).flatten());
+    let in_headers = || {
+        let names = tokens.headers().map(|(_, header)| &header.name);
+        names
+            .filter(|name| allowed.contains(name))
+            .find_map(|name| header_member(document, root, name))
+    };
+    let found = tokens.init_payload().iter().find_map(at_path).or_else(in_headers);
     let Some(node) = found else { return Ok(None) };
     let text = document.as_str(node).ok_or(NO_TOKEN)?;
-    let token = after_prefix(&text, tokens.prefix).unwrap_or(text.trim());
+    let token = tokens.without_prefix(&text);
     if token.is_empty() || token.contains(' ') {
         return Err(NO_TOKEN);
     }
@@ -124,6 +140,7 @@ fn member(document: &Document, object: NodeId, name: &str) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
+    use config::{Jwt, JwtHeader, TokenPlace};
     use http::header::{AUTHORIZATION, COOKIE};
 
     use super::*;
@@ -173,9 +190,9 @@ mod tests {
 
     /// The headers and the token of a payload where tokens are verified.
     fn verified(allowed: &[HeaderName], paths: &[&str], payload: &'static str) -> InitPayload {
-        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
-        let tokens = TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-        read_init_payload(allowed, Some(tokens), Some(payload.into()), &handshake())
+        let init_payload = paths.iter().map(|path| (*path).to_owned()).collect();
+        let tokens = TokenSources::new(&Jwt { init_payload, ..Jwt::default() });
+        read_init_payload(allowed, Some(&tokens), Some(payload.into()), &handshake())
             .expect("readable")
     }
 
@@ -226,14 +243,34 @@ mod tests {
     fn a_token_replaces_the_header_only_where_the_header_is_allowed_or_was_sent() {
         let payload = r#"{"authorization":"a"}"#;
         let token = |allowed: &[HeaderName], handshake: &HeaderMap| {
-            let paths = ["authorization".to_owned()];
-            let tokens =
-                TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-            let read = read_init_payload(allowed, Some(tokens), Some(payload.into()), handshake);
-            read.expect("readable").token.expect("a token").expect("a token").replaces_header
+            let tokens = TokenSources::new(&Jwt::default());
+            let read = read_init_payload(allowed, Some(&tokens), Some(payload.into()), handshake);
+            read.expect("readable").token.expect("a token").expect("a token").header.is_some()
         };
         assert!(!token(&[], &HeaderMap::new()));
         assert!(token(&[AUTHORIZATION], &HeaderMap::new()));
         assert!(token(&[], &handshake()));
+    }
+
+    #[test]
+    fn a_token_replaces_the_first_of_several_headers_that_is_allowed_or_was_sent() {
+        let names = ["authorization", "x-a", "x-b"].map(HeaderName::from_static);
+        let sources = names.iter().map(|name| {
+            TokenPlace::Header(JwtHeader { name: name.clone(), prefix: String::new() })
+        });
+        let tokens = TokenSources::new(&Jwt { sources: sources.collect(), ..Jwt::default() });
+        let places: Vec<_> = tokens.headers().map(|(place, _)| place).collect();
+        let replaced = |allowed: &[HeaderName], payload: &'static str| {
+            let sent = HeaderMap::from_iter([(names[2].clone(), HeaderValue::from_static("t"))]);
+            let read = read_init_payload(allowed, Some(&tokens), Some(payload.into()), &sent);
+            let read = read.expect("readable");
+            assert_eq!(read.headers, sent, "no header of tokens is copied");
+            read.token.expect("a token").expect("a token").header
+        };
+        let payload = r#"{"authorization":"t","x-a":"t"}"#;
+        assert_eq!(replaced(&[], payload), Some(places[2]));
+        assert_eq!(replaced(&names[1..2], payload), Some(places[1]));
+        // The token of a header that payloads may have is found without a path.
+        assert_eq!(replaced(&names[1..2], r#"{"headers":{"X-A":"t"}}"#), Some(places[1]));
     }
 }

@@ -108,7 +108,7 @@ const fn meaning(code: ErrorCode) -> &'static str {
             "the token is missing, invalid or expired; `www-authenticate` names the reason"
         }
         ErrorCode::AuthenticationUnavailable => {
-            "the token cannot be verified at present, because the keys of its issuer could not be read"
+            "the token cannot be verified at present, because the keys of its issuer could not be read or the identity provider cannot be asked about it"
         }
         ErrorCode::OperationBlocked => {
             "a condition of the configuration refuses the operation (`block`)"
@@ -196,7 +196,7 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::BadUserInput => "the message names it and the invalid part",
         ErrorCode::Unauthenticated => "get a new token; see [authentication](authentication.md)",
         ErrorCode::AuthenticationUnavailable => {
-            "try again with the same token; check the identity provider and `starling_authentication_keys`"
+            "try again with the same token; check the identity provider, `starling_authentication_keys` and `starling_authentication_introspections_total`"
         }
         ErrorCode::OperationBlocked => {
             "see the message; the operator of the router decides what is refused"

@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use clients::authentication::ClientAuthentication;
-use clients::authentication::metrics::{AUTHENTICATION_METRICS, KEY_SET_METRICS};
+use clients::authentication::metrics::{
+    AUTHENTICATION_METRICS, INTROSPECTION_METRICS, KEY_SET_METRICS,
+};
 use clients::byte_budget::RESPONSE_QUEUE_METRICS;
 use clients::connection_metrics::CONNECTION_METRICS;
 use clients::connections::OPEN_CONNECTION_METRICS;
@@ -109,7 +111,9 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     let Some(authentication) = sources.authentication.authenticator() else { return Ok(()) };
     let key_sets = authentication.key_sets().iter();
     let key_sets: Vec<_> = key_sets.map(|it| (vec![("issuer", &*it.name)], it)).collect();
-    out.write_each(KEY_SET_METRICS, &key_sets)
+    out.write_each(KEY_SET_METRICS, &key_sets)?;
+    let introspector = authentication.introspector();
+    introspector.map_or(Ok(()), |it| out.write(INTROSPECTION_METRICS, &**it))
 }
 
 fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

@@ -12,6 +12,7 @@
 //! 5. Its response is read, expanded and checked (`response`, `decode`, `content_type`).
 //! 6. If it failed, it may be sent again (`retry`).
 
+mod backoff;
 mod breaker;
 mod byte_counter;
 mod clock;
@@ -36,6 +37,7 @@ mod target;
 mod unreachable_subgraph;
 mod upstream;
 
+pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;
 pub use fetch_resource::Resource;

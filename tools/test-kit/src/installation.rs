@@ -51,6 +51,30 @@ pub fn find_or_install(program: &Program) -> Result<PathBuf, Failure> {
     })
 }
 
+/// Finds a program that Go builds, or builds it in `folder`, where it is kept. `None` if it is missing and Go is not
+/// installed.
+///
+/// # Errors
+/// `go install` fails.
+pub fn find_or_build(
+    program: &Program,
+    go_package: &str,
+    folder: &Path,
+) -> Result<Option<PathBuf>, Failure> {
+    let built = folder.join(program.package);
+    if let Some(found) = program.locate().or_else(|| Some(built.clone()).filter(|it| it.is_file()))
+    {
+        return Ok(Some(found));
+    }
+    let go = Command::new("go").arg("version").stdout(Stdio::null()).status();
+    if !go.is_ok_and(|status| status.success()) {
+        return Ok(None);
+    }
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    commands::run(Command::new("go").args(["install", go_package]).env("GOBIN", folder))?;
+    Ok(Some(built))
+}
+
 /// True if `apt-get` exists and this process runs as root.
 fn can_install() -> bool {
     let root = commands::read_output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");

@@ -1,7 +1,7 @@
 //! Starts brokers and other programs for tests and measurements.
 //!
 //! There is one rule for programs that are not installed ([`programs`]), one way to run a program beside a test and to
-//! wait for it ([`ChildProcess`], [`eventually`]), and one module for each broker: [`nats`], [`redis`], [`kafka`]. The
+//! wait for it ([`ChildProcess`], [`eventually`]), and one module for each server: [`nats`], [`redis`], [`kafka`], [`open_policy_agent`]. The
 //! measurements in `tools/benches` pin their brokers to a processor core and therefore start them themselves, with the
 //! same command lines.
 //!
@@ -17,6 +17,7 @@ pub mod commands;
 pub mod installation;
 pub mod kafka;
 pub mod nats;
+pub mod open_policy_agent;
 pub mod programs;
 pub mod redis;
 mod waiting;

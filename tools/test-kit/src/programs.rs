@@ -42,7 +42,14 @@ pub static CHROMIUM: Program = Program {
     names: &["chromium", "chromium-browser", "google-chrome"],
 };
 
-/// All programs, except those that Kafka needs ([`kafka_jars`]).
+/// The decision point of policies. No Debian package has it: it is built by Go.
+pub static OPEN_POLICY_AGENT: Program =
+    Program { package: "opa", variable: "STARLING_TEST_OPA", names: &["opa"] };
+
+/// The package and version of [`OPEN_POLICY_AGENT`], as `go install` expects them.
+pub const OPEN_POLICY_AGENT_PACKAGE: &str = "github.com/open-policy-agent/opa@v1.22.3";
+
+/// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
 pub static PROGRAMS: [&Program; 3] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM];
 
 /// The environment variable with the folder of Kafka's jars.

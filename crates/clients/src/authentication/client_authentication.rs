@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::metrics::AuthenticationMetrics;
 use super::{
     Authenticator, EXPIRED, Identity, InitIdentification, InitOutcome, PresentedToken,
-    TokenRefusal, TokenSource,
+    TokenRefusal, TokenSources,
 };
 
 /// The authentication of clients. Without a configured one, every client is anonymous.
@@ -28,8 +28,8 @@ impl ClientAuthentication {
     }
 
     /// Returns the places in which clients send their tokens; `None` if tokens are not checked.
-    pub fn token_source(&self) -> Option<TokenSource<'_>> {
-        self.authenticator.as_ref().map(Authenticator::token_source)
+    pub fn token_sources(&self) -> Option<&TokenSources> {
+        self.authenticator.as_ref().map(Authenticator::token_sources)
     }
 
     /// Counts a client with a token that expired while the client was connected.
@@ -37,11 +37,12 @@ impl ClientAuthentication {
         self.metrics.count_refusal(EXPIRED);
     }
 
-    /// Returns the identity of a client that sends these headers; anonymous if tokens are not checked.
+    /// Returns the identity of a client that sends these headers; anonymous if tokens are not checked. Tokens that were
+    /// not verified are removed from the headers.
     ///
     /// # Errors
     /// The client has an invalid token.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, TokenRefusal> {
+    pub async fn authenticate(&self, headers: &mut HeaderMap) -> Result<Identity, TokenRefusal> {
         match &self.authenticator {
             Some(authenticator) => authenticator.authenticate(&self.metrics, headers).await,
             None => Ok(Identity::ANONYMOUS),

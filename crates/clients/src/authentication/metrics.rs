@@ -7,20 +7,55 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use telemetry::{Metric, read};
 
+use super::introspector::Introspector;
 use super::key_sets::FollowedKeySet;
 
 /// Counters of refused clients, by the reason.
 #[derive(Debug, Default)]
 pub struct AuthenticationMetrics {
     refused: Family<ReasonLabel, Counter>,
+    ignored: Family<ReasonLabel, Counter>,
 }
 
 /// The metrics of authentication.
-pub const AUTHENTICATION_METRICS: &[Metric<AuthenticationMetrics>] = &[Metric::handle(
-    "starling_authentication_refused",
-    "Clients refused, and connections closed, by what was wrong with their token",
-    |it| &it.refused,
-)];
+pub const AUTHENTICATION_METRICS: &[Metric<AuthenticationMetrics>] = &[
+    Metric::handle(
+        "starling_authentication_refused",
+        "Clients refused, and connections closed, by what was wrong with their token",
+        |it| &it.refused,
+    ),
+    Metric::handle(
+        "starling_authentication_ignored_tokens",
+        "Clients that became anonymous because of on_error: continue, by what was wrong with their token",
+        |it| &it.ignored,
+    ),
+];
+
+/// The metrics of token introspection.
+pub const INTROSPECTION_METRICS: &[Metric<Introspector>] = &[
+    Metric::counters(
+        "starling_authentication_introspections",
+        "Introspections of tokens at the identity provider, by result",
+        |it, samples| {
+            samples.add_labelled(("result", "valid"), read(&it.stats.valid))?;
+            samples.add_labelled(("result", "invalid"), read(&it.stats.invalid))?;
+            samples.add_labelled(("result", "failed"), read(&it.stats.failed))
+        },
+    ),
+    Metric::counters(
+        "starling_authentication_introspections_omitted",
+        "Tokens that were not introspected and got status 503, by reason: backoff after failures, or too many at a time",
+        |it, samples| {
+            samples.add_labelled(("reason", "backoff"), read(&it.stats.backoff))?;
+            samples.add_labelled(("reason", "concurrency"), read(&it.stats.concurrency))
+        },
+    ),
+    Metric::gauge(
+        "starling_authentication_introspected_tokens",
+        "Introspected tokens in the cache, which authentication.introspection.cache.entries bounds",
+        |it| it.cached_tokens(),
+    ),
+];
 
 /// The metrics of one key set. The label that names the issuer is added by the caller.
 pub const KEY_SET_METRICS: &[Metric<FollowedKeySet>] = &[
@@ -58,5 +93,10 @@ impl AuthenticationMetrics {
     /// Counts a client that was refused for this reason.
     pub fn count_refusal(&self, reason: &'static str) {
         self.refused.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Counts a client whose token was ignored for this reason.
+    pub(super) fn count_ignored_token(&self, reason: &'static str) {
+        self.ignored.get_or_create(&ReasonLabel { reason }).inc();
     }
 }

@@ -1,10 +1,13 @@
 //! Authentication of clients: the token of a request or of a `connection_init` is verified. [`key_sets`] provides the
-//! keys; the crate `authentication` decides whether a token is valid.
+//! keys, [`introspector`] asks the identity provider about opaque tokens; the crate `authentication` decides whether a
+//! token is valid.
 
 mod client_authentication;
 mod identity;
+mod introspector;
 pub mod key_sets;
 pub mod metrics;
+mod token_sources;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use std::time::SystemTime;
 
 use authentication::{IssuerId, Rejection, Verifier};
 use config::diagnostic::Diagnostic;
-use config::{Config, Jwt, JwtHeader};
+use config::{Config, OnTokenError};
 use execute::{ErrorCode, GraphqlError};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -21,7 +24,9 @@ use self::metrics::AuthenticationMetrics;
 use crate::refusal::Refusal;
 pub use client_authentication::ClientAuthentication;
 pub use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity};
+pub use introspector::Introspector;
 pub use key_sets::KeySets;
+pub use token_sources::{PlaceId, TokenSources};
 
 /// The label of expired tokens in metrics, as for [`Rejection::Expired`].
 const EXPIRED: &str = "expired";
@@ -32,31 +37,23 @@ pub fn expired_error() -> GraphqlError {
     GraphqlError::new(ErrorCode::Unauthenticated, message)
 }
 
-/// The places in which clients send their tokens.
-#[derive(Clone, Copy, Debug)]
-pub struct TokenSource<'a> {
-    /// The header with the token.
-    pub header: &'a HeaderName,
-    /// The word before the token; may be empty.
-    pub prefix: &'a str,
-    /// Paths of members in the payload of `connection_init`.
-    pub init_payload: &'a [String],
-}
-
 /// A token from the payload of a `connection_init` that has not been verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PresentedToken {
     /// The token, without a prefix.
     pub text: String,
-    /// True if this token replaces the token header for all operations of the connection.
-    pub replaces_header: bool,
+    /// The header that carries this token for all operations of the connection; `None` if none does.
+    pub header: Option<PlaceId>,
+    /// True if the token renews the one of a connection, where an invalid token never makes the client anonymous.
+    pub is_renewal: bool,
 }
 
 /// Prints everything except the token.
 impl std::fmt::Debug for PresentedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PresentedToken")
-            .field("replaces_header", &self.replaces_header)
+            .field("header", &self.header)
+            .field("is_renewal", &self.is_renewal)
             .finish_non_exhaustive()
     }
 }
@@ -66,19 +63,28 @@ impl std::fmt::Debug for PresentedToken {
 pub struct InitOutcome {
     /// The identity from now on.
     pub identity: Identity,
-    /// The header that carries the verified token from now on.
-    token_header: Option<(HeaderName, HeaderValue)>,
+    /// The change of the headers that contain tokens.
+    header_change: Option<TokenHeaderChange>,
+}
+
+/// The header that carries the verified token from now on. Other places lose theirs.
+#[derive(Clone, Debug)]
+struct TokenHeaderChange {
+    sources: Arc<TokenSources>,
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl InitOutcome {
     /// True if [`InitOutcome::set_header`] changes the headers.
     pub fn sets_header(&self) -> bool {
-        self.token_header.is_some()
+        self.header_change.is_some()
     }
 
-    /// Replaces the token header by the verified token.
+    /// Replaces the token headers by the verified token.
     pub fn set_header(&self, headers: &mut HeaderMap) {
-        if let Some((name, value)) = &self.token_header {
+        let Some(change) = &self.header_change else { return };
+        change.sources.keep_only(None, headers);
+        if let Some((name, value)) = &change.header {
             headers.insert(name, value.clone());
         }
     }
@@ -114,7 +120,7 @@ impl TokenRefusal {
 
     /// True if the same token may be accepted later.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Rejected(Rejection::NoKeys(_)))
+        matches!(self, Self::Rejected(rejection) if rejection.is_temporary())
     }
 
     /// Returns the refusal of a request over HTTP: 401, or 503 if the reason is temporary.
@@ -122,7 +128,7 @@ impl TokenRefusal {
         let (status, challenge) = match self {
             // RFC 6750, section 3.1: a client that sent no token gets no error code.
             Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
-            Self::Rejected(Rejection::NoKeys(_)) => {
+            Self::Rejected(rejection) if rejection.is_temporary() => {
                 let code = ErrorCode::AuthenticationUnavailable;
                 let error = GraphqlError::new(code, self.to_string());
                 return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).retry_later();
@@ -154,9 +160,12 @@ impl std::fmt::Display for TokenRefusal {
 /// The verification of tokens as configured. There is one for the whole process.
 #[derive(Debug)]
 pub struct Authenticator {
-    settings: Jwt,
+    is_required: bool,
+    on_error: OnTokenError,
+    sources: Arc<TokenSources>,
     verifier: Arc<Verifier>,
     key_sets: KeySets,
+    introspector: Option<Arc<Introspector>>,
 }
 
 impl Authenticator {
@@ -164,15 +173,35 @@ impl Authenticator {
     /// [`KeySets::start`].
     ///
     /// # Errors
-    /// Keys that cannot be used.
+    /// Keys and certificate authorities that cannot be used.
     pub fn new(config: &Config) -> Result<Option<Self>, Vec<Diagnostic>> {
-        let settings = config.authentication.jwt.clone();
-        if settings.issuers.is_empty() {
+        let settings = &config.authentication.jwt;
+        let introspection = config.authentication.introspection.as_ref();
+        if settings.issuers.is_empty() && introspection.is_none() {
             return Ok(None);
         }
-        let (issuers, key_sets) = key_sets::load_issuers(&settings)?;
-        let verifier = Arc::new(Verifier::new(issuers, settings.max_token_size));
-        Ok(Some(Self { settings, verifier, key_sets }))
+        let loaded = key_sets::load_issuers(settings);
+        let introspector = introspection.map(|it| {
+            Introspector::new(it, settings.issuers.is_empty(), settings.max_token_size)
+                .map_err(|message| Diagnostic::error("authentication", message))
+        });
+        let (loaded, introspector) = match (loaded, introspector.transpose()) {
+            (Ok(loaded), Ok(introspector)) => (loaded, introspector),
+            (loaded, introspector) => {
+                let mut problems = loaded.err().unwrap_or_default();
+                problems.extend(introspector.err());
+                return Err(problems);
+            }
+        };
+        let (issuers, key_sets) = loaded;
+        Ok(Some(Self {
+            is_required: settings.required,
+            on_error: settings.on_error,
+            sources: Arc::new(TokenSources::new(settings)),
+            verifier: Arc::new(Verifier::new(issuers, settings.max_token_size)),
+            key_sets,
+            introspector: introspector.map(Arc::new),
+        }))
     }
 
     /// Returns the key sets that are refreshed.
@@ -180,32 +209,67 @@ impl Authenticator {
         &self.key_sets
     }
 
+    /// Returns the part that asks the identity provider about opaque tokens, if it is configured.
+    pub fn introspector(&self) -> Option<&Arc<Introspector>> {
+        self.introspector.as_ref()
+    }
+
     /// Returns the part that verifies tokens.
     pub fn verifier(&self) -> &Arc<Verifier> {
         &self.verifier
     }
 
-    /// Returns the identity of the client that sent a request with these headers.
+    /// Returns the identity of the client that sent a request with these headers. Tokens that were not verified are
+    /// removed from the headers.
     ///
     /// # Errors
     /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::authorize`].
     pub async fn authenticate(
         &self,
         metrics: &AuthenticationMetrics,
-        headers: &HeaderMap,
+        headers: &mut HeaderMap,
     ) -> Result<Identity, TokenRefusal> {
-        let identity = match self.token_of(headers) {
-            Ok(None) => Ok(Identity::ANONYMOUS),
-            Ok(Some(token)) => self.verify(token).await,
+        let verified = match self.sources.find(headers) {
+            Ok(None) => return Ok(Identity::ANONYMOUS),
+            Ok(Some(found)) => self.verify(found.text).await.map(|it| (it, found.place)),
             Err(refusal) => Err(refusal),
         };
-        identity.inspect_err(|refusal| count_refusal(metrics, refusal))
+        match verified {
+            Ok((identity, place)) => {
+                if self.sources.has_several() {
+                    self.sources.keep_only(Some(place), headers);
+                }
+                Ok(identity)
+            }
+            Err(refusal) => {
+                self.continue_or_refuse(metrics, refusal)?;
+                self.sources.keep_only(None, headers);
+                Ok(Identity::ANONYMOUS)
+            }
+        }
+    }
+
+    /// Counts a client with a token that was not verified, which continues without one if the configuration allows it.
+    ///
+    /// # Errors
+    /// The client is refused.
+    fn continue_or_refuse(
+        &self,
+        metrics: &AuthenticationMetrics,
+        refusal: TokenRefusal,
+    ) -> Result<(), TokenRefusal> {
+        if self.on_error == OnTokenError::Reject || refusal.is_temporary() {
+            count_refusal(metrics, &refusal);
+            return Err(refusal);
+        }
+        metrics.count_ignored_token(refusal.label());
+        tracing::debug!(reason = refusal.label(), "a client with an invalid token is anonymous");
+        Ok(())
     }
 
     /// Returns the places in which clients send their tokens.
-    pub fn token_source(&self) -> TokenSource<'_> {
-        let Jwt { header, init_payload, .. } = &self.settings;
-        TokenSource { header: &header.name, prefix: &header.prefix, init_payload }
+    pub fn token_sources(&self) -> &TokenSources {
+        &self.sources
     }
 
     /// Identifies the client of a `connection_init`, as far as that needs no verification. `before` is the identity of
@@ -218,7 +282,7 @@ impl Authenticator {
     ) -> InitIdentification {
         match token {
             Ok(None) => {
-                let outcome = InitOutcome { identity: before.clone(), token_header: None };
+                let outcome = InitOutcome { identity: before.clone(), header_change: None };
                 InitIdentification::Known(Ok(outcome))
             }
             Ok(Some(token)) => match self.find_verified(&token.text) {
@@ -226,8 +290,8 @@ impl Authenticator {
                 None => InitIdentification::Unverified(token),
             },
             Err(refusal) => {
-                count_refusal(metrics, &refusal);
-                InitIdentification::Known(Err(refusal))
+                let continued = self.continue_or_refuse(metrics, refusal);
+                InitIdentification::Known(continued.map(|()| self.anonymous_outcome()))
             }
         }
     }
@@ -241,30 +305,41 @@ impl Authenticator {
         metrics: &AuthenticationMetrics,
         token: &PresentedToken,
     ) -> Result<InitOutcome, TokenRefusal> {
-        let verified = self.verify(&token.text).await;
-        let identity = verified.inspect_err(|refusal| count_refusal(metrics, refusal))?;
-        Ok(self.outcome(identity, token))
+        match self.verify(&token.text).await {
+            Ok(identity) => Ok(self.outcome(identity, token)),
+            Err(refusal) if token.is_renewal => {
+                count_refusal(metrics, &refusal);
+                Err(refusal)
+            }
+            Err(refusal) => {
+                self.continue_or_refuse(metrics, refusal).map(|()| self.anonymous_outcome())
+            }
+        }
+    }
+
+    /// Returns the outcome for a client that continues without its token: no header carries one.
+    fn anonymous_outcome(&self) -> InitOutcome {
+        let change = TokenHeaderChange { sources: Arc::clone(&self.sources), header: None };
+        InitOutcome { identity: Identity::ANONYMOUS, header_change: Some(change) }
     }
 
     /// Joins a verified identity with the header that is to carry its token.
     fn outcome(&self, identity: Identity, token: &PresentedToken) -> InitOutcome {
-        let header = &self.settings.header;
-        let token_header = token.replaces_header.then(|| {
-            let text = match header.prefix.is_empty() {
-                true => token.text.clone(),
-                false => format!("{} {}", header.prefix, token.text),
-            };
-            // A verified token consists of base64url and dots, so it is always a valid value.
-            let mut value = HeaderValue::try_from(text).ok()?;
-            value.set_sensitive(true);
-            Some((header.name.clone(), value))
-        });
-        InitOutcome { identity, token_header: token_header.flatten() }
+        let header = token.header.and_then(|place| self.sources.header_value(place, &token.text));
+        let has_change = header.is_some() || self.sources.has_several();
+        let header_change =
+            has_change.then(|| TokenHeaderChange { sources: Arc::clone(&self.sources), header });
+        InitOutcome { identity, header_change }
     }
 
     /// Returns the identity of a token that was verified before, if it is still cached.
     fn find_verified(&self, token: &str) -> Option<Identity> {
-        self.verifier.recall(token, SystemTime::now()).map(Identity::verified)
+        let now = SystemTime::now();
+        let known = match &self.introspector {
+            Some(it) if it.is_responsible(token) => it.recall(token, now),
+            _ => self.verifier.recall(token, now),
+        };
+        known.map(Identity::verified)
     }
 
     /// Checks that the client may send operations.
@@ -276,7 +351,7 @@ impl Authenticator {
         metrics: &AuthenticationMetrics,
         identity: &Identity,
     ) -> Result<(), TokenRefusal> {
-        if self.settings.required && identity.is_anonymous() {
+        if self.is_required && identity.is_anonymous() {
             count_refusal(metrics, &TokenRefusal::Missing);
             return Err(TokenRefusal::Missing);
         }
@@ -284,6 +359,12 @@ impl Authenticator {
     }
 
     async fn verify(&self, token: &str) -> Result<Identity, TokenRefusal> {
+        if let Some(introspector) = &self.introspector
+            && introspector.is_responsible(token)
+        {
+            let verified = introspector.verify(token).await;
+            return verified.map(Identity::verified).map_err(TokenRefusal::Rejected);
+        }
         let verify = || self.verifier.verify(token, SystemTime::now());
         let verified = match verify() {
             // The key may be new, so the key set is refreshed.
@@ -307,36 +388,6 @@ impl Authenticator {
     async fn refresh_for_unknown_key(&self, issuer: IssuerId) -> bool {
         self.key_sets.refresh_for_unknown_key(issuer).await
     }
-
-    fn token_of<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, TokenRefusal> {
-        let header = &self.settings.header;
-        let mut values = headers.get_all(&header.name).iter();
-        let Some(value) = values.next() else { return Ok(None) };
-        if values.next().is_some() {
-            // A proxy may have checked the other header.
-            return Err(TokenRefusal::Unreadable("there are several headers with a token".into()));
-        }
-        let token = value.to_str().ok().and_then(|value| after_prefix(value, &header.prefix));
-        token.filter(|it| !it.is_empty()).map(Some).ok_or_else(|| malformed_header(header))
-    }
-}
-
-/// Returns the refusal of a token header that contains something else.
-fn malformed_header(header: &JwtHeader) -> TokenRefusal {
-    let JwtHeader { name, prefix } = header;
-    TokenRefusal::Unreadable(match prefix.is_empty() {
-        true => format!("the header {name} contains no token").into(),
-        false => format!("the header {name} must have the form: {prefix} TOKEN").into(),
-    })
-}
-
-/// Returns the text behind the prefix, which is a word of its own in any letter case (RFC 9110, section 11.1).
-pub fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
-    if prefix.is_empty() {
-        return Some(value.trim());
-    }
-    let (word, rest) = value.split_once(' ')?;
-    word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
 fn count_refusal(metrics: &AuthenticationMetrics, refusal: &TokenRefusal) {
@@ -347,60 +398,6 @@ fn count_refusal(metrics: &AuthenticationMetrics, refusal: &TokenRefusal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{JwtIssuer, Secret};
-
-    #[test]
-    fn the_prefix_is_a_word_of_its_own() {
-        for (value, prefix, expected) in [
-            ("Bearer abc", "Bearer", Some("abc")),
-            ("bearer  abc ", "Bearer", Some("abc")),
-            ("Bearerabc", "Bearer", None),
-            ("Bearer", "Bearer", None),
-            ("Basic abc", "Bearer", None),
-            (" abc", "", Some("abc")),
-        ] {
-            assert_eq!(after_prefix(value, prefix), expected, "{value}");
-        }
-    }
-
-    fn authentication(issuer: JwtIssuer) -> Authenticator {
-        let mut config = Config::default();
-        config.authentication.jwt.issuers = vec![issuer];
-        Authenticator::new(&config).expect("good keys").expect("an issuer")
-    }
-
-    fn shared_secret() -> JwtIssuer {
-        JwtIssuer {
-            issuer: None,
-            audiences: Vec::new(),
-            algorithms: Vec::new(),
-            leeway: std::time::Duration::ZERO,
-            jwks: None,
-            public_key: None,
-            secret: Some(Secret::new("0123456789abcdef0123456789abcdef")),
-        }
-    }
-    #[test]
-    fn a_token_is_in_one_header_of_the_right_scheme() {
-        let authentication = authentication(shared_secret());
-        let token = |values: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                let name = HeaderName::from_static("authorization");
-                headers.append(name, HeaderValue::from_static(value));
-            }
-            authentication.token_of(&headers).map(|it| it.map(str::to_owned))
-        };
-        assert_eq!(token(&[]), Ok(None));
-        assert_eq!(token(&["Bearer abc"]), Ok(Some("abc".to_owned())));
-        let reason = |values: &[&'static str]| token(values).unwrap_err().to_string();
-        let several = "there are several headers with a token";
-        assert_eq!(reason(&["Bearer abc", "Bearer abc"]), several);
-        for other in ["Basic abc", "Bearer ", "", "abc.def.ghi"] {
-            let form = "the header authorization must have the form: Bearer TOKEN";
-            assert_eq!(reason(&[other]), form, "{other}");
-        }
-    }
 
     #[test]
     fn a_refusal_challenges_the_client_and_reveals_no_more_than_necessary() {

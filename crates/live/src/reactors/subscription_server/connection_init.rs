@@ -30,7 +30,7 @@ impl SubscriptionServer {
     ) {
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let allowed = &reactor.websocket.init_payload_headers;
-        let tokens = reactor.runner.authentication.token_source();
+        let tokens = reactor.runner.authentication.token_sources();
         let init = match init_payload::read_init_payload(
             allowed,
             tokens,

@@ -57,7 +57,7 @@ impl SubscriptionServer {
     /// Handles the payload of a `ping`, which may have a token.
     pub(super) fn on_ping(&mut self, sockets: &mut ClientSockets, token: Token, payload: Bytes) {
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
-        let Some(tokens) = reactor.runner.authentication.token_source() else { return };
+        let Some(tokens) = reactor.runner.authentication.token_sources() else { return };
         let allowed = &reactor.websocket.init_payload_headers;
         let read = init_payload::read_token(allowed, tokens, payload, &client.context.headers);
         match read {
