@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue, Uri};
 use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
-use super::expression;
 use super::cors::OriginPattern;
+use super::expression;
 use super::format::Format;
 use super::headers::HeaderPattern;
 use super::listen::parse_mode;

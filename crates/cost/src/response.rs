@@ -137,6 +137,10 @@ impl<'c, 'a> ResponseCompiler<'c, 'a> {
         let object = self.shape.objects.get(shape.0 as usize)?;
         let variant = object.variants.iter().find(|it| it.type_name == *type_name)?;
         let shown = variant.fields.iter().find(|it| it.response_key == field.response_key)?;
+        if shown.value.kind == ValueKind::Denied {
+            // Nothing is fetched for it.
+            return None;
+        }
         let declared = costs.field_weight(definition, selected);
         let named = costs.graph.field(definition).ty.named();
         let (each, object) = match object_shape(&shown.value) {
@@ -163,7 +167,7 @@ fn object_shape(value: &ValueShape) -> Option<ObjectShapeId> {
     match &value.kind {
         ValueKind::Object(shape) => Some(*shape),
         ValueKind::List(inner) => object_shape(inner),
-        ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => None,
+        ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim | ValueKind::Denied => None,
     }
 }
 

@@ -207,6 +207,7 @@ async fn run_operation(
     path_id: Option<Box<str>>,
 ) -> Response {
     if let Some(uploads) = &pipeline.uploads
+        && path_id.is_none()
         && request.method() == Method::POST
         && uploads::is_form(request.headers())
     {

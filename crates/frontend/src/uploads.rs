@@ -22,7 +22,7 @@ use prepare::OperationRequest;
 use telemetry::{Metric, read};
 use tokio::sync::Mutex;
 
-use super::request::{self, ParsedRequest, RequestError};
+use super::request::{self, OperationPlace, ParsedRequest};
 use super::upload_map::{self, FilePaths};
 
 /// The maximum size of each of the parts `operations` and `map`: they are parsed at once, as small bodies are.
@@ -379,10 +379,10 @@ async fn discard<B: Body<Data = Bytes>>(mut body: Pin<&mut B>, bytes_max: usize)
 
 fn parse_operation(text: &Bytes) -> Result<OperationRequest, UploadRefusal> {
     let in_part = |reason: String| UploadRefusal::malformed(format!("`operations`: {reason}"));
-    match request::parse_body(text, 0) {
+    match request::parse_body(text, OperationPlace::Request, 0) {
         Ok(ParsedRequest::One(operation)) => Ok(operation),
         Ok(ParsedRequest::Batch(_)) => Err(in_part("batches carry no files".into())),
-        Err(RequestError::Malformed(_)) if text.trim_ascii_start().first() == Some(&b'[') => {
+        Err(_) if text.trim_ascii_start().first() == Some(&b'[') => {
             Err(in_part("batches carry no files: send one object with `query`".into()))
         }
         Err(error) => Err(in_part(error.to_string())),

@@ -17,9 +17,9 @@ use telemetry::Metric;
 use upstream::Upstream;
 
 use crate::admission::Admission;
+use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
-use crate::cost_control::CostControl;
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};

@@ -5,9 +5,9 @@
 
 pub mod admission;
 mod connection_options;
+pub mod cost_control;
 pub mod expression_stats;
 pub mod field_access;
-pub mod cost_control;
 pub mod forwarding;
 mod gcra;
 pub mod generation;

@@ -62,7 +62,13 @@ impl Server {
 
 fn subscribed(id: &str, number: u32) -> ServerEvent {
     let query = Some("subscription { tick }".into());
-    let request = Request { query, operation_name: None, variables: None, extensions: None };
+    let request = Request {
+        query,
+        operation_name: None,
+        variables: None,
+        extensions: None,
+        document_id: None,
+    };
     ServerEvent::Subscribe { id: id.into(), number, request }
 }
 

@@ -263,6 +263,7 @@ impl LoadedCase {
             deadline: Instant::now() + DEADLINE,
             sharing: None,
             trace: None,
+            uploads: None,
         };
         self.runtime.block_on(execute::execute(executable, variables, None, seed, &context))
     }

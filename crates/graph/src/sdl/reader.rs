@@ -89,7 +89,7 @@ pub(super) fn read_schema(
     supergraph.access = Arc::new(access.combine(&supergraph));
     mark_inaccessible(&mut supergraph);
     let costs = costs::read_costs(schema, &DirectiveNames::of(links), &supergraph, errors);
-    supergraph.costs = costs.map(std::sync::Arc::new);
+    supergraph.costs = costs.map(Arc::new);
     event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
 }
