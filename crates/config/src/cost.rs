@@ -14,7 +14,8 @@ pub struct Cost {
     pub mode: CostMode,
 
     /// The maximum cost of an operation. By default only the maxima of subgraphs apply.
-    #[schemars(range(min = 1, max = 1_000_000_000_000_u64), example = 2000)]
+    #[schemars(extend("default" = null), range(min = 1, max = 1_000_000_000_000_u64), example = 2000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
 
     /// The length of lists that no `@listSize` describes. `0` makes them free.
@@ -75,12 +76,14 @@ pub struct SubgraphCosts {
 #[serde(default, deny_unknown_fields)]
 pub struct SubgraphCost {
     /// The maximum cost of all requests to the subgraph for one operation. Without it there is no maximum.
-    #[schemars(range(min = 1, max = 1_000_000_000_000_u64), example = 500)]
+    #[schemars(extend("default" = null), range(min = 1, max = 1_000_000_000_000_u64), example = 500)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
 
     /// The length of lists of the subgraph that no `@listSize` describes, for its own cost. Without it `cost.list_size`
     /// applies.
-    #[schemars(range(min = 0, max = 1_000_000), example = 50)]
+    #[schemars(extend("default" = null), range(min = 0, max = 1_000_000), example = 50)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub list_size: Option<u32>,
 }
 

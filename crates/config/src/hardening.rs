@@ -289,6 +289,8 @@ mod tests {
                 "introspection",
                 "ide",
                 "default-limits",
+                "no-cost-maximum",
+                "no-rate-limit",
                 "connections-per-address",
                 "subscriptions-per-connection",
             ]
@@ -300,7 +302,7 @@ mod tests {
         let config = loaded(
             "listen: 0.0.0.0:4000\nadmin: {listen: 0.0.0.0:8088}\ncors: {policies: [{origins: [\"*\"]}]}\n\
              authentication: {jwt: {issuers: [{secret: \"${SECRET}\"}]}}\n\
-             include_subgraph_errors: {all: true}\ntrace: {enabled: true}",
+             include_subgraph_errors: {all: true}\ntrace: {enabled: true}\nauthorization: {dry_run: true}",
         );
         let found = |accepted: &[String]| {
             let found = config.open_hardening_items(accepted).into_iter();

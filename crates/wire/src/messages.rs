@@ -357,7 +357,7 @@ mod tests {
         let ClientMessage::Start { request, .. } = parse(text).unwrap() else {
             panic!("a message of another type")
         };
-        let expected = r#"Request { query: Some("{a}"), operation_name: None, variables: 22 bytes, extensions: 19 bytes }"#;
+        let expected = r#"Request { query: Some("{a}"), document_id: None, operation_name: None, variables: 22 bytes, extensions: 19 bytes }"#;
         assert_eq!(format!("{request:?}"), expected);
     }
 
