@@ -86,8 +86,11 @@ const FIXED: [FixedFact; 12] = [
     ("subgraph", "name", Fact::SubgraphName, Type::Text, Scope::has_response),
 ];
 
-/// The maps of facts: the variable, and its member if it is not the variable itself.
-const MAPS: [(&str, Option<&str>, fn(Scope) -> bool); 3] = [
+/// A map of facts: the variable, its member if it is not the variable itself, and whether a place has it.
+type FactMap = (&'static str, Option<&'static str>, fn(Scope) -> bool);
+
+/// The maps of facts.
+const MAPS: [FactMap; 3] = [
     ("request", Some("headers"), Scope::has_request),
     ("response", Some("headers"), Scope::has_response),
     ("claims", None, Scope::has_request),

@@ -80,10 +80,10 @@ pub(super) async fn serve(
     };
     match established {
         Ok(Some((stream, ClientProtocol::Http1))) => {
-            serve_http1(server, stream, permit, origin).await
+            serve_http1(server, stream, permit, origin).await;
         }
         Ok(Some((stream, ClientProtocol::Http2))) => {
-            http2::serve(server, stream, &permit, origin).await
+            http2::serve(server, stream, &permit, origin).await;
         }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}

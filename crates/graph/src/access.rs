@@ -35,10 +35,11 @@ impl fmt::Display for Requirement {
             Self::Scopes(sets) => ("@requiresScopes(scopes: ", sets),
             Self::Policies(sets) => ("@policy(policies: ", sets),
         };
-        let list = |items: Vec<String>| format!("[{}]", items.join(", "));
-        let set =
-            |names: &Box<[Box<str>]>| list(names.iter().map(|it| format!("{it:?}")).collect());
-        write!(f, "{directive}{})", list(sets.iter().map(set).collect()))
+        let list = |items: &mut dyn Iterator<Item = String>| {
+            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+        };
+        let mut sets = sets.iter().map(|names| list(&mut names.iter().map(|it| format!("{it:?}"))));
+        write!(f, "{directive}{})", list(&mut sets))
     }
 }
 
@@ -218,9 +219,9 @@ impl DeclaredAccess {
                 (ty, self.stated_only_by(stated(&ty), &members))
             })
             .collect();
-        let of_type = |ty: &TypeId| of_interfaces.get(ty).map_or_else(|| stated(ty), |it| it);
+        let of_type = |ty: &TypeId| of_interfaces.get(ty).map_or_else(|| stated(ty), Vec::as_slice);
         let roots = [Some(graph.query), graph.mutation, graph.subscription];
-        let mut of_fields = BTreeMap::new();
+        let mut of_fields: BTreeMap<FieldId, Box<[u16]>> = BTreeMap::new();
         for (index, field) in graph.fields.iter().enumerate() {
             let id = FieldId(index as u32);
             let parent = graph.ty(field.parent);
@@ -240,7 +241,7 @@ impl DeclaredAccess {
             }
             insert_sorted(&mut of_fields, id, all);
         }
-        let mut of_types = BTreeMap::new();
+        let mut of_types: BTreeMap<TypeId, Box<[u16]>> = BTreeMap::new();
         for (index, definition) in graph.types.iter().enumerate() {
             let ty = TypeId(index as u32);
             // Each field of a root type has the requirements of the type, so that the others can be used.
@@ -256,13 +257,13 @@ impl DeclaredAccess {
                 continue;
             }
             let members = definition.possible.iter().filter_map(|it| of_types.get(it));
-            let members = members.flat_map(|it: &Box<[u16]>| it.iter().copied());
+            let members = members.flat_map(|it| it.iter().copied());
             insert_sorted(&mut within_types, ty, members.collect());
             for &general in &definition.fields {
                 let name = &graph.field(general).name;
                 let own = definition.possible.iter().filter_map(|it| graph.field_named(*it, name));
                 let all = own.chain([general]).filter_map(|it| of_fields.get(&it));
-                let all: Vec<u16> = all.flat_map(|it: &Box<[u16]>| it.iter().copied()).collect();
+                let all: Vec<u16> = all.flat_map(|it| it.iter().copied()).collect();
                 insert_sorted(&mut within_interfaces, general, all);
             }
         }

@@ -567,7 +567,7 @@ fn protected(links: &str, directives: &str, fields: &str) -> String {
 
 /// Returns the requirements of the graph, and those of each field that has some.
 fn requirements(text: &str) -> (Vec<String>, Vec<String>) {
-    let graph = Supergraph::from_sdl(text, "t.graphql").unwrap();
+    let graph = Supergraph::from_sdl(text, "t.graphql").expect("the schema is valid");
     let all: Vec<String> = graph.access.requirements.iter().map(ToString::to_string).collect();
     let fields = (0..graph.fields.len() as u32).map(FieldId).filter_map(|id| {
         let requirements = graph.access.of_field(id);

@@ -77,12 +77,9 @@ async fn decide(decider: &PolicyDecider, policies: &[&str], claims: Option<&Clai
 }
 
 /// A server that treats each connection like `respond`, and counts them.
-async fn server<F: Future<Output = ()>>(
+async fn server<F: Future<Output = ()> + Send + 'static>(
     respond: impl Fn(TcpStream) -> F + Send + Sync + 'static,
-) -> (String, Arc<AtomicUsize>)
-where
-    F: Send + 'static,
-{
+) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/v1/data/x?key=hidden", listener.local_addr().expect("an address"));
     let count = Arc::new(AtomicUsize::new(0));

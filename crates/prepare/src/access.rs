@@ -120,7 +120,7 @@ impl DenialLister<'_> {
                     }
                 }
                 Selection::Field(field) => {
-                    self.list_field(field, set.on, &both(outer, &field.condition))
+                    self.list_field(field, set.on, &both(outer, &field.condition));
                 }
             }
         }

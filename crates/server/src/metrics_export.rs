@@ -29,6 +29,7 @@ use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
+use serving::admission::Admission;
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
 use serving::known_operations::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS};
@@ -124,7 +125,7 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
     out.write(EXPRESSION_METRICS, &serving.expressions)?;
-    let limits = serving.admission.iter().flat_map(|it| it.limit_states());
+    let limits = serving.admission.iter().flat_map(Admission::limit_states);
     let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
     out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())?;
     if let Some(cost) = &serving.cost {

@@ -70,7 +70,7 @@ impl Admission {
     pub(crate) fn new(
         config: &Config,
         previous: Option<&Self>,
-    ) -> Result<Option<Self>, Diagnostic> {
+    ) -> Result<Option<Self>, Box<Diagnostic>> {
         let block = &config.block;
         let named: [(_, &Option<Expression>, _, _); 4] = [
             ("mutations", &block.mutations, BlockSubject::Mutations, "mutations are refused"),
@@ -97,7 +97,7 @@ impl Admission {
         let mut add = |setting: String, condition: &Expression, subject, message| {
             let condition = compile(&setting, condition, Scope::OPERATION, Expected::Condition)?;
             blocks.push(BlockCondition { subject, setting: setting.into(), condition, message });
-            Ok(())
+            Ok::<(), Box<Diagnostic>>(())
         };
         for (key, condition, subject, message) in named {
             if let Some(condition) = condition {

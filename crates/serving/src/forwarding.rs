@@ -61,7 +61,7 @@ impl Forwarding {
     ///
     /// # Errors
     /// The configuration was not checked, and an expression is not valid.
-    pub fn new(config: &Config, graph: &Supergraph) -> Result<Self, Diagnostic> {
+    pub fn new(config: &Config, graph: &Supergraph) -> Result<Self, Box<Diagnostic>> {
         let headers = &config.headers;
         let mut forwarding = Self {
             all: RequestRules::default(),
@@ -97,7 +97,7 @@ impl Forwarding {
         &mut self,
         section: &str,
         rules: &[HeaderRule],
-    ) -> Result<RequestRules, Diagnostic> {
+    ) -> Result<RequestRules, Box<Diagnostic>> {
         let mut computed = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             match rule {
@@ -317,7 +317,7 @@ impl ResponseRules {
     ///
     /// # Errors
     /// The configuration was not checked, and an expression is not valid.
-    fn new<'a>(rules: impl Iterator<Item = &'a HeaderRule>) -> Result<Self, Diagnostic> {
+    fn new<'a>(rules: impl Iterator<Item = &'a HeaderRule>) -> Result<Self, Box<Diagnostic>> {
         let rules: Vec<_> = rules.cloned().collect();
         let mut computed = Vec::new();
         for rule in &rules {
@@ -339,10 +339,10 @@ impl ResponseForwarding {
         headers: &Headers,
         graph: &Supergraph,
         stats: &Arc<ExpressionStats>,
-    ) -> Result<Option<Self>, Diagnostic> {
+    ) -> Result<Option<Self>, Box<Diagnostic>> {
         let by_subgraph = special(headers, graph)
             .map(|(id, name)| Ok((id, ResponseRules::new(headers.response_rules(name))?)));
-        let by_subgraph: Vec<_> = by_subgraph.collect::<Result<_, Diagnostic>>()?;
+        let by_subgraph: Vec<_> = by_subgraph.collect::<Result<_, Box<Diagnostic>>>()?;
         let all = ResponseRules::new(headers.all.response.iter())?;
         let mut lists = std::iter::once(&all).chain(by_subgraph.iter().map(|(_, rules)| rules));
         if lists.all(|it| it.rules.is_empty()) {

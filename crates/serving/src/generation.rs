@@ -140,7 +140,7 @@ pub fn load(
     );
     let graph_id = identity(&source.text);
     let admission = Admission::new(config, previous.and_then(|it| it.admission.as_ref()))
-        .map_err(|error| vec![error])?;
+        .map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
     let mut settings = prepare_settings(config, &graph);
@@ -151,7 +151,7 @@ pub fn load(
         access: FieldAccess::new(&config.authorization, &graph),
         cost,
         cursor_claims: config.cursor.claims(),
-        forwarding: Forwarding::new(config, &graph).map_err(|error| vec![error])?,
+        forwarding: Forwarding::new(config, &graph).map_err(|error| vec![*error])?,
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
         streams,
@@ -159,7 +159,7 @@ pub fn load(
         generation: Arc::new(Generation {
             number,
             graph_id,
-            disclosure: disclosure(config, &graph, &expressions).map_err(|error| vec![error])?,
+            disclosure: disclosure(config, &graph, &expressions).map_err(|error| vec![*error])?,
             graph,
             subgraphs,
             publisher: Arc::new(publisher),
@@ -224,7 +224,7 @@ fn disclosure(
     config: &Config,
     graph: &Supergraph,
     expressions: &Arc<ExpressionStats>,
-) -> Result<Disclosure, Diagnostic> {
+) -> Result<Disclosure, Box<Diagnostic>> {
     let subgraphs = graph.subgraphs.iter().enumerate();
     let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
     let headers = ResponseForwarding::new(&config.headers, graph, expressions)?;

@@ -63,7 +63,7 @@ impl RateLimit {
         settings: &config::RateLimit,
         path: &str,
         known: &[Arc<LimitState>],
-    ) -> Result<Self, Diagnostic> {
+    ) -> Result<Self, Box<Diagnostic>> {
         let key = settings
             .key
             .as_ref()

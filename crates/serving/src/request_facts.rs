@@ -36,12 +36,13 @@ pub(crate) fn compile(
     expression: &Expression,
     scope: Scope,
     expected: Expected,
-) -> Result<Program, Diagnostic> {
+) -> Result<Program, Box<Diagnostic>> {
     expression.compile(scope, expected).map_err(|error| {
         let message = format!("`{setting}` is not a valid expression: {error}");
-        match error.help {
-            Some(help) => Diagnostic::error("invalid-value", message).help(help),
-            None => Diagnostic::error("invalid-value", message),
-        }
+        let diagnostic = Diagnostic::error("invalid-value", message);
+        Box::new(match error.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        })
     })
 }

@@ -53,7 +53,7 @@ pub const INTROSPECTION_METRICS: &[Metric<Introspector>] = &[
     Metric::gauge(
         "starling_authentication_introspected_tokens",
         "Introspected tokens in the cache, which authentication.introspection.cache.entries bounds",
-        |it| it.cached_tokens(),
+        Introspector::cached_tokens,
     ),
 ];
 

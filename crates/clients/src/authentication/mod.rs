@@ -183,13 +183,13 @@ impl Authenticator {
         let loaded = key_sets::load_issuers(settings);
         let introspector = introspection.map(|it| {
             Introspector::new(it, settings.issuers.is_empty(), settings.max_token_size)
-                .map_err(|message| Diagnostic::error("authentication", message))
+                .map_err(|message| Box::new(Diagnostic::error("authentication", message)))
         });
         let (loaded, introspector) = match (loaded, introspector.transpose()) {
             (Ok(loaded), Ok(introspector)) => (loaded, introspector),
             (loaded, introspector) => {
                 let mut problems = loaded.err().unwrap_or_default();
-                problems.extend(introspector.err());
+                problems.extend(introspector.err().map(|it| *it));
                 return Err(problems);
             }
         };

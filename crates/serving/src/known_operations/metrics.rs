@@ -3,6 +3,7 @@
 use telemetry::Metric;
 
 use super::KnownOperations;
+use super::stored_texts::StoredTexts;
 
 telemetry::counters! {
     /// Counts since the start.
@@ -38,6 +39,6 @@ pub const KNOWN_OPERATION_METRICS: &[Metric<KnownOperations>] = &[
     Metric::counter(
         "starling_apq_evicted",
         "Texts removed because others needed the room (apq.max_size, apq.max_entries)",
-        |it| it.stored_texts.as_ref().map_or(0, |it| it.evicted()),
+        |it| it.stored_texts.as_ref().map_or(0, StoredTexts::evicted),
     ),
 ];
