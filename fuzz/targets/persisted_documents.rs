@@ -1,5 +1,5 @@
-//! Reads any manifest: reading never panics, a mistake has a place in the text, and each document that was read is found
-//! by its id and its text, also with other white space.
+//! Reads any manifest: reading never panics, a mistake has a place in the text, and each document that was read is
+//! found by its id and its text, also with other white space.
 
 #![no_main]
 

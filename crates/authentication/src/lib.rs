@@ -1,8 +1,9 @@
-//! Verification of client tokens: signed ones (JWT, RFC 7519) by the keys of their issuers, opaque ones by the responses
-//! of the identity provider (token introspection, RFC 7662).
+//! Verification of client tokens: signed ones (JWT, RFC 7519) by the keys of their issuers, opaque ones by the
+//! responses of the identity provider (token introspection, RFC 7662).
 //!
 //! Invariant: this crate has no sockets, threads or clocks. Key sets, responses and the time go in, claims or a reason
-//! for refusal come out. [`RefreshSchedule`] determines when the caller fetches key sets. The place of the token in a request is up to the caller.
+//! for refusal come out. [`RefreshSchedule`] determines when the caller fetches key sets. The place of the token in a
+//! request is up to the caller.
 
 mod introspection;
 mod keys;

@@ -1,5 +1,5 @@
-//! The headers of a response that a rate limit refused: `retry-after`, and `ratelimit` and `ratelimit-policy` of the IETF
-//! (draft-ietf-httpapi-ratelimit-headers).
+//! The headers of a response that a rate limit refused: `retry-after`, and `ratelimit` and `ratelimit-policy` of the
+//! IETF (draft-ietf-httpapi-ratelimit-headers).
 
 use execute::RateLimitState;
 use http::header::RETRY_AFTER;

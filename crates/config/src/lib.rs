@@ -10,8 +10,8 @@
 //! same steps.
 //!
 //! To add a key, add a documented field with a default and an example to its section, and use it. The schema, the
-//! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module such as
-//! `nats`, a field of [`Providers`], and its rules to `provider_consistency`.
+//! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module
+//! such as `nats`, a field of [`Providers`], and its rules to `provider_consistency`.
 //!
 //! Not in this crate: reading the supergraph, everything that applies a setting, and checks that need the graph or the
 //! network (`starling check`). The crate knows the lower ones only for the syntax and the defaults of values: claims of
@@ -224,8 +224,9 @@ pub struct Config {
     /// variables are read and before anything is fetched, on every transport, with the code `OPERATION_BLOCKED`.
     pub block: Block,
 
-    /// Limits on the rate of operations (`docs/rate-limits.md`). An operation that exceeds one of them is refused before
-    /// anything is fetched, with the code `RATE_LIMITED` and the status 429. The limits are those of this process.
+    /// Limits on the rate of operations (`docs/rate-limits.md`). An operation that exceeds one of them is refused
+    /// before anything is fetched, with the code `RATE_LIMITED` and the status 429. The limits are those of this
+    /// process.
     #[schemars(length(max = 32))]
     pub rate_limits: Vec<RateLimit>,
 

@@ -144,7 +144,8 @@ pub struct TrafficSettings {
     pub protocol: HttpProtocol,
 
     /// Asks subgraphs for compressed responses. That is worthwhile if bandwidth is more expensive than processors, for
-    /// example between regions. Compressed responses (gzip, deflate, br; zstd with the feature `zstd` of the build) are accepted in any case.
+    /// example between regions. Compressed responses (gzip, deflate, br; zstd with the feature `zstd` of the build) are
+    /// accepted in any case.
     #[schemars(example = true)]
     pub compression: bool,
 

@@ -66,8 +66,8 @@ pub struct TokenIntrospection {
     #[schemars(range(min = 1, max = 10_000), example = 8)]
     pub max_concurrent: u32,
 
-    /// The time after which a live connection needs a new token, if the identity provider names no expiry (`exp`) of the
-    /// token.
+    /// The time after which a live connection needs a new token, if the identity provider names no expiry (`exp`) of
+    /// the token.
     #[serde(default = "max_lifetime_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"15m", extend("x-minimum" = 1000))]
     pub max_lifetime: Duration,

@@ -1,10 +1,11 @@
 //! The second step of compiling: infers types, refuses names that do not exist in the scope, and replaces each variable
 //! by a slot.
 //!
-//! A variable with the members behind it, such as `request.headers["x-tenant"]` or `claims.realm_access.roles`, becomes an
-//! identifier `@N`, the slot with the number N: no text can contain such a name. The same is done for presence (`has(…)`,
-//! `"x" in request.headers`) and for optional access (`claims.?tenant`). Loops get a call of `@step` in their condition,
-//! which counts. What the checker does not know is refused, so the interpreter meets nothing unexpected.
+//! A variable with the members behind it, such as `request.headers["x-tenant"]` or `claims.realm_access.roles`, becomes
+//! an identifier `@N`, the slot with the number N: no text can contain such a name. The same is done for presence
+//! (`has(…)`, `"x" in request.headers`) and for optional access (`claims.?tenant`). Loops get a call of `@step` in
+//! their condition, which counts. What the checker does not know is refused, so the interpreter meets nothing
+//! unexpected.
 
 use std::ops::Range;
 
@@ -578,8 +579,8 @@ impl Checker<'_> {
     }
 }
 
-/// Adds the counter of steps to a loop: to the condition of `filter`, whose loop condition the interpreter expects to be
-/// constant, and to the loop condition of the others.
+/// Adds the counter of steps to a loop: to the condition of `filter`, whose loop condition the interpreter expects to
+/// be constant, and to the loop condition of the others.
 fn count_steps(it: &mut ComprehensionExpr) {
     let counted = match &mut it.loop_step.expr {
         Expr::Call(call)

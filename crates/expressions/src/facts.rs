@@ -1,5 +1,5 @@
-//! The facts about one request that expressions read. All of them are borrowed, and nothing is converted before a program
-//! reads it.
+//! The facts about one request that expressions read. All of them are borrowed, and nothing is converted before a
+//! program reads it.
 
 use std::net::IpAddr;
 

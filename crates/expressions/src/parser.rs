@@ -11,8 +11,8 @@ use cel::common::ast::{IdedExpr, SourceInfo};
 use crate::error::CompileError;
 use crate::functions::environment;
 
-/// The stack of the thread that compiles: a text of 2,048 bytes has at most as many nested nodes, and one takes less than
-/// 8 KiB, also in debug builds.
+/// The stack of the thread that compiles: a text of 2,048 bytes has at most as many nested nodes, and one takes less
+/// than 8 KiB, also in debug builds.
 const STACK_BYTES: usize = 32 << 20;
 
 /// Runs `compile` on a thread of its own. A panic is reported as an error of the whole text.

@@ -25,8 +25,8 @@ impl CsrfRules {
         Self { is_enabled: csrf.enabled, required_headers: csrf.required_headers.clone().into() }
     }
 
-    /// Returns the response to a GET that may be forged; `None` if it is allowed. Only for requests that `cors::refusal`
-    /// has let pass, so an `origin` is that of an allowed page.
+    /// Returns the response to a GET that may be forged; `None` if it is allowed. Only for requests that
+    /// `cors::refusal` has let pass, so an `origin` is that of an allowed page.
     pub(crate) fn refuse_get(&self, headers: &HeaderMap) -> Option<Response> {
         let is_safe = !self.is_enabled
             || self.has_required_header(headers)

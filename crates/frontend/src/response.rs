@@ -163,8 +163,8 @@ pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     response
 }
 
-/// True if the error is about the client, about the form of its request, or a decision of the operator, and not a mistake in the operation. Proxies
-/// and clients look for that in the status.
+/// True if the error is about the client, about the form of its request, or a decision of the operator, and not a
+/// mistake in the operation. Proxies and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
     matches!(
         error.code,

@@ -48,8 +48,8 @@ impl fmt::Display for Requirement {
 pub struct AccessRules {
     /// The distinct requirements, in the order of their first occurrence.
     pub requirements: Vec<Requirement>,
-    /// The requirements of each field, sorted. They include those of the named type of the value, those of the type that
-    /// has the field if that is a root type, and those that only interfaces of the type state.
+    /// The requirements of each field, sorted. They include those of the named type of the value, those of the type
+    /// that has the field if that is a root type, and those that only interfaces of the type state.
     pub(crate) of_fields: BTreeMap<FieldId, Box<[u16]>>,
     /// The requirements of each object type for its objects at positions of an abstract type.
     pub(crate) of_types: BTreeMap<TypeId, Box<[u16]>>,

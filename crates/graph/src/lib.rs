@@ -4,8 +4,8 @@
 //! afterwards.
 //!
 //! - `model` has the types: [`Supergraph`], [`Type`], [`Field`], with small integers as names (`ids`, `subgraph_set`).
-//! - `sdl` reads them from supergraph SDL; `errors` has the errors of a schema. A new federation directive is read there
-//!   and becomes a fact of the model.
+//! - `sdl` reads them from supergraph SDL; `errors` has the errors of a schema. A new federation directive is read
+//!   there and becomes a fact of the model.
 //! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`).
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.

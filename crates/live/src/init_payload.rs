@@ -57,7 +57,8 @@ pub(super) fn read_init_payload(
     Ok(InitPayload { headers, token: token.unwrap_or(Ok(None)) })
 }
 
-/// Reads only the token of `payload`, a JSON object, which renews the one of the connection, as [`read_init_payload`] does. `headers` are those of the connection.
+/// Reads only the token of `payload`, a JSON object, which renews the one of the connection, as [`read_init_payload`]
+/// does. `headers` are those of the connection.
 ///
 /// # Errors
 /// The member that should have the token holds something else.
@@ -96,8 +97,8 @@ fn replaced_header(
     replaced.next().map(|(place, _)| place)
 }
 
-/// Returns the first token at the configured paths, or, where a header of tokens is `allowed` in payloads, at one of the
-/// places of headers. Null counts as absent. The token may begin with the prefix.
+/// Returns the first token at the configured paths, or, where a header of tokens is `allowed` in payloads, at one of
+/// the places of headers. Null counts as absent. The token may begin with the prefix.
 fn find_token(
     document: &Document,
     root: NodeId,

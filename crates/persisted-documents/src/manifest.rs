@@ -65,8 +65,8 @@ impl From<serde_json::Error> for ManifestError {
 /// Reads a manifest with at most `documents_max` documents.
 ///
 /// # Errors
-/// The first mistake with its place: JSON that is broken, a member that is missing or has the wrong type, an id twice, a
-/// text that is empty, too many documents.
+/// The first mistake with its place: JSON that is broken, a member that is missing or has the wrong type, an id twice,
+/// a text that is empty, too many documents.
 pub fn parse_manifest(
     text: &[u8],
     format: ManifestFormat,

@@ -1,6 +1,6 @@
 //! A decision point over HTTP, such as Open Policy Agent: `POST /v1/data/PATH` with `{"input": …}`. All policies of an
-//! operation are in one request. Decisions are cached by the question, equal questions in flight are sent once, and after
-//! failures no request is sent for a while.
+//! operation are in one request. Decisions are cached by the question, equal questions in flight are sent once, and
+//! after failures no request is sent for a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Policies: named conditions that a supergraph requires of its clients (`@policy`). All policies that an operation needs
-//! are decided in one call of [`PolicyDecider::decide`]: by an expression of the configuration, or by one request to a
-//! decision point such as Open Policy Agent.
+//! Policies: named conditions that a supergraph requires of its clients (`@policy`). All policies that an operation
+//! needs are decided in one call of [`PolicyDecider::decide`]: by an expression of the configuration, or by one request
+//! to a decision point such as Open Policy Agent.
 //!
 //! Invariant: a policy without a decision is denied. That holds for names that nothing decides, for expressions without
 //! a value, and for a decision point that is down, slow or sends something else. Each is counted.

@@ -20,8 +20,8 @@ impl Token {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Returns the place of the connection; neighbours in memory have neighbouring places. Another connection may use the
-    /// place by now.
+    /// Returns the place of the connection; neighbours in memory have neighbouring places. Another connection may use
+    /// the place by now.
     pub fn place(self) -> u32 {
         // The low half fits.
         (self.0 & u64::from(u32::MAX)) as u32

@@ -21,8 +21,8 @@ use crate::reload::Reloader;
 /// comparisons in a row have found the same version, because deployments write a file in several steps.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The part of the preparer's cache (`limits.prepared_operations`) that documents may take when they are prepared ahead:
-/// one in this many. The rest stays for operations that clients use.
+/// The part of the preparer's cache (`limits.prepared_operations`) that documents may take when they are prepared
+/// ahead: one in this many. The rest stays for operations that clients use.
 const PREPARED_PART: u32 = 2;
 
 /// Watches the manifests.

@@ -1,5 +1,5 @@
-//! The material of a start, apart from the graph, that needs no network: keys of tokens, certificates of listeners, persisted
-//! documents. `serve` and `check` both load it, so that they refuse the same configurations.
+//! The material of a start, apart from the graph, that needs no network: keys of tokens, certificates of listeners,
+//! persisted documents. `serve` and `check` both load it, so that they refuse the same configurations.
 
 use std::sync::Arc;
 

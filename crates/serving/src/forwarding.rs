@@ -127,8 +127,8 @@ impl Forwarding {
         })
     }
 
-    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and computes those that
-    /// depend on further facts.
+    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and computes those
+    /// that depend on further facts.
     pub fn apply(
         &self,
         client: ClientHeaders<'_>,
@@ -230,7 +230,8 @@ const DIGESTED_FROM: usize = 32;
 pub enum ClientHeaders<'a> {
     /// Headers of a message: the values are slices of the data that was read from the connection.
     OfMessage(&'a HeaderMap),
-    /// Headers kept with the connection: the values have memory of their own ([`copy_value`]), which requests may share.
+    /// Headers kept with the connection: the values have memory of their own ([`copy_value`]), which requests may
+    /// share.
     Kept(&'a HeaderMap),
 }
 

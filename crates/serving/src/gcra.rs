@@ -5,9 +5,9 @@
 //! one that was never used, so nothing else has to be kept.
 //!
 //! Keys are in two maps, the current and the previous one. A key that is used moves to the current map. The maps rotate
-//! when the time of a whole burst has passed, so that those that are dropped are idle; and when the current one is full,
-//! so that those that were not used for the longest time start again. The crate `governor` has the same algorithm, but
-//! its store of keys has no bound, and can only be searched as a whole for idle ones.
+//! when the time of a whole burst has passed, so that those that are dropped are idle; and when the current one is
+//! full, so that those that were not used for the longest time start again. The crate `governor` has the same
+//! algorithm, but its store of keys has no bound, and can only be searched as a whole for idle ones.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

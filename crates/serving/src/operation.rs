@@ -53,8 +53,8 @@ pub async fn prepare_for(
     }
 }
 
-/// Prepares the text of `request` as [`prepare_for`] does, without looking it up: a client that was allowed to subscribe
-/// keeps its subscription.
+/// Prepares the text of `request` as [`prepare_for`] does, without looking it up: a client that was allowed to
+/// subscribe keeps its subscription.
 ///
 /// # Errors
 /// The same as for [`prepare_for`].

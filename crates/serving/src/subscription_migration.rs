@@ -272,7 +272,8 @@ fn not_authorized(reason: Option<GraphqlError>) -> GraphqlError {
     error.at(reason.map(|it| it.path).unwrap_or_default())
 }
 
-/// Returns the request of a live operation, with the texts that it keeps; `None` for an operation that was not made here.
+/// Returns the request of a live operation, with the texts that it keeps; `None` for an operation that was not made
+/// here.
 pub fn request_of(operation: &LiveOperation) -> Option<&OperationRequest> {
     resolver_of(operation).map(|resolver| &resolver.request)
 }

@@ -1,5 +1,5 @@
-//! The pauses after failures of an endpoint: after some failures in a row no request is sent for a while, then one, whose
-//! result decides. The caller passes the time.
+//! The pauses after failures of an endpoint: after some failures in a row no request is sent for a while, then one,
+//! whose result decides. The caller passes the time.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The body of a request to a subgraph: mostly one piece, several with files. The pieces are sent where they are, because
-//! files are large.
+//! The body of a request to a subgraph: mostly one piece, several with files. The pieces are sent where they are,
+//! because files are large.
 
 use std::convert::Infallible;
 use std::pin::Pin;

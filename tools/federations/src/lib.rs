@@ -4,8 +4,8 @@
 //! router's own crates (prepare, plan, execute) over subgraphs that see their part of the store and reject requests
 //! that real subgraphs could not resolve, and by a plain GraphQL execution over the whole store. Both responses must
 //! have the same `data`, byte for byte. A federation from a seed is generated as subgraphs and goes through composition
-//! first: if it composes, each operation must have a plan. Cases are folders or come from a seed; a failing case is shrunk and written to
-//! a folder.
+//! first: if it composes, each operation must have a plan. Cases are folders or come from a seed; a failing case is
+//! shrunk and written to a folder.
 //!
 //! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 

@@ -243,8 +243,8 @@ impl LoadedCase {
         })
     }
 
-    /// Executes an operation and returns its estimated cost and the cost of its response. `None` if it is not valid, has
-    /// no plan, or was loaded without costs.
+    /// Executes an operation and returns its estimated cost and the cost of its response. `None` if it is not valid,
+    /// has no plan, or was loaded without costs.
     pub fn measure(&self, text: &str, variables: &Map<String, Value>) -> Option<(u64, u64)> {
         let prepared = self.preparer.prepare_now_with(text.as_bytes(), None, self.labels).ok()?;
         let given = Value::Object(variables.clone()).to_string();

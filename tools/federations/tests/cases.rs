@@ -1,6 +1,6 @@
-//! Cases in `fixtures`: a supergraph, an operation, the data, and the expected response, in some also the expected requests. Failures of random trials are
-//! written there, too. `UPDATE_EXPECT=1` rewrites `response.json` with the response of the reference server, and `requests.txt`; review the
-//! difference.
+//! Cases in `fixtures`: a supergraph, an operation, the data, and the expected response, in some also the expected
+//! requests. Failures of random trials are written there, too. `UPDATE_EXPECT=1` rewrites `response.json` with the
+//! response of the reference server, and `requests.txt`; review the difference.
 
 use std::path::{Path, PathBuf};
 

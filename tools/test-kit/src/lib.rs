@@ -1,9 +1,9 @@
 //! Starts brokers and other programs for tests and measurements.
 //!
 //! There is one rule for programs that are not installed ([`programs`]), one way to run a program beside a test and to
-//! wait for it ([`ChildProcess`], [`eventually`]), and one module for each server: [`nats`], [`redis`], [`kafka`], [`open_policy_agent`]. The
-//! measurements in `tools/benches` pin their brokers to a processor core and therefore start them themselves, with the
-//! same command lines.
+//! wait for it ([`ChildProcess`], [`eventually`]), and one module for each server: [`nats`], [`redis`], [`kafka`],
+//! [`open_policy_agent`]. The measurements in `tools/benches` pin their brokers to a processor core and therefore start
+//! them themselves, with the same command lines.
 //!
 //! The commands of developers (`cargo xtask`) use the second half: [`builds`] builds the programs of this workspace,
 //! [`installation`] and [`kafka::download`] install third-party ones, and [`commands`] runs a program to its end.

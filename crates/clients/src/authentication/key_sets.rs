@@ -1,5 +1,6 @@
-//! The key sets of issuers: read at start, and again at intervals if they can change. [`authentication::RefreshSchedule`]
-//! decides the times; callers that wait for a set are notified when it has been refreshed.
+//! The key sets of issuers: read at start, and again at intervals if they can change.
+//! [`authentication::RefreshSchedule`] decides the times; callers that wait for a set are notified when it has been
+//! refreshed.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
 //! Authentication of clients: the token of a request or of a `connection_init` is verified. [`key_sets`] provides the
-//! keys, [`introspector`] asks the identity provider about opaque tokens; the crate `authentication` decides whether a
+//! keys, `introspector` asks the identity provider about opaque tokens; the crate `authentication` decides whether a
 //! token is valid.
 
 mod client_authentication;

@@ -1,10 +1,10 @@
 //! Operations that clients name by an id or a hash, and the rule about operations that are not known. All transports
 //! meet here, before an operation is prepared.
 //!
-//! A request names its operation in one of three ways: by its text, by the id of a persisted document (`documentId`), or
-//! by the SHA-256 of a text (`extensions.persistedQuery`), which is looked up among the persisted documents first and
-//! then among the texts that clients have sent with their hashes (`stored_texts`). The result is a request with a text.
-//! `persisted_documents.mode` decides which texts run.
+//! A request names its operation in one of three ways: by its text, by the id of a persisted document (`documentId`),
+//! or by the SHA-256 of a text (`extensions.persistedQuery`), which is looked up among the persisted documents first
+//! and then among the texts that clients have sent with their hashes (`stored_texts`). The result is a request with a
+//! text. `persisted_documents.mode` decides which texts run.
 
 mod lookup;
 mod metrics;

@@ -15,8 +15,8 @@ const STORE_PARTS: usize = 4;
 /// The memory for one entry besides its text: key, reference counter, links.
 const ENTRY_BYTES: u64 = 128;
 
-/// Texts by their hashes. Texts that were requested only once are removed first, so that a client that stores many texts
-/// does not displace those in use.
+/// Texts by their hashes. Texts that were requested only once are removed first, so that a client that stores many
+/// texts does not displace those in use.
 #[derive(Debug)]
 pub(super) struct StoredTexts {
     texts: Cache<TextHash, Bytes, TextWeight, DefaultHashBuilder, EvictionCounter>,

@@ -18,8 +18,8 @@ use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
 
 impl SubscriptionServer {
-    /// Applies a command of the hub. Takes results from `following`, the messages behind it, that are sent together with
-    /// the result of the command.
+    /// Applies a command of the hub. Takes results from `following`, the messages behind it, that are sent together
+    /// with the result of the command.
     pub(super) fn apply_command(
         &mut self,
         sockets: &mut ClientSockets,
