@@ -54,8 +54,11 @@
 //!             connection.protocol.next(&id, r#"{"data":{"hello":"world"}}"#.into());
 //!             connection.protocol.complete(&id);
 //!         }
-//!         // Large messages come with `client_bounds` only.
-//!         ServerEvent::Complete { .. } | ServerEvent::Large(_) | ServerEvent::Ended(_) => {}
+//!         // The machine has responded to a ping. Large messages come with `client_bounds` only.
+//!         ServerEvent::Ping { .. }
+//!         | ServerEvent::Complete { .. }
+//!         | ServerEvent::Large(_)
+//!         | ServerEvent::Ended(_) => {}
 //!     }
 //! }
 //! let mut write = Vec::new();
