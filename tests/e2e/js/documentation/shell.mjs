@@ -20,17 +20,17 @@ const END_MS = 15_000;
 /** How long `curl -N` waits for its first event. */
 const STREAM_SECONDS_MAX = 30;
 
-/** Makes `serve`, `dev` and `demo` listen on the ports of the page, and `mock` on a free one. */
+/** Makes `serve`, `dev` and `demo` listen on the ports of the page, and `mock` on a free one unless it names one. */
 const STARLING = `#!/bin/bash
-words=()
+words=() listen=
 while [ $# -gt 0 ]; do
-  case "$1" in --listen|--admin-listen) shift ;; *) words+=("$1") ;; esac
+  case "$1" in --listen) listen=$2; shift ;; --admin-listen) shift ;; *) words+=("$1") ;; esac
   shift
 done
 case " \${words[*]} " in
   *" --help "*) ;;
   " serve "*|" dev "*|" demo "*) words+=(--listen "127.0.0.1:$PAGE_PORT" --admin-listen "127.0.0.1:$PAGE_ADMIN_PORT") ;;
-  " mock "*) words+=(--listen 127.0.0.1:0) ;;
+  " mock "*) words+=(--listen "\${listen:-127.0.0.1:0}") ;;
 esac
 exec "$STARLING_BIN" "\${words[@]}"
 `;
