@@ -6,9 +6,11 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use crate::manifest::ID_BYTES_MAX;
 use crate::normal_form::normal_form;
 use crate::text_hash::TextHash;
+
+/// The maximum length of an id in bytes. Tools use hashes (32 to 64 bytes) and names.
+pub const ID_BYTES_MAX: usize = 256;
 
 /// The prefix of an id that is the SHA-256 of the text (GraphQL over HTTP, appendix A).
 const HASH_PREFIX: &str = "sha256:";

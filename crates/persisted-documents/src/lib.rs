@@ -14,6 +14,6 @@ mod manifest;
 mod normal_form;
 mod text_hash;
 
-pub use document_set::{DocumentConflict, DocumentSet, PersistedDocument};
-pub use manifest::{ID_BYTES_MAX, ManifestError, ManifestFormat, parse_manifest};
+pub use document_set::{DocumentConflict, DocumentSet, ID_BYTES_MAX, PersistedDocument};
+pub use manifest::{ManifestError, ManifestFormat, parse_manifest};
 pub use text_hash::TextHash;

@@ -8,10 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::document_set::PersistedDocument;
-
-/// The maximum length of an id in bytes. Tools use hashes (32 to 64 bytes) and names.
-pub const ID_BYTES_MAX: usize = 256;
+use crate::document_set::{ID_BYTES_MAX, PersistedDocument};
 
 /// The word in the member `format` of Apollo's manifests.
 const APOLLO_FORMAT: &str = "apollo-persisted-query-manifest";
