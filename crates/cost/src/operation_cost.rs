@@ -72,7 +72,7 @@ impl OperationCost {
         }
     }
 
-    /// Counts the cost of a response, whose data has this root.
+    /// Counts the cost of a response with this root.
     pub fn count(&self, document: &Document, root: NodeId, variables: &Variables) -> u64 {
         let arguments = self.program.evaluate_arguments(&self.model.inputs, variables);
         let cost = self.response.count(document, root, variables, &arguments);

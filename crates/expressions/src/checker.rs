@@ -619,7 +619,7 @@ fn makes_elements(it: &ComprehensionExpr) -> bool {
         && !matches!(element, Some(IdedExpr { expr: Expr::Ident(name), .. }) if *name == it.iter_var)
 }
 
-/// True for the maps whose members are facts: `request.headers`, `response.headers` and `claims`.
+/// True for the maps of facts: `request.headers`, `response.headers` and `claims`.
 fn is_map_of_facts(path: &NamedPath) -> bool {
     match (path.variable.as_str(), &path.members[..]) {
         ("claims", []) => true,

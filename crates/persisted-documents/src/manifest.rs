@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for ManifestVisitor {
     }
 }
 
-/// A member of a manifest whose format is not known yet.
+/// A member of a manifest of a format that is not known yet.
 enum Member {
     Text(String),
     Number(u64),

@@ -59,7 +59,7 @@ pub struct DecisionPointStats {
     pub backoff: AtomicU64,
     /// The number of questions that waited too long for their turn.
     pub concurrency: AtomicU64,
-    /// The number of questions whose decisions were known.
+    /// The number of questions that the cache decided.
     pub cached: AtomicU64,
 }
 

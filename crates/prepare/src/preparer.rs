@@ -74,7 +74,7 @@ struct TextFacts {
     requirements: RequirementSet,
 }
 
-/// Maximum number of texts whose facts are remembered: about 100 bytes each.
+/// Maximum number of texts with remembered facts: about 100 bytes each.
 const TEXT_FACTS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]

@@ -50,7 +50,7 @@ enum BlockSubject {
     All,
 }
 
-/// A request whose operation is known.
+/// A request with a known operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) prepared: &'a Prepared,

@@ -1,4 +1,4 @@
-//! Counters of expressions whose evaluation failed, and the log of such failures.
+//! Counters of failed evaluations, and their log.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

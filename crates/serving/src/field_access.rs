@@ -130,7 +130,7 @@ impl FieldAccess {
     }
 }
 
-/// The message to a client whose operation is refused. It does not say what would be needed.
+/// The message of a refusal. It does not name the missing requirement.
 const DENIED: &str = "Unauthorized field or type";
 
 /// The scopes of a token.

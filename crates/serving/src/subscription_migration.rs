@@ -265,7 +265,7 @@ async fn unmet_on(
     unmet.ok_or_else(|| invalid("its fields have other requirements now; subscribe again"))
 }
 
-/// Returns the error of a subscription whose fields are protected on the next graph.
+/// Returns the error of a subscription with fields that are protected on the next graph.
 fn not_authorized(reason: Option<GraphqlError>) -> GraphqlError {
     let message = "the graph was replaced, and this subscription may not continue on the new one";
     let error = GraphqlError::new(ErrorCode::UnauthorizedFieldOrType, message);

@@ -9,7 +9,7 @@ use graph::{Supergraph, TypeId, TypeKind};
 
 use crate::Random;
 
-/// The directives of a supergraph whose requirements the client does not meet.
+/// The directives of a supergraph, and the requirements that the client does not meet.
 #[derive(Debug, Default)]
 pub(crate) struct Denials {
     /// The directives of types, by name.

@@ -214,7 +214,7 @@ impl LoadedCase {
         })
     }
 
-    /// Executes operations of a client that does not meet these requirements of the supergraph, whose text is `sdl`.
+    /// Executes operations of a client that does not meet these requirements of the supergraph with the text `sdl`.
     ///
     /// # Errors
     /// The supergraph has no such requirement.

@@ -95,7 +95,7 @@ impl AuthenticationMetrics {
         self.refused.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Counts a client whose token was ignored for this reason.
+    /// Counts a client with a token that was ignored for this reason.
     pub(super) fn count_ignored_token(&self, reason: &'static str) {
         self.ignored.get_or_create(&ReasonLabel { reason }).inc();
     }

@@ -32,7 +32,7 @@ impl<'a> Solver<'a> {
         let mut is_typed = selection_tree::depends_on_type(graph, self.denied(), parts, interface);
         let mut wanted =
             self.interface_fields_in_fragments(parts, interface, &in_fragments, holders);
-        // What is selected on the interface is fetched for objects of every type.
+        // A selection on the interface is fetched for objects of every type.
         let is_denied_within = self.denied().has_type_within(graph, interface);
         for field in &self.collect(parts, interface).fields {
             if field.field().is_none()

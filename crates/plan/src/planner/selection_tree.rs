@@ -91,7 +91,7 @@ pub(super) struct SelectionTree {
 }
 
 impl SelectionTree {
-    /// Creates a tree for an operation whose client may not use `denied`.
+    /// Creates a tree for an operation without access to `denied`.
     pub(super) fn new(denied: &Arc<DeniedAccess>) -> Self {
         Self { denied: Arc::clone(denied), ..Self::default() }
     }

@@ -99,7 +99,7 @@ impl KnownOperations {
     }
 }
 
-/// A request whose operation was looked up.
+/// A request after the lookup of its operation.
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest {
     /// The request with the text of its operation.

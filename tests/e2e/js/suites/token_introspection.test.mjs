@@ -146,8 +146,7 @@ describe("an identity provider that does not work", () => {
     ["that fails", (it) => it.writeHead(500).end("down"), /500/],
     ["that hangs", () => {}, /no response within/],
     ["that ends in the middle", (it) => {
-      it.writeHead(200, { ...json, "content-length": "100" }).write('{"active":true');
-      setTimeout(() => it.destroy(), 50);
+      it.writeHead(200, { ...json, "content-length": "100" }).write('{"active":true', () => it.destroy());
     }, /closed|end/],
   ]) {
     it(`${name} is neither the client's fault nor a permission`, async () => {

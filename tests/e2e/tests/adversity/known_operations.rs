@@ -212,7 +212,7 @@ fn a_manifest_with_a_mistake_is_refused_and_the_documents_before_it_stay() {
     let folder = tempfile::tempdir().unwrap();
     let known = json!({ "city": QUERY, "broken": "{ nothing }" });
     let configuration = with_manifest(folder.path(), &known.to_string(), "require_id");
-    // Without the control subscriber, whose operation is not a document.
+    // The router has no control subscriber here: its operation is not a document.
     let shop = Shop::with_provider("memory/default", &configuration);
     let ask = |id: &str| outcome(&post(&shop, "/graphql", &json!({ "documentId": id })));
     let found = r#"200 {"warehouse":{"city":"Bergen"}}"#;

@@ -49,7 +49,7 @@ pub(crate) struct SubscriptionServer {
     next_eviction: Option<Instant>,
     /// The number of operations that rate limits have refused, by connection; only connections that had any.
     rate_limited: HashMap<Token, u32>,
-    /// The connections whose tokens are being renewed.
+    /// The connections with a renewal in progress.
     renewals: HashMap<Token, Renewal>,
     is_shutting_down: bool,
     deflation: RefCell<Deflation>,

@@ -43,7 +43,7 @@ pub(super) struct Renewal {
     starting: Vec<u32>,
 }
 
-/// What happens to a live subscription whose client has a new token.
+/// The outcome of a renewed token for a live subscription.
 pub(crate) enum RenewalStep {
     /// The new token leads to the same group.
     Stay,
