@@ -5,9 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::MemberPathText;
+use super::policies::Policies;
 
 /// The authorization of fields and types by `@authenticated`, `@requiresScopes` and `@policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Authorization {
     /// The treatment of an operation that selects what its client may not use: `filter` leaves that out, `reject`
@@ -29,6 +30,10 @@ pub struct Authorization {
     /// scopes of all of them count.
     #[schemars(with = "Vec<MemberPathText>", length(min = 1, max = 8), example = ["scope", "realm_access.roles"])]
     pub scope_claims: Vec<String>,
+
+    /// The decisions about the policies that `@policy` names (`docs/field-authorization.md`). A policy that nothing
+    /// decides is denied.
+    pub policies: Policies,
 }
 
 impl Default for Authorization {
@@ -38,6 +43,7 @@ impl Default for Authorization {
             dry_run: false,
             errors: AuthorizationErrors::Errors,
             scope_claims: vec!["scope".into(), "scp".into()],
+            policies: Policies::default(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Settings that need a part which this build of the router lacks: the Kafka client and the profilers are features of the
-//! build, because they would double its time.
+//! Settings that need a part which this build of the router lacks: the Kafka client, the profilers and the interpreter of
+//! Rego are features of the build, because they would double its time.
 
 use super::Config;
 use super::findings::{Findings, KeyPlaces};
@@ -11,12 +11,17 @@ pub(super) struct BuildFeatures {
     pub(super) kafka: bool,
     /// The profilers of CPU and memory.
     pub(super) profiling: bool,
+    /// The interpreter of Rego.
+    pub(super) rego: bool,
 }
 
 impl BuildFeatures {
     /// The features of this build.
-    pub(super) const THIS_BUILD: Self =
-        Self { kafka: ::events::HAS_KAFKA, profiling: profile::HAS_PROFILES };
+    pub(super) const THIS_BUILD: Self = Self {
+        kafka: ::events::HAS_KAFKA,
+        profiling: profile::HAS_PROFILES,
+        rego: ::policies::HAS_REGO,
+    };
 }
 
 /// Reports each setting that needs a missing feature.
@@ -42,6 +47,14 @@ pub(super) fn check(
             finding.at(place.key.clone(), "needs the feature `profiling`");
         }
         finding.help(how_to_get("profiling"));
+    }
+    if !features.rego && config.authorization.policies.rego.is_some() {
+        let finding = findings
+            .error("not-built", "this build of the router cannot evaluate policies in Rego");
+        if let Some(place) = places.get("authorization.policies.rego") {
+            finding.at(place.key.clone(), "needs the feature `rego`");
+        }
+        finding.help(how_to_get("rego"));
     }
 }
 

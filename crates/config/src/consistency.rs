@@ -27,6 +27,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_subgraphs(config, places, findings);
     check_traffic_retries(config, places, findings);
     token_consistency::check(config, places, findings);
+    config.authorization.policies.check(places, findings);
     check_rate_limits(config, places, findings);
     check_cost(config, places, findings);
     subgraph_subscription_consistency::check(config, places, findings);

@@ -131,6 +131,8 @@ formats! {
         "write a text in CEL (`docs/expressions.md`): `claims.sub`, `request.client_address`";
     OperationCondition, OperationConditionText, "operation-condition", "a condition",
         "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"\"`";
+    RegoRule, RegoRuleText, "rego-rule", "the path of a rule",
+        "write `data`, the package and the rule, with points between them: `data.starling.allow`";
     CursorKey, CursorKeyText, "cursor-key", "a key for cursors",
         "write at least 16 random bytes as an environment variable (`openssl rand -base64 32`): `${CURSOR_KEY}`";
 }

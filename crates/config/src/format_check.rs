@@ -123,6 +123,7 @@ impl Format {
             {
                 Err("it is empty".into())
             }
+            Self::RegoRule => check_rego_rule(text),
             Self::CursorKey if text.len() < CURSOR_KEY_BYTES_MIN => {
                 Err("it is shorter than 16 bytes".into())
             }
@@ -346,6 +347,28 @@ fn check_provider_id(text: &str) -> Result<(), Complaint> {
         Some(c) => Err(format!("the character `{c}` is not allowed").into()),
         None => Ok(()),
     }
+}
+
+/// Checks the path of a Rego rule: `data`, the names of the package, and the name of the rule.
+fn check_rego_rule(text: &str) -> Result<(), Complaint> {
+    let mut names = text.split('.');
+    if names.next() != Some("data") {
+        return Err("it does not begin with `data.`".into());
+    }
+    let mut count = 0;
+    for name in names {
+        let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let is_name = name.starts_with(is_start)
+            && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if !is_name {
+            return Err(format!("`{name}` is not a name in Rego").into());
+        }
+        count += 1;
+    }
+    if count < 2 {
+        return Err("it names no rule of a package".into());
+    }
+    Ok(())
 }
 
 /// Checks a host name as browsers and Prometheus send it in `host`, without the port.

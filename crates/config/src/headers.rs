@@ -497,7 +497,7 @@ struct HeaderSelectionKeys {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
-struct HeaderInsertionKeys {
+pub(super) struct HeaderInsertionKeys {
     /// The name of the header.
     #[schemars(with = "HeaderNameText", example = &"x-api-key")]
     name: String,

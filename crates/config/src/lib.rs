@@ -51,6 +51,7 @@ mod moved_keys;
 mod nats;
 mod override_labels;
 mod persisted_documents;
+mod policies;
 mod provider_consistency;
 mod provider_settings;
 mod quantity;
@@ -123,6 +124,7 @@ pub use override_labels::LabelSetting;
 pub use persisted_documents::{
     DocumentManifest, DocumentManifestFormat, PersistedDocuments, PersistedDocumentsMode,
 };
+pub use policies::{DecisionCache, DecisionPoint, Policies, PolicyInput, Rego};
 pub use provider_settings::{Retry, UserInfo};
 pub use rate_limits::{RateLimit, RateUnit};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
@@ -379,7 +381,9 @@ impl Config {
         let keys = keys.map(|it| (it, Scope::OPERATION, Expected::Text));
         let limited = self.rate_limits.iter().filter_map(|it| it.when.as_ref());
         let limited = limited.map(|it| (it, Scope::OPERATION, Expected::Condition));
-        headers.chain(blocks).chain(keys).chain(limited)
+        let policies = self.authorization.policies.expressions.values();
+        let policies = policies.map(|it| (it, Scope::OPERATION, Expected::Condition));
+        headers.chain(blocks).chain(keys).chain(limited).chain(policies)
     }
 
     /// Iterates over the subgraphs that sections name, each with the path of the section.

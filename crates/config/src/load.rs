@@ -154,6 +154,7 @@ pub(super) fn parse_for_build(
         config.supergraph.resolve(folder);
         config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
         config.authentication.resolve(folder);
+        config.authorization.policies.resolve(folder);
         config.persisted_documents.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);

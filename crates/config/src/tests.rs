@@ -342,15 +342,28 @@ fn an_endpoint_for_callbacks_that_no_subgraph_uses_gets_a_warning() {
 fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
     let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
                 admin: {profiling: true}\n";
-    let findings = |kafka, profiling| {
-        let features = BuildFeatures { kafka, profiling };
+    let findings_of = |text: &str, features: BuildFeatures| {
         let flags = Overrides::default();
         match parse_for_build(text, "config.yaml", Path::new("etc"), &flags, &env, features) {
             Ok(loaded) => render(&loaded.warnings, Style::Plain),
             Err(diagnostics) => render(&diagnostics, Style::Plain),
         }
     };
+    let findings =
+        |kafka, profiling| findings_of(text, BuildFeatures { kafka, profiling, rego: true });
     assert_eq!(findings(true, true), "");
+    let rego = "authorization: {policies: {rego: {files: [a.rego], query: data.a.b}}}\n";
+    let all = BuildFeatures { kafka: true, profiling: true, rego: true };
+    assert_eq!(findings_of(rego, all), "");
+    expect_test::expect![[r#"
+        error[not-built]: this build of the router cannot evaluate policies in Rego
+         --> config.yaml:1:28
+          |
+        1 | authorization: {policies: {rego: {files: [a.rego], query: data.a.b}}}
+          |                            ^^^^ needs the feature `rego`
+          |
+          = help: build the router with `cargo build --release --features rego`, or as packages are built, with `cargo build --profile dist --features full`
+    "#]].assert_eq(&findings_of(rego, BuildFeatures { rego: false, ..all }));
     expect_test::expect![[r#"
         error[not-built]: this build of the router has no provider `kafka` for events
          --> config.yaml:1:22

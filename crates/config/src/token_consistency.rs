@@ -76,7 +76,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
 }
 
 /// True if a request to `url` crosses the network unencrypted.
-fn is_remote_without_tls(url: &str) -> bool {
+pub(super) fn is_remote_without_tls(url: &str) -> bool {
     let host = url.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next());
     host.flatten().is_some_and(|host| !["localhost", "127.0.0.1", "[::1]"].contains(&host))
 }

@@ -56,6 +56,12 @@ impl NeededHeaders {
                 needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
             }
         }
+        let policies = &config.authorization.policies;
+        if policies.has_engine() {
+            needed.read.extend_from_slice(&policies.input.headers);
+            let info = &config.client_info;
+            needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
+        }
         if !config.persisted_documents.manifests.is_empty() {
             // Documents may belong to one application.
             needed.read.extend_from_slice(&config.client_info.name_headers);
@@ -90,10 +96,12 @@ impl NeededHeaders {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::HeaderValue;
 
     use super::*;
-    use config::{BlockRule, DocumentManifest, Expression, Propagation};
+    use config::{BlockRule, DocumentManifest, Expression, Propagation, Rego};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -130,6 +138,26 @@ mod tests {
         assert_eq!(needed(&config, &all), headers(&[]));
         config.persisted_documents.manifests.push(DocumentManifest::default());
         assert_eq!(needed(&config, &all), all);
+    }
+
+    #[test]
+    fn headers_are_kept_if_policies_are_decided_by_them() {
+        let all = headers(&[("x-a", "1"), ("graphql-client-name", "web"), ("x-b", "2")]);
+        let mut config = Config::default();
+        config.authorization.policies.input.headers = vec![HeaderName::from_static("x-b")];
+        assert_eq!(NeededHeaders::new(&config).select(&all), headers(&[]));
+        config.authorization.policies.rego = Some(Rego {
+            files: Vec::new(),
+            data: Vec::new(),
+            query: "data.a.b".to_owned(),
+            timeout: Duration::from_millis(1),
+        });
+        let kept = NeededHeaders::new(&config).select(&all);
+        assert_eq!(kept, headers(&[("graphql-client-name", "web"), ("x-b", "2")]));
+        let mut config = Config::default();
+        let expression = Expression::new("request.headers['x-a'] == '1'");
+        config.authorization.policies.expressions.insert("a".to_owned(), expression);
+        assert_eq!(NeededHeaders::new(&config).select(&all), headers(&[("x-a", "1")]));
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! The response of a decision point: an object with a truth value for each policy, or a list of the allowed ones.
+//! The decisions of an engine: an object with a truth value for each policy, or a list of the allowed ones.
+
+use std::sync::Arc;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
 
 /// The maximum nesting of a response, of which two levels are read.
 const DEPTH_MAX: u32 = 32;
+
+/// The decisions about several policies, in their order; `None` if the engine does not work.
+pub(crate) type Decisions = Option<Arc<[bool]>>;
 
 /// The reason why a response decides nothing. It never contains parts of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! The decision about all policies of an operation: each by its expression or, if it has none, by the decision point.
+//! The decision about all policies of an operation: each by its expression or, if it has none, by the engine.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,18 +11,55 @@ use foldhash::fast::RandomState;
 use http::HeaderName;
 use telemetry::LogLimit;
 
+use crate::answer::Decisions;
 use crate::decision_point::DecisionPoint;
+use crate::input::InputShape;
 use crate::metrics::PolicyStats;
-use crate::settings::{PolicySettings, UnusablePolicies};
+use crate::rego::RegoRules;
+use crate::settings::{EngineSettings, PolicySettings, UnusablePolicies};
 
 /// Decides about policies. The process has one.
 #[derive(Debug)]
 pub struct PolicyDecider {
     expressions: HashMap<Box<str>, Program, RandomState>,
-    point: Option<Arc<DecisionPoint>>,
+    engine: Option<Engine>,
     failure_log: LogLimit,
     /// The counters of decisions.
     pub stats: PolicyStats,
+}
+
+/// The engine that decides about all policies without an expression.
+#[derive(Debug)]
+enum Engine {
+    DecisionPoint(Arc<DecisionPoint>),
+    Rego(Box<RegoRules>),
+}
+
+impl Engine {
+    fn new(settings: &EngineSettings) -> Result<Self, UnusablePolicies> {
+        Ok(match settings {
+            EngineSettings::DecisionPoint(settings) => {
+                Self::DecisionPoint(Arc::new(DecisionPoint::new(settings)?))
+            }
+            EngineSettings::Rego(settings) => Self::Rego(Box::new(RegoRules::new(settings)?)),
+        })
+    }
+
+    /// Returns the facts that the engine gets.
+    fn shape(&self) -> &InputShape {
+        match self {
+            Self::DecisionPoint(point) => point.shape(),
+            Self::Rego(rules) => rules.shape(),
+        }
+    }
+
+    /// Decides about `policies`, which are sorted. `None` if the engine does not work.
+    async fn decide(&self, policies: &[&str], facts: &RequestFacts<'_>) -> Decisions {
+        match self {
+            Self::DecisionPoint(point) => point.decide(policies, facts).await,
+            Self::Rego(rules) => rules.decide(policies, facts),
+        }
+    }
 }
 
 /// A decision about one policy.
@@ -41,10 +78,10 @@ impl From<bool> for Decision {
 }
 
 impl PolicyDecider {
-    /// Compiles the expressions, and prepares the decision point.
+    /// Compiles the expressions, and prepares the engine.
     ///
     /// # Errors
-    /// All expressions with a mistake, and the reason why the decision point cannot be used.
+    /// All expressions with a mistake, and the reason why the engine cannot be used.
     pub fn new(settings: &PolicySettings) -> Result<Self, Vec<UnusablePolicies>> {
         let (mut expressions, mut problems) = (HashMap::default(), Vec::new());
         for (name, text) in &settings.expressions {
@@ -55,9 +92,9 @@ impl PolicyDecider {
                 }
             }
         }
-        let point = settings.decision_point.as_ref().map(DecisionPoint::new).transpose();
-        let point = point.unwrap_or_else(|error| {
-            problems.push(error.into());
+        let engine = settings.engine.as_ref().map(Engine::new).transpose();
+        let engine = engine.unwrap_or_else(|problem| {
+            problems.push(problem);
             None
         });
         if !problems.is_empty() {
@@ -65,7 +102,7 @@ impl PolicyDecider {
         }
         Ok(Self {
             expressions,
-            point: point.map(Arc::new),
+            engine,
             failure_log: LogLimit::new(),
             stats: PolicyStats::default(),
         })
@@ -73,19 +110,30 @@ impl PolicyDecider {
 
     /// Returns the decision point, if one is configured.
     pub fn decision_point(&self) -> Option<&DecisionPoint> {
-        self.point.as_deref()
+        match &self.engine {
+            Some(Engine::DecisionPoint(point)) => Some(point),
+            _ => None,
+        }
     }
 
-    /// True if an expression or the decision point decides about this policy.
+    /// Returns the Rego rules, if there are any.
+    pub fn rego(&self) -> Option<&RegoRules> {
+        match &self.engine {
+            Some(Engine::Rego(rules)) => Some(rules),
+            _ => None,
+        }
+    }
+
+    /// True if an expression or the engine decides about this policy.
     pub fn has_policy(&self, name: &str) -> bool {
-        self.point.is_some() || self.expressions.contains_key(name)
+        self.engine.is_some() || self.expressions.contains_key(name)
     }
 
     /// Returns the claims that decisions may depend on, sorted. A caller that selects claims ahead must select these.
     pub fn claims(&self) -> Vec<ClaimPath> {
         let programs = self.expressions.values().flat_map(|it| &it.references().claims);
-        let point = self.point.iter().flat_map(|it| it.shape().claims());
-        let mut claims: Vec<_> = programs.chain(point).cloned().collect();
+        let engine = self.engine.iter().flat_map(|it| it.shape().claims());
+        let mut claims: Vec<_> = programs.chain(engine).cloned().collect();
         claims.sort_unstable();
         claims.dedup();
         claims
@@ -94,8 +142,8 @@ impl PolicyDecider {
     /// Returns the headers of the request that decisions may depend on, sorted.
     pub fn headers(&self) -> Vec<HeaderName> {
         let programs = self.expressions.values().flat_map(|it| &it.references().headers);
-        let point = self.point.iter().flat_map(|it| it.shape().headers());
-        let mut headers: Vec<_> = programs.chain(point).cloned().collect();
+        let engine = self.engine.iter().flat_map(|it| it.shape().headers());
+        let mut headers: Vec<_> = programs.chain(engine).cloned().collect();
         headers.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         headers.dedup();
         headers
@@ -103,8 +151,13 @@ impl PolicyDecider {
 
     /// True if decisions may depend on the operation, so that those for one operation do not hold for another.
     pub fn reads_operation(&self) -> bool {
-        self.point.as_ref().is_some_and(|it| it.shape().has_operation())
+        self.engine.as_ref().is_some_and(|it| it.shape().has_operation())
             || self.expressions.values().any(|it| it.references().operation)
+    }
+
+    /// True if decisions may depend on the name or the version of the application.
+    pub fn reads_client(&self) -> bool {
+        self.engine.is_some() || self.expressions.values().any(|it| it.references().client)
     }
 
     /// Decides about all of these policies: true for each that is allowed, in their order. Waits for the decision point
@@ -141,20 +194,20 @@ impl PolicyDecider {
         })
     }
 
-    /// Asks the decision point about all policies that have no decision.
+    /// Asks the engine about all policies that have no decision.
     async fn decide_rest(
         &self,
         policies: &[&str],
         facts: &RequestFacts<'_>,
         decisions: &mut [Option<Decision>],
     ) {
-        let Some(point) = &self.point else { return };
+        let Some(engine) = &self.engine else { return };
         let open = policies.iter().zip(&*decisions).filter(|(_, it)| it.is_none());
         let mut open: Vec<&str> = open.map(|(&name, _)| name).collect();
-        // Equal questions are equal texts.
+        // Equal inputs are equal texts.
         open.sort_unstable();
         open.dedup();
-        let Some(answers) = point.decide(&open, facts).await else { return };
+        let Some(answers) = engine.decide(&open, facts).await else { return };
         for (name, decision) in policies.iter().zip(decisions) {
             if decision.is_none()
                 && let Ok(at) = open.binary_search(name)

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use execute::FetchError;
 use expressions::RequestFacts;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 use single_flight::SingleFlight;
-use telemetry::LogLimit;
+use telemetry::{DurationHistogram, LogLimit};
 use tokio::sync::Semaphore;
 use upstream::{Backoff, Resource, TargetError};
 
-use crate::answer::read_answer;
+use crate::answer::{Decisions, read_answer};
 use crate::input::InputShape;
 use crate::settings::DecisionPointSettings;
 
@@ -26,9 +26,6 @@ const ACCEPT: &str = "application/json";
 
 /// The hash of a question.
 type InputHash = [u8; 32];
-
-/// The decisions about the policies of a question, in their order; `None` if there are none.
-type Decisions = Option<Arc<[bool]>>;
 
 /// A decision point over HTTP.
 pub struct DecisionPoint {
@@ -61,6 +58,8 @@ pub struct DecisionPointStats {
     pub concurrency: AtomicU64,
     /// The number of questions that the cache decided.
     pub cached: AtomicU64,
+    /// The durations of requests, also of those that failed.
+    pub durations: DurationHistogram,
 }
 
 #[derive(Clone)]
@@ -89,12 +88,11 @@ impl DecisionPoint {
         let (bytes_max, timeout) = (settings.response_bytes_max, settings.timeout);
         let resource =
             Resource::new(&settings.url, settings.tls.clone(), ACCEPT, bytes_max, timeout)?;
-        let authorization = settings.authorization.clone();
         Ok(Self {
             resource,
             shown_url: settings.url.split(['?', '#']).next().unwrap_or_default().to_owned(),
-            headers: authorization.into_iter().map(|it| (AUTHORIZATION, it)).collect(),
-            shape: InputShape::new(settings),
+            headers: settings.headers.clone(),
+            shape: InputShape::new(&settings.input),
             timeout,
             ttl: settings.ttl,
             cache: Cache::new(settings.cache_entries_max),
@@ -124,7 +122,7 @@ impl DecisionPoint {
         policies: &[&str],
         facts: &RequestFacts<'_>,
     ) -> Decisions {
-        let input = self.shape.print(policies, facts);
+        let input = self.shape.print_question(policies, facts);
         let hash = Sha256::digest(&input).into();
         let now = Instant::now();
         if let Some(known) = self.recall(&hash, now) {
@@ -135,12 +133,13 @@ impl DecisionPoint {
             self.stats.backoff.fetch_add(1, Ordering::Relaxed);
             return None;
         }
+        let deadline = now + self.timeout;
         let start = || {
             let point = Arc::clone(self);
             let policies: Vec<String> = policies.iter().map(|&it| it.to_owned()).collect();
-            async move { point.request(hash, Bytes::from(input), &policies).await }
+            async move { point.request(hash, Bytes::from(input), &policies, deadline).await }
         };
-        let joined = self.flights.join(hash, now + self.timeout, start).await;
+        let joined = self.flights.join(hash, deadline, start).await;
         joined.map_or(None, |(decisions, _)| decisions)
     }
 
@@ -149,8 +148,14 @@ impl DecisionPoint {
         (now < known.until).then_some(known.decisions)
     }
 
-    async fn request(&self, hash: InputHash, input: Bytes, policies: &[String]) -> Decisions {
-        let permit = tokio::time::timeout(self.timeout, self.permits.acquire()).await;
+    async fn request(
+        &self,
+        hash: InputHash,
+        input: Bytes,
+        policies: &[String],
+        deadline: Instant,
+    ) -> Decisions {
+        let permit = tokio::time::timeout_at(deadline.into(), self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {
             self.stats.concurrency.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -163,7 +168,11 @@ impl DecisionPoint {
             self.stats.backoff.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let response = self.resource.post_json(input, self.headers.clone()).await;
+        let started = Instant::now();
+        let request = self.resource.post_json(input, self.headers.clone());
+        let response = tokio::time::timeout_at(deadline.into(), request).await;
+        let response = response.unwrap_or(Err(FetchError::Timeout(self.timeout)));
+        self.stats.durations.add(started.elapsed());
         let policies: Vec<_> = policies.iter().map(String::as_str).collect();
         let read = match response {
             Ok(response) => read_answer(&response, &policies).map_err(|defect| defect.to_string()),

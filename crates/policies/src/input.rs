@@ -1,17 +1,17 @@
-//! The question to a decision point, as JSON: the names of the policies, and those facts of the request that the
-//! settings list. Equal questions are equal texts, so that one decision serves all of them.
+//! The input of an engine, as JSON: the names of the policies, and those facts of the request that the settings list.
+//! Equal inputs are equal texts, so that one decision serves all of them.
 
 use astjson::print_string;
 use execute::{ClaimPath, ClaimValues, Claims};
 use expressions::{ClaimFacts, RequestFacts};
 use http::{HeaderMap, HeaderName};
 
-use crate::settings::DecisionPointSettings;
+use crate::settings::InputSettings;
 
-/// The facts that a question contains.
+/// The facts that an input contains.
 #[derive(Debug)]
 pub(crate) struct InputShape {
-    /// The claims, with the names by which the decision point gets them.
+    /// The claims, with the names by which the engine gets them.
     claims: Vec<(Box<str>, ClaimPath)>,
     headers: Vec<HeaderName>,
     has_operation: bool,
@@ -19,7 +19,7 @@ pub(crate) struct InputShape {
 
 impl InputShape {
     /// Returns the facts that the settings list.
-    pub(crate) fn new(settings: &DecisionPointSettings) -> Self {
+    pub(crate) fn new(settings: &InputSettings) -> Self {
         let mut claims = settings.claims.clone();
         claims.sort_unstable();
         claims.dedup();
@@ -29,53 +29,60 @@ impl InputShape {
         Self { claims, headers, has_operation: settings.has_operation }
     }
 
-    /// Returns the claims that a question contains.
+    /// Returns the claims that an input contains.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
         self.claims.iter().map(|(_, path)| path)
     }
 
-    /// Returns the headers that a question contains.
+    /// Returns the headers that an input contains.
     pub(crate) fn headers(&self) -> &[HeaderName] {
         &self.headers
     }
 
-    /// True if a question contains the operation.
+    /// True if an input contains the operation.
     pub(crate) fn has_operation(&self) -> bool {
         self.has_operation
     }
 
-    /// Prints the question about `policies`, which are sorted.
-    pub(crate) fn print(&self, policies: &[&str], facts: &RequestFacts<'_>) -> Vec<u8> {
+    /// Prints the question to a decision point about `policies`, which are sorted: an object with the input.
+    pub(crate) fn print_question(&self, policies: &[&str], facts: &RequestFacts<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
-        out.extend_from_slice(b"{\"input\":{\"policies\":[");
+        out.extend_from_slice(b"{\"input\":");
+        self.print(policies, facts, &mut out);
+        out.push(b'}');
+        out
+    }
+
+    /// Prints the input for decisions about `policies`, which are sorted.
+    pub(crate) fn print(&self, policies: &[&str], facts: &RequestFacts<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"policies\":[");
         for (index, policy) in policies.iter().enumerate() {
-            separate(index, &mut out);
-            print_string(policy, &mut out);
+            separate(index, out);
+            print_string(policy, out);
         }
         out.extend_from_slice(b"],\"claims\":");
-        self.print_claims(facts.claims, &mut out);
+        self.print_claims(facts.claims, out);
         out.extend_from_slice(b",\"request\":{\"method\":");
-        print_string(facts.method, &mut out);
+        print_string(facts.method, out);
         out.extend_from_slice(b",\"path\":");
-        print_string(facts.path, &mut out);
+        print_string(facts.path, out);
         out.extend_from_slice(b",\"headers\":{");
-        self.print_headers(facts.headers, &mut out);
+        self.print_headers(facts.headers, out);
         out.extend_from_slice(b"}},\"client\":{\"name\":");
-        print_string(facts.client.name, &mut out);
+        print_string(facts.client.name, out);
         out.extend_from_slice(b",\"version\":");
-        print_string(facts.client.version, &mut out);
+        print_string(facts.client.version, out);
         out.push(b'}');
         if let Some(operation) = facts.operation.filter(|_| self.has_operation) {
             out.extend_from_slice(b",\"operation\":{\"name\":");
-            print_string(operation.name, &mut out);
+            print_string(operation.name, out);
             out.extend_from_slice(b",\"kind\":");
-            print_string(operation.kind, &mut out);
+            print_string(operation.kind, out);
             out.extend_from_slice(b",\"id\":");
-            print_string(operation.id, &mut out);
+            print_string(operation.id, out);
             out.push(b'}');
         }
-        out.extend_from_slice(b"}}");
-        out
+        out.push(b'}');
     }
 
     /// Prints the claims that exist; null for an anonymous client.
@@ -135,16 +142,15 @@ mod tests {
     fn shape(claims: &[&str], headers: &[&'static str], has_operation: bool) -> InputShape {
         let claims = claims.iter();
         let claims = claims.map(|it| ((*it).into(), ClaimPath::parse(it).expect("a path")));
-        InputShape::new(&DecisionPointSettings {
+        InputShape::new(&InputSettings {
             claims: claims.collect(),
             headers: headers.iter().map(|it| HeaderName::from_static(it)).collect(),
             has_operation,
-            ..DecisionPointSettings::new("http://127.0.0.1:1")
         })
     }
 
     #[test]
-    fn a_question_contains_the_listed_facts_and_no_others() {
+    fn an_input_contains_the_listed_facts_and_no_others() {
         let claims =
             Claims::new(r#"{"sub":"a\"b","realm":{"roles":["x"]},"exp":7,"none":null}"#.into());
         let mut headers = HeaderMap::new();
@@ -164,7 +170,7 @@ mod tests {
             ..RequestFacts::default()
         };
         let print = |shape: InputShape| -> serde_json::Value {
-            let text = shape.print(&["p", "q\n"], &facts);
+            let text = shape.print_question(&["p", "q\n"], &facts);
             serde_json::from_slice(&text).expect("JSON")
         };
         let request = json!({"method": "POST", "path": "/graphql", "headers": {}});
@@ -186,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_were_selected_before_give_the_same_question() {
+    fn claims_that_were_selected_before_give_the_same_input() {
         let shape = shape(&["b", "a"], &[], false);
         let claims = Claims::new(r#"{"a":1,"b":[2],"c":3}"#.into());
         let paths: Vec<_> = ["a", "b", "c"].into_iter().filter_map(ClaimPath::parse).collect();
         let values = Claims::select(claims.as_ref(), &paths);
         let print = |claims| {
             let facts = RequestFacts { claims, ..RequestFacts::default() };
-            String::from_utf8(shape.print(&["p"], &facts)).expect("text")
+            String::from_utf8(shape.print_question(&["p"], &facts)).expect("text")
         };
         let text = print(claims.as_ref().into());
         assert_eq!(text, print(ClaimFacts::Selected(&values)));

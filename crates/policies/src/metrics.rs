@@ -3,6 +3,7 @@
 use telemetry::{Metric, read};
 
 use crate::decision_point::DecisionPoint;
+use crate::rego::RegoRules;
 
 telemetry::counters! {
     /// Counters of decisions since the start of the process.
@@ -36,6 +37,11 @@ pub const DECISION_POINT_METRICS: &[Metric<DecisionPoint>] = &[
             samples.add_labelled(("reason", "concurrency"), read(&it.stats.concurrency))
         },
     ),
+    Metric::histogram(
+        "starling_policy_decision_duration_seconds",
+        "Durations of requests to the decision point, also of those that failed",
+        |it| it.stats.durations.read(),
+    ),
     Metric::counter(
         "starling_policy_decisions_cached",
         "Decisions that were known from an equal question",
@@ -45,5 +51,22 @@ pub const DECISION_POINT_METRICS: &[Metric<DecisionPoint>] = &[
         "starling_policy_decision_cache_entries",
         "Decisions in the cache, which a limit bounds",
         DecisionPoint::cached_decisions,
+    ),
+];
+
+/// The metrics of Rego rules.
+pub const REGO_METRICS: &[Metric<RegoRules>] = &[
+    Metric::counters(
+        "starling_policy_rego_evaluations",
+        "Evaluations of Rego rules, by result",
+        |it, samples| {
+            samples.add_labelled(("result", "decided"), read(&it.stats.decided))?;
+            samples.add_labelled(("result", "failed"), read(&it.stats.failed))
+        },
+    ),
+    Metric::histogram(
+        "starling_policy_rego_duration_seconds",
+        "Durations of evaluations of Rego rules",
+        |it| it.stats.durations.read(),
     ),
 ];

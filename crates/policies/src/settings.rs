@@ -4,17 +4,39 @@ use std::time::Duration;
 
 use execute::ClaimPath;
 use expressions::CompileError;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use net::TlsClient;
 use upstream::TargetError;
+
+use crate::rego::RegoDefect;
 
 /// The rules for policies. A policy that nothing decides is denied.
 #[derive(Debug, Default)]
 pub struct PolicySettings {
     /// Conditions in CEL, by the name of the policy.
     pub expressions: Vec<(Box<str>, Box<str>)>,
-    /// The decision point for all policies without a condition.
-    pub decision_point: Option<DecisionPointSettings>,
+    /// The engine that decides about all policies without a condition.
+    pub engine: Option<EngineSettings>,
+}
+
+/// An engine that decides about several policies at once.
+#[derive(Debug)]
+pub enum EngineSettings {
+    /// A server.
+    DecisionPoint(Box<DecisionPointSettings>),
+    /// Rules that this process evaluates.
+    Rego(RegoSettings),
+}
+
+/// The facts that an engine gets, beside the policies, the method, the path and the application.
+#[derive(Debug, Default)]
+pub struct InputSettings {
+    /// The claims, each with the name by which the engine gets it. Clients with equal ones share decisions.
+    pub claims: Vec<(Box<str>, ClaimPath)>,
+    /// The headers of the client's request.
+    pub headers: Vec<HeaderName>,
+    /// True if it gets name, kind and id of the operation.
+    pub has_operation: bool,
 }
 
 /// A decision point over HTTP with the interface of Open Policy Agent.
@@ -24,16 +46,11 @@ pub struct DecisionPointSettings {
     pub url: Box<str>,
     /// The TLS of connections, for https only.
     pub tls: Option<TlsClient>,
-    /// The value of `authorization`, if the decision point wants one. It must be marked as sensitive.
-    pub authorization: Option<HeaderValue>,
-    /// The claims that the decision point gets, each with the name by which it gets it. Clients with equal ones share
-    /// decisions.
-    pub claims: Vec<(Box<str>, ClaimPath)>,
-    /// The headers of the client's request that the decision point gets.
-    pub headers: Vec<HeaderName>,
-    /// True if it gets name, kind and id of the operation.
-    pub has_operation: bool,
-    /// The time limit of one request, and of the wait for its turn before it.
+    /// The headers of each request. Secret ones must be marked as sensitive.
+    pub headers: HeaderMap,
+    /// The facts that the decision point gets.
+    pub input: InputSettings,
+    /// The time limit of one decision, the wait for its turn included.
     pub timeout: Duration,
     /// The maximum size of a response.
     pub response_bytes_max: usize,
@@ -52,10 +69,8 @@ impl DecisionPointSettings {
         Self {
             url: url.into(),
             tls: None,
-            authorization: None,
-            claims: Vec::new(),
-            headers: Vec::new(),
-            has_operation: false,
+            headers: HeaderMap::new(),
+            input: InputSettings::default(),
             timeout: Duration::from_millis(500),
             // The decisions of some thousand policies.
             response_bytes_max: 64 << 10,
@@ -67,6 +82,30 @@ impl DecisionPointSettings {
             cache_entries_max: 16_384,
         }
     }
+}
+
+/// Rules in Rego.
+#[derive(Debug)]
+pub struct RegoSettings {
+    /// The modules with the rules, in Rego version 1.
+    pub modules: Vec<RegoFile>,
+    /// JSON objects, which rules read as `data`.
+    pub data: Vec<RegoFile>,
+    /// The path of the rule that decides, such as `data.starling.allow`.
+    pub query: Box<str>,
+    /// The facts that rules read as `input`.
+    pub input: InputSettings,
+    /// The time limit of one evaluation.
+    pub timeout: Duration,
+}
+
+/// A file of rules or data.
+#[derive(Debug)]
+pub struct RegoFile {
+    /// Its name in messages.
+    pub name: Box<str>,
+    /// Its text.
+    pub text: Box<str>,
 }
 
 /// The reason why settings cannot be used.
@@ -83,4 +122,7 @@ pub enum UnusablePolicies {
     /// The URL of the decision point cannot be used.
     #[error("the URL of the decision point: {0}")]
     Url(#[from] TargetError),
+    /// The Rego rules cannot be used.
+    #[error(transparent)]
+    Rego(#[from] RegoDefect),
 }

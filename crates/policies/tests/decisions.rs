@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use execute::{ClaimPath, Claims};
 use expressions::RequestFacts;
-use policies::{DecisionPoint, DecisionPointSettings, PolicyDecider, PolicySettings};
+use policies::{
+    DecisionPoint, DecisionPointSettings, EngineSettings, InputSettings, PolicyDecider,
+    PolicySettings,
+};
 use test_kit::open_policy_agent::OpenPolicyAgent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,14 +50,15 @@ fn settings(
     decision_point: Option<DecisionPointSettings>,
 ) -> PolicySettings {
     let expressions = expressions.iter().map(|&(name, text)| (name.into(), text.into()));
-    PolicySettings { expressions: expressions.collect(), decision_point }
+    let engine = decision_point.map(|it| EngineSettings::DecisionPoint(Box::new(it)));
+    PolicySettings { expressions: expressions.collect(), engine }
 }
 
 /// A decider that asks the decision point at this URL about the role of clients.
 fn asking(url: &str, timeout: Duration, ttl: Duration) -> PolicyDecider {
     let role = ClaimPath::parse("role").expect("a path");
     let point = DecisionPointSettings {
-        claims: vec![("role".into(), role)],
+        input: InputSettings { claims: vec![("role".into(), role)], ..InputSettings::default() },
         timeout,
         ttl,
         ..DecisionPointSettings::new(url)

@@ -44,6 +44,21 @@ impl DecidedRequirements {
     }
 }
 
+/// The facts about an operation that access to it is decided by. They are known before it is planned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessFacts {
+    /// The requirements that decide about the operation.
+    pub requirements: RequirementSet,
+    /// Query, mutation or subscription.
+    pub kind: OperationKind,
+    /// The name in its text.
+    pub name: Option<Box<str>>,
+    /// The id that the operation has for clients that meet all requirements, with all override labels off.
+    pub operation_id: u128,
+    /// The nesting of its fields.
+    pub depth: u32,
+}
+
 /// Returns the requirements that decide about `operation`.
 pub(crate) fn requirements_of(graph: &Supergraph, operation: &Operation) -> RequirementSet {
     let mut found = RequirementSet::default();

@@ -47,7 +47,7 @@ mod variable_usage;
 #[cfg(test)]
 mod tests;
 
-pub use access::{DecidedRequirements, DeniedSelection};
+pub use access::{AccessFacts, DecidedRequirements, DeniedSelection};
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;

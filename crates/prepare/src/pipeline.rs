@@ -15,7 +15,7 @@ use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
-use crate::access;
+use crate::access::{self, AccessFacts};
 use crate::coerce::VariableTypes;
 use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
@@ -28,8 +28,9 @@ use crate::lexical::count_tokens;
 use crate::limits::{self, NESTING_MAX};
 use crate::literal_extraction;
 use crate::normalise::normalise;
+use crate::override_labels::{self, LabelFacts};
 use crate::plan_cache::{PlanCache, SharedPlan};
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, depth_of};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
 use crate::variable_usage;
@@ -86,6 +87,13 @@ pub(crate) struct OperationVariant {
     pub(crate) labels: OverrideLabels,
     /// The requirements of the operation that the client does not meet.
     pub(crate) unmet: RequirementSet,
+}
+
+/// The facts about a text that the choice of a variant depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct TextFacts {
+    pub(crate) labels: LabelFacts,
+    pub(crate) access: Arc<AccessFacts>,
 }
 
 /// An operation before it is planned.
@@ -158,16 +166,42 @@ impl Pipeline {
     ) -> Result<(Prepared, bool), PrepareError> {
         let mut normalised = self.normalise_text(query, name)?;
         self.deny(&mut normalised.operation, variant)?;
+        let extracted = self.extract_literals(&mut normalised);
+        let identity = identity::of_variant(normalised.operation_id, variant);
+        let plan = || self.make_shared_plan(&normalised.operation, variant.labels);
+        let (shared_plan, was_planned) = self.plans.get_or_make(identity, plan)?;
+        Ok((self.build_prepared(query, normalised, variant, &shared_plan, extracted), was_planned))
+    }
+
+    /// Returns the facts that access to a text is decided by, and those that its override labels are decided by. `None`
+    /// if it is not a valid operation.
+    pub(crate) fn text_facts(&self, query: &[u8], name: Option<&str>) -> Option<TextFacts> {
+        let mut normalised = self.normalise_text(query, name).ok()?;
+        let relevant = override_labels::relevant_labels(&self.graph, &normalised.operation);
+        let requirements = access::requirements_of(&self.graph, &normalised.operation);
+        self.extract_literals(&mut normalised);
+        let NormalisedText { operation, operation_id, .. } = normalised;
+        Some(TextFacts {
+            labels: LabelFacts { relevant, kind: operation.kind },
+            access: Arc::new(AccessFacts {
+                requirements,
+                kind: operation.kind,
+                operation_id,
+                depth: depth_of(&operation.selection_set),
+                name: operation.name,
+            }),
+        })
+    }
+
+    /// Replaces the literals of an operation by variables, and returns their values.
+    fn extract_literals(&self, normalised: &mut NormalisedText) -> Vec<Option<Box<str>>> {
         let operation = &mut normalised.operation;
         let extracted =
             literal_extraction::extract_literals(&self.graph, &self.schema.input_types, operation);
         if !extracted.is_empty() {
             normalised.operation_id = operation_id(self.graph_id, operation, &normalised.besides);
         }
-        let identity = identity::of_variant(normalised.operation_id, variant);
-        let plan = || self.make_shared_plan(&normalised.operation, variant.labels);
-        let (shared_plan, was_planned) = self.plans.get_or_make(identity, plan)?;
-        Ok((self.build_prepared(query, normalised, variant, &shared_plan, extracted), was_planned))
+        extracted
     }
 
     /// Marks what a client that does not meet the requirements of `variant` may not use.

@@ -70,6 +70,15 @@ pub struct Prepared {
     pub(crate) schema: Arc<SchemaFacts>,
 }
 
+/// Returns the nesting of the fields of `set`. The recursion is as deep as the operation, which is limited.
+pub(crate) fn depth_of(set: &SelectionSet) -> u32 {
+    let depths = set.items.iter().map(|item| match item {
+        Selection::Field(field) => 1 + field.selection_set.as_ref().map_or(0, depth_of),
+        Selection::Fragment(fragment) => depth_of(&fragment.selection_set),
+    });
+    depths.max().unwrap_or(0)
+}
+
 impl Prepared {
     /// True if the operation has introspection fields other than `__typename`.
     pub fn has_introspection(&self) -> bool {
@@ -78,13 +87,6 @@ impl Prepared {
 
     /// Returns the nesting of the operation's fields. Visits all of them.
     pub fn depth(&self) -> u32 {
-        fn depth_of(set: &SelectionSet) -> u32 {
-            let depths = set.items.iter().map(|item| match item {
-                Selection::Field(field) => 1 + field.selection_set.as_ref().map_or(0, depth_of),
-                Selection::Fragment(fragment) => depth_of(&fragment.selection_set),
-            });
-            depths.max().unwrap_or(0)
-        }
         depth_of(&self.operation.selection_set)
     }
 

@@ -10,12 +10,12 @@ use graph::{OverrideLabels, RequirementSet, Supergraph};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
-use crate::access;
+use crate::access::AccessFacts;
 use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 use crate::error::PrepareError;
 use crate::identity;
-use crate::override_labels::{self, LabelDecisions, LabelFacts, LabelShares};
-use crate::pipeline::{OperationVariant, Pipeline};
+use crate::override_labels::{LabelDecisions, LabelShares};
+use crate::pipeline::{OperationVariant, Pipeline, TextFacts};
 use crate::prepared::{OperationRequest, Prepared};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
@@ -66,15 +66,7 @@ struct CacheKey {
     variant: OperationVariant,
 }
 
-/// The facts about a text that the choice of a variant depends on.
-#[derive(Clone, Debug)]
-struct TextFacts {
-    labels: LabelFacts,
-    /// The requirements that decide about the operation.
-    requirements: RequirementSet,
-}
-
-/// Maximum number of texts with remembered facts: about 100 bytes each.
+/// Maximum number of texts with remembered facts: about 200 bytes each.
 const TEXT_FACTS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]
@@ -180,23 +172,23 @@ impl Preparer {
         self.prepare_for(request, unmet, || ClientKey::UNKNOWN, deadline).await
     }
 
-    /// Returns the requirements that decide about the operation of a request. Empty at no cost if the supergraph has
-    /// none, and for a text that is not a valid operation, which [`Preparer::prepare_for`] refuses.
+    /// Returns the facts that access to the operation of a request is decided by. `None` at no cost if the supergraph
+    /// has no requirements, and for a text that is not a valid operation, which [`Preparer::prepare_for`] refuses.
     ///
     /// # Errors
     /// [`PrepareError::Overloaded`].
-    pub async fn requirements_of(
+    pub async fn access_facts(
         &self,
         request: &OperationRequest,
         client: impl Fn() -> ClientKey,
         deadline: Instant,
-    ) -> Result<RequirementSet, PrepareError> {
+    ) -> Result<Option<Arc<AccessFacts>>, PrepareError> {
         if self.pipeline.graph.access.is_empty() {
-            return Ok(RequirementSet::default());
+            return Ok(None);
         }
         let id = identity::text_id(&request.query, request.operation_name.as_deref());
         let facts = self.text_facts(id, request, &client, deadline).await?;
-        Ok(facts.map_or_else(RequirementSet::default, |facts| facts.requirements))
+        Ok(facts.map(|facts| facts.access))
     }
 
     /// Returns the prepared operation for a request. A cache hit parses nothing. On a miss one
@@ -204,7 +196,7 @@ impl Preparer {
     /// not cached.
     ///
     /// On a miss the operation waits in the queue of its client, `client`, until `deadline` at
-    /// most. `unmet` are the requirements of [`Preparer::requirements_of`] that the client does not meet: the fields
+    /// most. `unmet` are the requirements of [`AccessFacts`] that the client does not meet: the fields
     /// that need them are null.
     ///
     /// # Errors
@@ -354,12 +346,7 @@ impl Preparer {
         let (query, name) = (request.query.clone(), request.operation_name.clone());
         let facts = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let operation = pipeline.normalise_text(&query, name.as_deref()).ok()?.operation;
-            let relevant = override_labels::relevant_labels(&pipeline.graph, &operation);
-            Some(TextFacts {
-                labels: LabelFacts { relevant, kind: operation.kind },
-                requirements: access::requirements_of(&pipeline.graph, &operation),
-            })
+            pipeline.text_facts(&query, name.as_deref())
         });
         // A panic is not remembered: preparing reports it.
         let Ok(facts) = facts.await else { return Ok(None) };

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
 use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
+use policies::PolicyDecider;
+use serving::field_access::undecided_policies;
 use serving::generation;
+use serving::policy_loading::load_policies;
 use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
@@ -25,6 +28,9 @@ pub struct CheckReport {
     /// The subgraphs to which the router subscribes, in the order of the graph. Empty if the graph has errors.
     pub subscriptions: Vec<SubscriptionRoute>,
 }
+
+/// The decider of policies, or the reasons why it cannot be used.
+type LoadedPolicies = Result<Option<PolicyDecider>, Vec<Diagnostic>>;
 
 /// The way to the subscriptions of one subgraph.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,8 +59,10 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
         Err(diagnostics) => return diagnostics.into(),
     };
     let config = &loaded.config;
-    let graph = report_graph(&loaded).await;
+    let policies = Arc::new(load_policies(config));
+    let graph = report_graph(&loaded, &policies).await;
     let mut findings = loaded.warnings.clone();
+    findings.extend(policies.as_ref().as_ref().err().into_iter().flatten().cloned());
     findings.extend(graph.findings);
     findings.extend(StartMaterial::load(config).err().into_iter().flatten());
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
@@ -62,13 +70,13 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
 }
 
 /// Reads the supergraph and checks it against the configuration.
-async fn report_graph(loaded: &LoadedConfig) -> CheckReport {
+async fn report_graph(loaded: &LoadedConfig, policies: &Arc<LoadedPolicies>) -> CheckReport {
     let ReadGraph { text, warnings } = match read_once(&loaded.config.supergraph).await {
         Ok(read) => read,
         Err(problems) => return problems.into(),
     };
-    let loaded = loaded.clone();
-    let checked = tokio::task::spawn_blocking(move || check_graph(&loaded, &text)).await;
+    let (loaded, policies) = (loaded.clone(), Arc::clone(policies));
+    let checked = tokio::task::spawn_blocking(move || check_graph(&loaded, &text, &policies)).await;
     let mut report = checked
         .unwrap_or_else(|panic| vec![Diagnostic::error("internal", panic.to_string())].into());
     report.findings.splice(..0, warnings);
@@ -76,7 +84,11 @@ async fn report_graph(loaded: &LoadedConfig) -> CheckReport {
 }
 
 /// Checks the supergraph against the configuration. Blocks.
-fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
+fn check_graph(
+    loaded: &LoadedConfig,
+    text: &Arc<SourceText>,
+    policies: &LoadedPolicies,
+) -> CheckReport {
     let config = &loaded.config;
     let graph = match generation::read_graph(config, text) {
         Ok(graph) => graph,
@@ -95,6 +107,9 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
         }
         Err(diagnostics) => findings.extend(diagnostics),
     }
+    if let Ok(policies) = policies {
+        findings.extend(undecided(&graph, policies.as_ref()));
+    }
     let mut subscriptions = Vec::new();
     match resolve_endpoints(config, &graph) {
         Ok(endpoints) => {
@@ -111,6 +126,24 @@ fn check_graph(loaded: &LoadedConfig, text: &Arc<SourceText>) -> CheckReport {
         Err(diagnostics) => findings.extend(diagnostics),
     }
     CheckReport { findings, subscriptions }
+}
+
+/// Warns of the policies of a graph that nothing decides.
+fn undecided(graph: &graph::Supergraph, policies: Option<&PolicyDecider>) -> Option<Diagnostic> {
+    let names = undecided_policies(graph, policies);
+    if names.is_empty() {
+        return None;
+    }
+    let shown: Vec<_> = names.iter().take(10).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > shown.len() { " and others" } else { "" };
+    let message = format!(
+        "nothing decides the policies {}{more}: what they protect is denied to every client",
+        shown.join(", ")
+    );
+    let diagnostic = Diagnostic::warning("undecided-policies", message);
+    Some(diagnostic.help(
+        "add them to `authorization.policies.expressions`, or set `decision_point` or `rego` there",
+    ))
 }
 
 fn route(endpoint: &ResolvedEndpoint, graph: &graph::Supergraph) -> SubscriptionRoute {
@@ -244,5 +277,33 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         let message =
             "`subscriptions.callback` has no effect: no subgraph sends events by callbacks";
         assert_eq!(findings(callback, GRAPH), [(Severity::Warning, message.to_owned())]);
+    }
+
+    #[test]
+    fn policies_that_nothing_decides_and_mistakes_in_rules_are_reported() {
+        let graph = GRAPH
+            .replace(
+                ", for: EXECUTION) {",
+                ", for: EXECUTION) @link(url: \"https://specs.apollo.dev/policy/v0.1\", for: SECURITY) {",
+            )
+            .replace("{ reviews: Int }", "{ reviews: Int @policy(policies: [[\"a\", \"b\"]]) }");
+        let message = |names: &str| {
+            let text = format!(
+                "nothing decides the policies {names}: what they protect is denied to every client"
+            );
+            [(Severity::Warning, text)]
+        };
+        assert_eq!(findings("", &graph), message("`a`, `b`"));
+        let one = "authorization: {policies: {expressions: {a: 'true'}}}";
+        assert_eq!(findings(one, &graph), message("`b`"));
+        let point = "authorization: {policies: {decision_point: {url: 'http://127.0.0.1:1/'}}}";
+        assert_eq!(findings(point, &graph), []);
+        let missing = "authorization: {policies: {rego: {files: [a.rego], query: data.a.b}}}";
+        let found = findings(missing, "type Query { a: Int }");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].1.starts_with("`authorization.policies.rego`: HERE/a.rego: No such"),
+            "{found:?}"
+        );
     }
 }

@@ -27,6 +27,7 @@ use hub::{HUB_COUNTERS, HUB_METRICS};
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
+use policies::{DECISION_POINT_METRICS, POLICY_METRICS, PolicyDecider, REGO_METRICS};
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::admission::Admission;
@@ -131,6 +132,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     if let Some(cost) = &serving.cost {
         out.write(COST_METRICS, cost.stats())?;
     }
+    if let Some(policies) = &serving.policies {
+        write_policies(out, policies)?;
+    }
     let known = &sources.runner.serving.known_operations;
     out.write(KNOWN_OPERATION_METRICS, known)?;
     out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
@@ -142,6 +146,14 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     // A level that is turned off has no values.
     let levels = levels.into_iter().filter_map(|(level, it)| Some((vec![("level", level)], it?)));
     out.write_each(SINGLE_FLIGHT_METRICS, &levels.collect::<Vec<_>>())
+}
+
+fn write_policies(out: &mut MetricsWriter<'_>, policies: &PolicyDecider) -> fmt::Result {
+    out.write(POLICY_METRICS, &policies.stats)?;
+    if let Some(point) = policies.decision_point() {
+        out.write(DECISION_POINT_METRICS, point)?;
+    }
+    policies.rego().map_or(Ok(()), |rego| out.write(REGO_METRICS, rego))
 }
 
 fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

@@ -7,11 +7,16 @@ use std::sync::Arc;
 
 use clients::authentication::Identity;
 use clients::operation_metrics::OperationMetrics;
-use config::{Authorization, AuthorizationMode};
+use clients::request_source::RequestSource;
+use config::{AuthorizationMode, Config};
 use execute::{ClaimPath, ClaimScalar, ClaimValues, Claims, ErrorCode, GraphqlError, PathSegment};
-use graph::{Requirement, RequirementSet, Supergraph};
+use graph::{Alternatives, Requirement, RequirementSet, Supergraph};
+use http::HeaderMap;
 use plan::Variables;
-use prepare::{DecidedRequirements, Prepared};
+use policies::PolicyDecider;
+use prepare::{AccessFacts, DecidedRequirements, Prepared};
+
+use crate::policy_questions::{AllowedPolicies, PolicyQuestions};
 
 /// The maximum number of errors of a refused operation. Each names one place.
 const ERRORS_MAX: usize = 20;
@@ -23,6 +28,21 @@ pub struct FieldAccess {
     mode: AuthorizationMode,
     is_dry_run: bool,
     scope_claims: Vec<ClaimPath>,
+    /// The decider of policies; `None` if nothing is configured.
+    policies: Option<PolicyQuestions>,
+}
+
+/// A request of a client that access is decided for.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// The facts about the operation.
+    pub operation: &'a AccessFacts,
+    /// The client.
+    pub identity: &'a Identity,
+    /// The headers of the client.
+    pub headers: &'a HeaderMap,
+    /// The source of the request.
+    pub source: RequestSource<'a>,
 }
 
 /// The decision about the requirements of one operation.
@@ -35,30 +55,48 @@ pub struct AccessDecision {
 }
 
 impl FieldAccess {
-    /// Creates the rules of `graph`. `None` if it has no requirements.
-    pub fn new(config: &Authorization, graph: &Arc<Supergraph>) -> Option<Self> {
+    /// Creates the rules of `graph`, with what decides about its policies. `None` if it has no requirements.
+    pub fn new(
+        config: &Config,
+        graph: &Arc<Supergraph>,
+        policies: Option<&Arc<PolicyDecider>>,
+    ) -> Option<Self> {
         if graph.access.is_empty() {
             return None;
         }
-        warn_of_policies(graph);
+        warn_of_undecided_policies(graph, policies.map(|it| &**it));
+        let authorization = &config.authorization;
         Some(Self {
             graph: Arc::clone(graph),
-            mode: config.mode,
-            is_dry_run: config.dry_run,
-            scope_claims: config.scope_claims(),
+            mode: authorization.mode,
+            is_dry_run: authorization.dry_run,
+            scope_claims: authorization.scope_claims(),
+            policies: policies.map(|it| PolicyQuestions::new(it, &config.client_info)),
         })
     }
 
-    /// Decides the requirements of an operation for a client.
-    pub fn decide(
+    /// Decides the requirements of an operation for a client. Asks once for all of its policies; without policies it
+    /// waits for nothing.
+    ///
+    /// Must be called inside a `tokio::task::LocalSet`, see [`PolicyDecider::decide`].
+    // hot path: an operation without policies costs a look at each of its requirements
+    pub async fn decide(
         &self,
-        relevant: &RequirementSet,
-        identity: &Identity,
+        request: AccessRequest<'_>,
         metrics: &OperationMetrics,
     ) -> AccessDecision {
-        if relevant.is_empty() {
+        let AccessRequest { operation, identity, .. } = request;
+        if operation.requirements.is_empty() {
             return AccessDecision::default();
         }
+        let policies = match &self.policies {
+            Some(questions) if self.policies_of(operation).next().is_some() => {
+                // The future of a request to a decision point is large, and few operations need it.
+                Box::pin(questions.ask(self.policies_of(operation), request)).await
+            }
+            _ => AllowedPolicies::default(),
+        };
+        let relevant = &operation.requirements;
         let mut scopes = None;
         let (mut unmet, mut decided) = (RequirementSet::default(), Vec::new());
         for index in relevant.iter() {
@@ -72,8 +110,9 @@ impl FieldAccess {
                     let scopes = scopes.get_or_insert_with(|| self.scopes_of(identity));
                     sets.iter().any(|set| set.iter().all(|it| scopes.has(it)))
                 }
-                // A set without policies needs none; without a decision point no policy allows anything.
-                Requirement::Policies(sets) => sets.iter().any(|set| set.is_empty()),
+                Requirement::Policies(sets) => {
+                    sets.iter().any(|set| set.iter().all(|it| policies.allow(it)))
+                }
             };
             decided.push((requirement.clone(), is_met));
             if !is_met {
@@ -88,6 +127,20 @@ impl FieldAccess {
             return AccessDecision::default();
         }
         AccessDecision { unmet, decided: DecidedRequirements(decided.into()) }
+    }
+
+    /// Returns the policies that decide about an operation, as the graph groups them.
+    fn policies_of<'a>(
+        &'a self,
+        operation: &'a AccessFacts,
+    ) -> impl Iterator<Item = &'a Alternatives> {
+        let requirements = &self.graph.access.requirements;
+        let relevant = operation.requirements.iter();
+        relevant.filter_map(move |index| match requirements.get(usize::from(index))? {
+            // A set without policies is always met.
+            Requirement::Policies(sets) if !sets.iter().any(|set| set.is_empty()) => Some(sets),
+            _ => None,
+        })
     }
 
     /// Decides the requirements of a subscription that moves to this graph from the decisions on its former graph.
@@ -154,16 +207,38 @@ impl Scopes {
     }
 }
 
-/// Warns that the policies of a graph allow nothing.
-fn warn_of_policies(graph: &Supergraph) {
-    let requirements = graph.access.requirements.iter();
-    let policies = requirements.filter(|it| matches!(it, Requirement::Policies(_))).count();
-    if policies > 0 {
+/// The maximum number of policies that the warning about undecided ones names.
+const WARNED_POLICIES_MAX: usize = 10;
+
+/// Warns of the policies of a graph that nothing decides: what they protect is denied to every client.
+fn warn_of_undecided_policies(graph: &Supergraph, decider: Option<&PolicyDecider>) {
+    let undecided = undecided_policies(graph, decider);
+    if !undecided.is_empty() {
+        let shown = undecided.len().min(WARNED_POLICIES_MAX);
         tracing::warn!(
-            policies,
-            "the supergraph has @policy, and nothing decides policies: what they protect is denied to every client"
+            policies = undecided.len(),
+            names = undecided[..shown].join(", "),
+            "nothing decides these policies of the supergraph (`authorization.policies`): what they protect is denied \
+             to every client"
         );
     }
+}
+
+/// Returns the names of the policies of a graph that nothing decides, sorted.
+pub fn undecided_policies<'a>(
+    graph: &'a Supergraph,
+    decider: Option<&PolicyDecider>,
+) -> Vec<&'a str> {
+    let sets = graph.access.requirements.iter().filter_map(|it| match it {
+        Requirement::Policies(sets) => Some(sets),
+        Requirement::Authenticated | Requirement::Scopes(_) => None,
+    });
+    let names = sets.flat_map(|sets| sets.iter().flatten()).map(|name| &**name);
+    let is_undecided = |name: &&str| decider.is_none_or(|decider| !decider.has_policy(name));
+    let mut undecided: Vec<_> = names.filter(is_undecided).collect();
+    undecided.sort_unstable();
+    undecided.dedup();
+    undecided
 }
 
 #[cfg(test)]
@@ -187,5 +262,103 @@ mod tests {
         {
             assert!(scopes(text).0.is_empty(), "{text}");
         }
+    }
+
+    const GRAPH: &str = r#"
+        schema @link(url: "https://specs.apollo.dev/link/v1.0")
+          @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+          @link(url: "https://specs.apollo.dev/authenticated/v0.1", for: SECURITY)
+          @link(url: "https://specs.apollo.dev/policy/v0.1", for: SECURITY) { query: Query }
+        enum join__Graph { A @join__graph(name: "a", url: "http://127.0.0.1:1") }
+        type Query @join__type(graph: A) {
+          a: Int @authenticated
+          b: Int @policy(policies: [["one", "two"], ["three"]])
+          c: Int @policy(policies: [["two"], []])
+          d: Int @policy(policies: [["three"]])
+        }
+    "#;
+
+    /// Decides all requirements of the graph that `is_relevant` selects, for an anonymous client. `None` if the
+    /// decision has to wait.
+    fn decide(policies: &str, is_relevant: impl Fn(&Requirement) -> bool) -> Option<Vec<bool>> {
+        let text = format!("authorization: {{policies: {policies}}}");
+        let none = |_: &str| None;
+        let flags = config::Overrides::default();
+        let config = config::parse(&text, "a", std::path::Path::new(""), &flags, &none);
+        let config = config.expect("a valid file").config;
+        let decider = crate::policy_loading::load_policies(&config).expect("no mistake");
+        let decider = decider.map(Arc::new);
+        let graph = Arc::new(Supergraph::from_sdl(GRAPH, "a").expect("a valid graph"));
+        let access = FieldAccess::new(&config, &graph, decider.as_ref()).expect("requirements");
+        let all = graph.access.requirements.iter().enumerate();
+        let relevant = all.filter(|(_, it)| is_relevant(it)).map(|(index, _)| index as u16);
+        let operation = AccessFacts {
+            requirements: relevant.collect(),
+            kind: plan::OperationKind::Query,
+            name: None,
+            operation_id: 1,
+            depth: 1,
+        };
+        let headers = HeaderMap::new();
+        let request = AccessRequest {
+            operation: &operation,
+            identity: &Identity::ANONYMOUS,
+            headers: &headers,
+            source: RequestSource::of_websocket("/graphql", Default::default()),
+        };
+        let metrics = OperationMetrics::default();
+        let mut deciding = std::pin::pin!(access.decide(request, &metrics));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match deciding.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(decision) => {
+                Some(decision.decided.0.iter().map(|(_, is_met)| *is_met).collect())
+            }
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    fn is_policy(requirement: &Requirement) -> bool {
+        matches!(requirement, Requirement::Policies(_))
+    }
+
+    #[test]
+    fn a_set_of_policies_is_met_if_all_of_it_are_allowed() {
+        let all = |policies| decide(policies, is_policy).expect("no waiting");
+        // A set without policies is always met.
+        assert_eq!(all("{}"), [false, true, false]);
+        assert_eq!(all("{expressions: {three: 'true'}}"), [true, true, true]);
+        assert_eq!(
+            all("{expressions: {one: 'true', two: 'true', three: 'false'}}"),
+            [true, true, false]
+        );
+        assert_eq!(all("{expressions: {one: 'true'}}"), [false, true, false]);
+        let of_operation =
+            "{expressions: {three: 'operation.depth == 1 && operation.kind == \"query\"'}}";
+        assert_eq!(all(of_operation), [true, true, true]);
+        assert_eq!(decide("{}", |_| true).expect("no waiting"), [false, false, true, false]);
+    }
+
+    #[test]
+    fn only_a_policy_without_an_expression_waits_for_the_decision_point() {
+        let point = "decision_point: {url: 'http://127.0.0.1:1/'}";
+        let only = |policies: &str, is_relevant: &dyn Fn(&Requirement) -> bool| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a runtime");
+            let local = tokio::task::LocalSet::new();
+            let _entered = (runtime.enter(), local.enter());
+            decide(policies, is_relevant)
+        };
+        let point_only = format!("{{{point}}}");
+        assert_eq!(only(&point_only, &|it| !is_policy(it)), Some(vec![false]));
+        assert_eq!(only(&point_only, &is_policy), None);
+        let with_expressions =
+            format!("{{{point}, expressions: {{one: 'true', two: 'true', three: 'true'}}}}");
+        assert_eq!(only(&with_expressions, &is_policy), Some(vec![true; 3]));
+    }
+
+    #[test]
+    fn policies_that_nothing_decides_are_listed_once() {
+        let graph = Supergraph::from_sdl(GRAPH, "a").expect("a valid graph");
+        assert_eq!(undecided_policies(&graph, None), ["one", "three", "two"]);
     }
 }

@@ -10,6 +10,7 @@ use config::{AuthorizationErrors, Config, SubscriptionProtocol, hide_url_secrets
 use events::Providers;
 use execute::{ClaimPath, DeniedPlaces, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
+use policies::PolicyDecider;
 use prepare::Preparer;
 use sha2::{Digest, Sha256};
 use subscription_client::CallbackEndpoint;
@@ -21,6 +22,7 @@ use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
 use crate::forwarding::{Forwarding, ResponseForwarding};
+use crate::policy_loading::load_policies;
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
 use crate::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
@@ -34,6 +36,8 @@ pub struct ServingGraph {
     pub generation: Arc<Generation>,
     /// The prepared operations.
     pub preparer: Preparer,
+    /// The decider of policies, if one is configured. All graphs of the process share it.
+    pub policies: Option<Arc<PolicyDecider>>,
     /// The rules of access to fields and types, if the graph has any.
     pub access: Option<FieldAccess>,
     /// The maxima of costs, if costs are estimated.
@@ -98,7 +102,7 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
 /// Loads a generation. Subgraphs that the `previous` one had keep their counters.
 ///
 /// # Errors
-/// The same as for [`read_graph`], [`bind`], [`upstreams`] and [`resolve_endpoints`].
+/// The same as for [`read_graph`], [`bind`], [`upstreams`], [`resolve_endpoints`] and [`load_policies`].
 pub fn load(
     config: &Config,
     source: &Arc<SourceText>,
@@ -143,12 +147,17 @@ pub fn load(
         .map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
+    let policies = match previous {
+        Some(previous) => previous.policies.clone(),
+        None => load_policies(config)?.map(Arc::new),
+    };
     let mut settings = prepare_settings(config, &graph);
     settings.cost = cost.as_ref().map(|it| it.settings().clone());
     Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
-        access: FieldAccess::new(&config.authorization, &graph),
+        access: FieldAccess::new(config, &graph, policies.as_ref()),
+        policies,
         cost,
         cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(config, &graph).map_err(|error| vec![*error])?,

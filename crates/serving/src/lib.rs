@@ -13,6 +13,8 @@ mod gcra;
 pub mod generation;
 pub mod known_operations;
 pub mod operation;
+pub mod policy_loading;
+mod policy_questions;
 mod prepare_settings;
 pub mod prepared_request;
 pub mod rate_limits;

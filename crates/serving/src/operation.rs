@@ -17,7 +17,7 @@ use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
 use crate::cost_control;
-use crate::field_access::AccessDecision;
+use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::known_operations;
 use crate::prepared_request::PreparedRequest;
@@ -76,14 +76,15 @@ pub async fn prepare_text(
         }
         errors
     };
-    let decision = match &loaded.access {
-        None => AccessDecision::default(),
-        Some(access) => {
-            let relevant = loaded.preparer.requirements_of(request, client, deadline).await;
-            let relevant = relevant.map_err(|error| refused(&error))?;
-            access.decide(&relevant, &identity, &serving.metrics)
+    let mut decision = AccessDecision::default();
+    if let Some(access) = &loaded.access {
+        let facts = loaded.preparer.access_facts(request, client, deadline).await;
+        if let Some(facts) = facts.map_err(|error| refused(&error))? {
+            let (identity, headers) = (&identity, client_headers.map());
+            let request = AccessRequest { operation: &facts, identity, headers, source };
+            decision = access.decide(request, &serving.metrics).await;
         }
-    };
+    }
     let AccessDecision { unmet, decided } = decision;
     let prepared = loaded.preparer.prepare_for(request, &unmet, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;

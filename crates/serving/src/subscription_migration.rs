@@ -252,16 +252,18 @@ async fn unmet_on(
     decided: &DecidedRequirements,
 ) -> Result<RequirementSet, GraphqlError> {
     let Some(access) = &loaded.access else { return Ok(RequirementSet::default()) };
-    let relevant = loop {
+    let facts = loop {
         let deadline = Instant::now() + WAITING_TIME_MAX;
         let client = || ClientKey::UNKNOWN;
-        match loaded.preparer.requirements_of(request, client, deadline).await {
-            Ok(relevant) => break relevant,
+        match loaded.preparer.access_facts(request, client, deadline).await {
+            Ok(facts) => break facts,
             Err(PrepareError::Overloaded) => tokio::time::sleep(BUSY_PAUSE).await,
             Err(error) => return Err(refused(&error)),
         }
     };
-    let unmet = access.decide_again(&relevant, decided);
+    // A text that is not valid is refused when it is prepared.
+    let Some(facts) = facts else { return Ok(RequirementSet::default()) };
+    let unmet = access.decide_again(&facts.requirements, decided);
     unmet.ok_or_else(|| invalid("its fields have other requirements now; subscribe again"))
 }
 

@@ -7,6 +7,7 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let all = [
         ("kafka", events::HAS_KAFKA),
         ("profiling", profile::HAS_PROFILES),
+        ("rego", policies::HAS_REGO),
         ("zstd", coding::Coding::from_name("zstd").is_some()),
     ];
     let names = |wanted: bool| {

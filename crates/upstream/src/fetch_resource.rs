@@ -1,6 +1,7 @@
 //! Sends single requests that a router needs occasionally, each on a connection of its own: GET for resources, POST for
 //! questions to a server.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +29,26 @@ pub struct Resource {
     accept: &'static str,
     body_bytes_max: usize,
     timeout: Duration,
+}
+
+/// Returns the TLS for a [`Resource`] at `url`, `None` if that needs none. It trusts the certificate authorities in the
+/// PEM file `ca`, or those that the system trusts. Blocks.
+///
+/// # Errors
+/// The certificate authorities cannot be read.
+pub fn resource_tls(url: &str, ca: Option<&Path>) -> Result<Option<TlsClient>, String> {
+    if !url.starts_with("https:") {
+        return Ok(None);
+    }
+    let tls = match ca {
+        Some(path) => {
+            let pem = std::fs::read(path);
+            let pem = pem.map_err(|error| format!("ca {}: {error}", path.display()))?;
+            TlsClient::with_roots(&pem, &[b"http/1.1"])
+        }
+        None => TlsClient::with_native_roots(&[b"http/1.1"]),
+    };
+    tls.map(Some).map_err(|error| error.to_string())
 }
 
 impl Resource {

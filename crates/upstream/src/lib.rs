@@ -40,7 +40,7 @@ mod upstream;
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;
-pub use fetch_resource::Resource;
+pub use fetch_resource::{Resource, resource_tls};
 #[doc(hidden)]
 pub use http1::{FuzzedResponse, fuzz_response};
 pub use metrics::UPSTREAM_METRICS;

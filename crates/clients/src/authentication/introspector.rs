@@ -20,9 +20,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use single_flight::SingleFlight;
 use telemetry::LogLimit;
 use tokio::sync::Semaphore;
-use upstream::{Backoff, Resource};
-
-use super::key_sets;
+use upstream::{Backoff, Resource, resource_tls};
 
 /// The media type that is requested from the endpoint (RFC 7662, section 2.2).
 const ACCEPT: &str = "application/json";
@@ -89,7 +87,7 @@ impl Introspector {
         token_bytes_max: usize,
     ) -> Result<Self, String> {
         let path = "authentication.introspection";
-        let resource = key_sets::tls_of(&settings.url, settings.ca.as_deref()).and_then(|tls| {
+        let resource = resource_tls(&settings.url, settings.ca.as_deref()).and_then(|tls| {
             Resource::new(&settings.url, tls, ACCEPT, settings.max_size, settings.timeout)
                 .map_err(|error| error.to_string())
         });

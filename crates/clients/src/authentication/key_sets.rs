@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use authentication::{Algorithm, Issuer, IssuerId, KeySet, RefreshSchedule, Verifier};
 use config::diagnostic::Diagnostic;
 use config::{Jwks, Jwt, JwtAlgorithm, JwtIssuer};
-use net::{Roots, TlsClient};
 use tokio::sync::{Notify, watch};
-use upstream::Resource;
+use upstream::{Resource, resource_tls};
 
 /// The time that the start of the router waits for key sets. After it the router serves, and refuses tokens until the
 /// key sets are there.
@@ -174,28 +173,9 @@ fn location_of(jwks: &Jwks) -> Result<KeySetLocation, String> {
         return Ok(KeySetLocation::File(file.clone(), jwks.max_size));
     }
     let Some(url) = &jwks.url else { return Err("it needs `url` or `file`".to_owned()) };
-    let tls = tls_of(url, jwks.ca.as_deref())?;
+    let tls = resource_tls(url, jwks.ca.as_deref())?;
     let resource = Resource::new(url, tls, ACCEPT, jwks.max_size, jwks.timeout);
     resource.map(|it| KeySetLocation::Url(Box::new(it))).map_err(|error| error.to_string())
-}
-
-/// Returns the TLS for requests to `url`; `None` if it has another scheme than https.
-///
-/// # Errors
-/// The certificate authorities cannot be read.
-pub(super) fn tls_of(url: &str, ca: Option<&Path>) -> Result<Option<TlsClient>, String> {
-    if !url.starts_with("https:") {
-        return Ok(None);
-    }
-    let tls = match ca {
-        Some(path) => {
-            let pem = std::fs::read(path);
-            let pem = pem.map_err(|error| format!("ca {}: {error}", path.display()))?;
-            TlsClient::new(Roots::Pem(&pem), None, &[b"http/1.1"])
-        }
-        None => TlsClient::with_native_roots(&[b"http/1.1"]),
-    };
-    tls.map(Some).map_err(|error| error.to_string())
 }
 
 fn algorithm(configured: JwtAlgorithm) -> Algorithm {

@@ -171,15 +171,28 @@ fn metrics_are_open_metrics_for_clients_that_ask_for_it() {
     assert!(text.contains("# TYPE process_cpu_seconds counter\nprocess_cpu_seconds_total "));
 }
 
+/// The metrics of a router with Rego rules, which take the place of a decision point.
+fn rego_metrics() -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.rego");
+    std::fs::write(&rules, "package a\nb := []\n").expect("a file");
+    let rules = rules.display();
+    let router = Router::start(&format!(
+        "authorization: {{policies: {{rego: {{files: ['{rules}'], query: data.a.b}}}}}}"
+    ));
+    request(router.admin, "GET", "/metrics", &[], "").body
+}
+
 #[test]
 fn every_metric_that_the_documentation_names_exists() {
     // Some metrics exist only where their feature is configured.
     let router = Router::start(
-        "cost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}",
+        "cost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}\nauthorization: {policies: {decision_point: {url: 'http://127.0.0.1:9/'}}}",
     );
     // Labels of refused operations exist only after the first refusal.
     assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));
-    let text = request(router.admin, "GET", "/metrics", &[], "").body;
+    let mut text = request(router.admin, "GET", "/metrics", &[], "").body;
+    text.push_str(&rego_metrics());
     let page = include_str!("../../../../docs/metrics.md");
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let is_metric = |word: &&str| word.starts_with("starling_") || word.starts_with("process_");
