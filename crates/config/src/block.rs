@@ -21,7 +21,7 @@ pub struct Block {
     pub subscriptions: Option<Expression>,
 
     /// Refuses operations with introspection fields (`__schema`, `__type`): `true`, or under a condition.
-    /// `introspection: false` turns introspection off for all.
+    /// The section `introspection` has the condition under which it is allowed; both apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"client.name != 'studio'")]
     pub introspection: Option<Expression>,

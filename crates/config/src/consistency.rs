@@ -7,12 +7,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use expressions::{Expected, Scope};
+
 use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, CostMode, Listener, RateUnit, provider_consistency, subgraph_subscription_consistency,
-    token_consistency, web_page_consistency,
+    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency,
+    subgraph_subscription_consistency, token_consistency, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -30,6 +32,8 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.authorization.policies.check(places, findings);
     check_rate_limits(config, places, findings);
     check_cost(config, places, findings);
+    check_cost_readers(config, places, findings);
+    config.introspection.check_switch(places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
 }
 
@@ -134,6 +138,62 @@ fn check_cost(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     }
 }
 
+/// Checks that the expressions of a limit of requests do not read the cost, which is estimated later.
+fn check_without_cost(limit: &RateLimit, path: &str, places: &KeyPlaces, findings: &mut Findings) {
+    let expressions =
+        [("key", &limit.key, Expected::Text), ("when", &limit.when, Expected::Condition)];
+    for (key, expression, expected) in expressions {
+        let Some(expression) = expression else { continue };
+        let Err(error) = expression.compile(limit.scope(), expected) else { continue };
+        findings
+            .error("conflict", format!("`{path}.{key}` reads a cost, and limits requests"))
+            .at_place(places.get(&format!("{path}.{key}")), error.message)
+            .part(expression.text(), error.range)
+            .help("requests are limited before their cost is estimated: write `unit: cost`, or read another variable");
+    }
+}
+
+/// Checks that costs are estimated where something reads them.
+fn check_cost_readers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    if config.cost.mode != CostMode::Off {
+        return;
+    }
+    const HELP: &str = "set `cost.mode: measure` to estimate costs, or `enforce` to refuse operations above a maximum, too";
+    for (index, limit) in config.rate_limits.iter().enumerate() {
+        if limit.unit == RateUnit::Cost {
+            let path = format!("rate_limits[{index}].unit");
+            findings
+                .error("conflict", format!("`{path}` is `cost`, and no cost is estimated"))
+                .at_place(places.get(&path), "`cost.mode` is `off`")
+                .help(HELP);
+        }
+    }
+    for (path, expression) in computed_headers(config) {
+        let without_cost = expression.compile(Scope::OPERATION, Expected::Text);
+        let Err(error) = without_cost else { continue };
+        findings
+            .error("conflict", format!("`{path}` reads the cost, and no cost is estimated"))
+            .at_place(places.get(&path), "`cost.mode` is `off`")
+            .part(expression.text(), error.range)
+            .help(HELP);
+    }
+}
+
+/// Returns the expressions of request headers, each with its path in the file.
+fn computed_headers(config: &Config) -> impl Iterator<Item = (String, &Expression)> {
+    let all = std::iter::once(("headers.all".to_owned(), &config.headers.all));
+    let special = config.headers.subgraphs.iter();
+    let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
+    all.chain(special).flat_map(|(section, rules)| {
+        rules.request.iter().enumerate().filter_map(move |(index, rule)| match rule {
+            HeaderRule::Set(it) => {
+                Some((format!("{section}.request[{index}].set.expression"), &it.expression))
+            }
+            _ => None,
+        })
+    })
+}
+
 fn check_path_of_page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     if config.ide.enabled && config.path == "/" {
         findings
@@ -163,14 +223,8 @@ fn check_rate_limits(config: &Config, places: &KeyPlaces, findings: &mut Finding
                     "give each limit a name of its own: headers and metrics tell them apart by it",
                 );
         }
-        if limit.unit == RateUnit::Cost {
-            findings
-                .error(
-                    "not-supported",
-                    format!("`{path}.unit` is `cost`, which is not supported yet"),
-                )
-                .at_place(places.get(&format!("{path}.unit")), "operations have no cost")
-                .help("write `requests`, or remove the key");
+        if limit.unit == RateUnit::Requests {
+            check_without_cost(limit, &path, places, findings);
         }
     }
     let block = &config.block;

@@ -103,7 +103,12 @@ impl Default for CorsPolicy {
             methods: CorsMethod::ALL.to_vec(),
             allow_headers: Vec::new(),
             // The headers of the router's own responses that a client acts on.
-            expose_headers: vec![RETRY_AFTER, WWW_AUTHENTICATE],
+            expose_headers: vec![
+                RETRY_AFTER,
+                WWW_AUTHENTICATE,
+                HeaderName::from_static("ratelimit"),
+                HeaderName::from_static("ratelimit-policy"),
+            ],
             // The most that browsers keep.
             max_age: Duration::from_secs(7200),
             private_network_access: false,

@@ -123,12 +123,17 @@ formats! {
     UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
     Secret, SecretText, "secret", "a secret",
         "write it as an environment variable, so that the file does not contain it: `${NAME}`";
-    RequestExpression, RequestExpressionText, "request-expression", "an expression",
+    RequestCondition, RequestConditionText, "request-condition", "a condition",
+        "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"console\"`";
+    HeaderExpression, HeaderExpressionText, "header-expression", "an expression",
         "write a text in CEL (`docs/expressions.md`): `claims.?tenant.orValue(\"none\")`";
     ResponseExpression, ResponseExpressionText, "response-expression", "an expression",
         "write a text in CEL (`docs/expressions.md`): `subgraph.name`";
-    OperationExpression, OperationExpressionText, "operation-expression", "an expression",
+    // The unit of a limit decides whether its expressions may read the cost: `consistency` checks that.
+    LimitKey, LimitKeyText, "limit-key", "an expression",
         "write a text in CEL (`docs/expressions.md`): `claims.sub`, `request.client_address`";
+    LimitCondition, LimitConditionText, "limit-condition", "a condition",
+        "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `operation.kind == \"mutation\"`";
     OperationCondition, OperationConditionText, "operation-condition", "a condition",
         "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"\"`";
     RegoRule, RegoRuleText, "rego-rule", "the path of a rule",
@@ -141,9 +146,12 @@ impl Format {
     /// Returns the variables and the type of an expression; `None` for other formats.
     pub(super) fn expression(self) -> Option<(Scope, Expected)> {
         match self {
-            Self::RequestExpression => Some((Scope::REQUEST, Expected::Text)),
+            Self::RequestCondition => Some((Scope::REQUEST, Expected::Condition)),
+            Self::HeaderExpression | Self::LimitKey => {
+                Some((Scope::COSTED_OPERATION, Expected::Text))
+            }
+            Self::LimitCondition => Some((Scope::COSTED_OPERATION, Expected::Condition)),
             Self::ResponseExpression => Some((Scope::RESPONSE, Expected::Text)),
-            Self::OperationExpression => Some((Scope::OPERATION, Expected::Text)),
             Self::OperationCondition => Some((Scope::OPERATION, Expected::Condition)),
             _ => None,
         }
@@ -190,7 +198,9 @@ fn scalar_schema(name: &str) -> Schema {
             "format": name,
         }),
         // A condition may be written as `true` or `false` without quotes.
-        "operation-condition" => json_schema!({"type": ["boolean", "string"], "format": name}),
+        "request-condition" | "limit-condition" | "operation-condition" => {
+            json_schema!({"type": ["boolean", "string"], "format": name})
+        }
         _ => json_schema!({"type": "string", "format": name}),
     }
 }

@@ -140,9 +140,11 @@ impl Format {
             | Self::MemberPath
             | Self::Scheme
             // Checked above.
-            | Self::RequestExpression
+            | Self::RequestCondition
+            | Self::HeaderExpression
             | Self::ResponseExpression
-            | Self::OperationExpression
+            | Self::LimitKey
+            | Self::LimitCondition
             | Self::OperationCondition => Ok(()),
         }
     }

@@ -25,7 +25,7 @@ struct HardeningItem {
 }
 
 /// The checklist, in the order of the page.
-const ITEMS: [HardeningItem; 15] = [
+const ITEMS: [HardeningItem; 16] = [
     HardeningItem {
         name: "no-tls",
         state: "a listener for other machines without TLS",
@@ -58,10 +58,24 @@ const ITEMS: [HardeningItem; 15] = [
     },
     HardeningItem {
         name: "introspection",
-        state: "`introspection: true`",
-        change: "`introspection: false`",
+        state: "introspection without a condition",
+        change: "`introspection: false`, or `when` with a condition that strangers do not meet",
         why: "strangers need no map of the graph",
-        open_keys: |config| open("introspection", config.introspection),
+        open_keys: |config| {
+            let introspection = &config.introspection;
+            let is_conditional =
+                introspection.when.is_some() || config.block.introspection.is_some();
+            open("introspection", introspection.enabled && !is_conditional)
+        },
+    },
+    HardeningItem {
+        name: "unknown-operations",
+        state: "every client may send operations of its own",
+        change: "`persisted_documents: {mode: require_id, manifests: …}` ([persisted documents](persisted-documents.md)), if all clients are yours",
+        why: "strangers can otherwise send any operation within the limits",
+        open_keys: |config| {
+            open("persisted_documents.mode", !config.persisted_documents.mode.is_restrictive())
+        },
     },
     HardeningItem {
         name: "ide",
@@ -287,6 +301,7 @@ mod tests {
             [
                 "anonymous-clients",
                 "introspection",
+                "unknown-operations",
                 "ide",
                 "default-limits",
                 "no-cost-maximum",

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::expression::Expression;
 use super::format::{
-    HeaderDefaultText, HeaderNameText, HeaderPatternText, HeaderValueText, MemberPathText,
-    RequestExpressionText, ResponseExpressionText,
+    HeaderDefaultText, HeaderExpressionText, HeaderNameText, HeaderPatternText, HeaderValueText,
+    MemberPathText, ResponseExpressionText,
 };
 use super::secret::HIDDEN;
 
@@ -90,8 +90,8 @@ pub struct ComputedHeader {
     /// The name of the header.
     #[serde(with = "header_name")]
     pub name: HeaderName,
-    /// The expression of its value. For requests it has the scope [`expressions::Scope::REQUEST`], for responses
-    /// [`expressions::Scope::RESPONSE`].
+    /// The expression of its value. For requests it has the scope [`expressions::Scope::COSTED_OPERATION`], for
+    /// responses [`expressions::Scope::RESPONSE`].
     pub expression: Expression,
 }
 
@@ -380,8 +380,8 @@ struct ComputedHeaderKeys {
     /// The name of the header.
     #[schemars(with = "HeaderNameText", example = &"x-tenant")]
     name: String,
-    /// The value. It may use `request`, `client` and `claims`.
-    #[schemars(with = "RequestExpressionText", example = &"claims.?tenant.orValue('none')")]
+    /// The value. It may use `request`, `client`, `claims` and `operation`; `operation.cost` needs `cost.mode`.
+    #[schemars(with = "HeaderExpressionText", example = &"claims.?tenant.orValue('none')")]
     expression: String,
 }
 

@@ -42,6 +42,7 @@ mod format_check;
 mod hardening;
 mod headers;
 mod http;
+mod introspection;
 mod kafka;
 mod limits;
 mod listen;
@@ -112,6 +113,7 @@ pub use headers::{
     HeaderSelection, Headers, Merge, Propagation,
 };
 pub use http::{Batching, Compression, Http, Http2};
+pub use introspection::Introspection;
 pub use kafka::{
     KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, SaslPlain, SaslScram, ScramMechanism,
 };
@@ -122,7 +124,8 @@ pub use logging::{Log, LogFormat, LogLevel};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
 pub use persisted_documents::{
-    DocumentManifest, DocumentManifestFormat, PersistedDocuments, PersistedDocumentsMode,
+    DocumentException, DocumentManifest, DocumentManifestFormat, PersistedDocuments,
+    PersistedDocumentsMode,
 };
 pub use policies::{DecisionCache, DecisionPoint, Policies, PolicyInput, Rego};
 pub use provider_settings::{Retry, UserInfo};
@@ -286,9 +289,11 @@ pub struct Config {
     /// `extensions.cursor` of its subscription, or in the header `last-event-id`, as browsers do automatically.
     pub cursor: Cursor,
 
-    /// Allows introspection queries (`__schema`, `__type`). `__typename` is always available.
-    #[schemars(example = false)]
-    pub introspection: bool,
+    /// Introspection queries (`__schema`, `__type`): `true` and `false` allow and refuse them, and the keys below say
+    /// more. `__typename` is always available.
+    #[serde(with = "introspection::forms")]
+    #[schemars(with = "introspection::IntrospectionForms", example = false)]
+    pub introspection: Introspection,
 
     /// The page for trying out queries in a browser.
     pub ide: Ide,
@@ -351,7 +356,7 @@ impl Default for Config {
             subscriptions: Subscriptions::default(),
             events: Events::default(),
             cursor: Cursor::default(),
-            introspection: true,
+            introspection: Introspection::default(),
             ide: Ide::default(),
             cors: Cors::default(),
             csrf: Csrf::default(),
@@ -372,18 +377,24 @@ impl Config {
         use expressions::{Expected, Scope};
         let rules = std::iter::once(&self.headers.all).chain(self.headers.subgraphs.values());
         let headers = rules.flat_map(|rules| &rules.request).filter_map(|rule| match rule {
-            HeaderRule::Set(it) => Some((&it.expression, Scope::REQUEST, Expected::Text)),
+            HeaderRule::Set(it) => Some((&it.expression, Scope::COSTED_OPERATION, Expected::Text)),
             _ => None,
         });
         let blocks = self.block.conditions();
         let blocks = blocks.map(|(_, it)| (it, Scope::OPERATION, Expected::Condition));
-        let keys = self.rate_limits.iter().filter_map(|it| it.key.as_ref());
-        let keys = keys.map(|it| (it, Scope::OPERATION, Expected::Text));
-        let limited = self.rate_limits.iter().filter_map(|it| it.when.as_ref());
-        let limited = limited.map(|it| (it, Scope::OPERATION, Expected::Condition));
+        let introspection = self.introspection.when.iter();
+        let introspection = introspection.map(|it| (it, Scope::OPERATION, Expected::Condition));
+        let keys = self.rate_limits.iter();
+        let keys = keys.filter_map(|it| Some((it.key.as_ref()?, it.scope(), Expected::Text)));
+        let limited = self.rate_limits.iter();
+        let limited =
+            limited.filter_map(|it| Some((it.when.as_ref()?, it.scope(), Expected::Condition)));
+        let exceptions = self.persisted_documents.exceptions.iter();
+        let exceptions = exceptions.map(|it| (&it.when, Scope::REQUEST, Expected::Condition));
         let policies = self.authorization.policies.expressions.values();
         let policies = policies.map(|it| (it, Scope::OPERATION, Expected::Condition));
-        headers.chain(blocks).chain(keys).chain(limited).chain(policies)
+        let others = introspection.chain(exceptions).chain(policies);
+        headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 
     /// Iterates over the subgraphs that sections name, each with the path of the section.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::expression::Expression;
 use super::findings::{Findings, KeyPlaces};
-use super::format::{FileText, SizeText};
+use super::format::{FileText, RequestConditionText, SizeText};
 use super::quantity;
 
 /// Persisted documents: operations that are known before clients send them.
@@ -16,6 +17,11 @@ pub struct PersistedDocuments {
     /// The operations that clients may send.
     #[schemars(example = &"require_id")]
     pub mode: PersistedDocumentsMode,
+
+    /// The requests that may send other operations although `mode` is `require_known` or `require_id`: those for which
+    /// any of the conditions is true. A condition that cannot be evaluated makes no exception.
+    #[schemars(length(max = 100))]
+    pub exceptions: Vec<DocumentException>,
 
     /// The manifests. They are watched: documents of a new version are known within seconds. A manifest with a mistake
     /// is refused as a whole, and the documents before it stay.
@@ -36,12 +42,22 @@ impl Default for PersistedDocuments {
     fn default() -> Self {
         Self {
             mode: PersistedDocumentsMode::Off,
+            exceptions: Vec::new(),
             manifests: Vec::new(),
             // Several large applications with some thousand operations of one or two kilobytes each.
             max_size: 32 << 20,
             max_documents: 50_000,
         }
     }
+}
+
+/// Requests that may send operations that are not documents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DocumentException {
+    /// The condition. It may use `request`, `client` and `claims`.
+    #[schemars(with = "RequestConditionText", example = &"claims.?role.orValue('') == 'developer'")]
+    pub when: Expression,
 }
 
 /// The operations that clients may send.
@@ -112,8 +128,17 @@ impl PersistedDocuments {
         }
     }
 
-    /// Checks that a mode has manifests.
+    /// Checks that a mode has manifests, and that exceptions have something to except.
     pub(super) fn check_mode(&self, places: &KeyPlaces, findings: &mut Findings) {
+        if !self.exceptions.is_empty() && !self.mode.is_restrictive() {
+            findings
+                .warning(
+                    "no-effect",
+                    "`persisted_documents.exceptions` has no effect: `persisted_documents.mode` refuses no operation",
+                )
+                .at_place(places.get("persisted_documents.exceptions"), "not used")
+                .help("set `mode` to `require_known` or `require_id`, or remove the exceptions");
+        }
         if self.mode == PersistedDocumentsMode::Off || !self.manifests.is_empty() {
             return;
         }

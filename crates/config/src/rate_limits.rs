@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use expressions::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::expression::Expression;
-use super::format::{
-    DurationText, OperationConditionText, OperationExpressionText, RateLimitNameText,
-};
+use super::format::{DurationText, LimitConditionText, LimitKeyText, RateLimitNameText};
 use super::quantity;
 
 /// A limit on the rate of operations.
@@ -22,20 +21,22 @@ pub struct RateLimit {
     /// The key: operations with equal keys share the rate. It may use `request`, `client`, `claims` and `operation`. An
     /// operation for which it is null is not limited. Without a key, all operations share the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = null), with = "Option<OperationExpressionText>", example = &"claims.?sub.orValue(request.client_address)")]
+    #[schemars(extend("default" = null), with = "Option<LimitKeyText>", example = &"claims.?sub.orValue(request.client_address)")]
     pub key: Option<Expression>,
 
     /// The condition under which an operation counts. By default each one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"operation.kind == 'mutation'")]
+    #[schemars(extend("default" = null), with = "Option<LimitConditionText>", example = &"operation.kind == 'mutation'")]
     pub when: Option<Expression>,
 
-    /// The unit of `rate` and `burst`: operations, or their estimated cost.
+    /// The unit of `rate` and `burst`: operations, or their estimated cost (`docs/cost.md`). `cost` needs `cost.mode`,
+    /// and is checked after the estimate; `key` and `when` may then read `operation.cost`. An operation that costs more
+    /// than `burst` is refused with `COST_ESTIMATED_TOO_EXPENSIVE`.
     #[serde(default)]
     #[schemars(example = &"requests")]
     pub unit: RateUnit,
 
-    /// The number of operations in each period (`per`).
+    /// The number of operations, or the cost, in each period (`per`).
     #[schemars(range(min = 1, max = 1_000_000_000), example = 100)]
     pub rate: u32,
 
@@ -44,7 +45,7 @@ pub struct RateLimit {
     #[schemars(with = "DurationText", example = &"1m", extend("x-minimum" = 1))]
     pub per: Duration,
 
-    /// The number of operations that may come at once after a pause. The default is `rate`.
+    /// The number of operations, or the cost, that may come at once after a pause. The default is `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = null), range(min = 1, max = 1_000_000_000), example = 20)]
     pub burst: Option<u32>,
@@ -73,9 +74,17 @@ pub enum RateUnit {
 }
 
 impl RateLimit {
-    /// Returns the number of operations that may come at once.
+    /// Returns the units that may come at once.
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.rate)
+    }
+
+    /// Returns the variables that `key` and `when` may read.
+    pub fn scope(&self) -> Scope {
+        match self.unit {
+            RateUnit::Requests => Scope::OPERATION,
+            RateUnit::Cost => Scope::COSTED_OPERATION,
+        }
     }
 }
 

@@ -182,6 +182,9 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
         row(schema, path, &kind(shape), is_required, page);
         // A form with keys of its own, in addition to the short form.
         for branch in shape["anyOf"].as_array().into_iter().flatten() {
+            if branch["properties"].is_object() {
+                rows(branch, path, false, true, page);
+            }
             for element in branch["items"]["anyOf"].as_array().into_iter().flatten() {
                 if element["properties"].is_object() {
                     rows(element, &format!("{path}[]"), false, true, page);

@@ -157,7 +157,7 @@ fn variables_stand_for_any_kind_of_value() {
     );
     assert_eq!(config.listen[0].address().map(|it| it.port()), Some(4100));
     assert_eq!(config.limits.depth, 7);
-    assert!(!config.introspection);
+    assert!(!config.introspection.enabled);
     assert_eq!(config.log.level, LogLevel::Warn);
     assert_eq!(config.workers, WorkerCount::Count(2));
 }

@@ -288,6 +288,15 @@ impl Checker<'_> {
                 .help(self.known_members(variable))),
             (_, [member]) => match fact::fixed(self.scope, variable, member) {
                 Some(fact) => Ok(fact),
+                // The only member that some places have and others do not.
+                None if fact::is_member_elsewhere(variable, member) => {
+                    let place = self.places.of_member(&place, member);
+                    let message = format!("`{variable}.{member}` does not exist here");
+                    Err(CompileError::new(place, message).help(
+                        "the cost is known to `key` and `when` of rate limits with `unit: cost`, and to `set` in rules \
+                         for request headers",
+                    ))
+                }
                 None => {
                     let place = self.places.of_member(&place, member);
                     Err(CompileError::new(place, format!("`{variable}` has no member `{member}`"))

@@ -125,6 +125,11 @@ pub(crate) fn members(scope: Scope, variable: &str) -> Vec<&'static str> {
     fixed.map(|(_, member, ..)| *member).chain(maps.filter_map(|(_, member, _)| *member)).collect()
 }
 
+/// True if some scope has the member, and others do not.
+pub(crate) fn is_member_elsewhere(variable: &str, member: &str) -> bool {
+    FIXED.iter().any(|(v, m, ..)| *v == variable && *m == member)
+}
+
 /// True if the variable exists in any scope.
 pub(crate) fn is_variable(name: &str) -> bool {
     FIXED.iter().any(|(variable, ..)| *variable == name)

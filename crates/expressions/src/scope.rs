@@ -17,7 +17,7 @@ impl Scope {
     /// The variables of [`Scope::REQUEST`], and `operation` without its cost.
     pub const OPERATION: Self = Self { operation: true, ..Self::REQUEST };
 
-    /// The variables of [`Scope::OPERATION`], and `operation.cost`.
+    /// The variables of [`Scope::OPERATION`], and `operation.cost`: places that are evaluated after the estimate.
     pub const COSTED_OPERATION: Self = Self { cost: true, ..Self::OPERATION };
 
     /// `subgraph` and `response`: the response of one subgraph, which may belong to several requests.

@@ -220,7 +220,7 @@ fn mistakes_are_found_when_an_expression_is_compiled() {
         ("client.nome == 'x'", "`client` has no member `nome`"),
         ("user == 'x'", "unknown variable `user`"),
         ("subgraph.name == 'x'", "`subgraph` does not exist here"),
-        ("operation.cost > 5", "`operation` has no member `cost`"),
+        ("operation.cost > 5", "`operation.cost` does not exist here"),
         ("request.path.x == ''", "`request.path` has no member `x`"),
         ("claims", "`claims` has many members: name one"),
         ("claims[client.name] == 1", "a header or claim must be named by a constant text"),
@@ -249,6 +249,23 @@ fn mistakes_are_found_when_an_expression_is_compiled() {
     assert_eq!(list, "the result is a list, and must be a text");
     let elsewhere = mistake(Scope::RESPONSE, Expected::Text, "claims.sub");
     assert_eq!(elsewhere, "`claims` does not exist here");
+}
+
+#[test]
+fn the_cost_exists_where_it_has_been_estimated() {
+    let text = "operation.cost > 5 && operation.kind == 'query'";
+    let program = Program::compile(text, Scope::COSTED_OPERATION, Expected::Condition);
+    assert!(program.expect("valid").references().cost);
+    for scope in [Scope::OPERATION, Scope::REQUEST, Scope::RESPONSE] {
+        let error = Program::compile(text, scope, Expected::Condition).expect_err(text);
+        let help = error.help.unwrap_or_default();
+        match scope == Scope::OPERATION {
+            true => assert!(help.contains("`unit: cost`"), "{help}"),
+            false => assert_eq!(error.message, "`operation` does not exist here"),
+        }
+    }
+    let unknown = mistake(Scope::COSTED_OPERATION, Expected::Condition, "operation.price > 5");
+    assert_eq!(unknown, "`operation` has no member `price`");
 }
 
 #[test]

@@ -361,7 +361,12 @@ mod tests {
         let mut response = response::empty(StatusCode::OK);
         apply(&rules, headers("https://app.example").get(ORIGIN), &mut response);
         let exposed = response.headers().get(ACCESS_CONTROL_EXPOSE_HEADERS);
-        assert_eq!(exposed, Some(&HeaderValue::from_static("retry-after, www-authenticate")));
+        assert_eq!(
+            exposed,
+            Some(&HeaderValue::from_static(
+                "retry-after, www-authenticate, ratelimit, ratelimit-policy"
+            ))
+        );
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct AccessRules {
     pub(crate) of_fields: BTreeMap<FieldId, Box<[u16]>>,
     /// The requirements of each object type for its objects at positions of an abstract type.
     pub(crate) of_types: BTreeMap<TypeId, Box<[u16]>>,
+    /// The requirements that interfaces state and their implementations do not, by interface.
+    pub(crate) of_interfaces: BTreeMap<TypeId, Box<[u16]>>,
     /// The requirements that may apply to a selection of an interface's field: those of the field itself, and of the
     /// field of each object type that implements the interface.
     pub(crate) within_interfaces: BTreeMap<FieldId, Box<[u16]>>,
@@ -164,6 +166,19 @@ impl AccessRules {
         self.within_types.get(&ty).map_or(&[], |it| it)
     }
 
+    /// Returns the requirements of the type itself: of an object type at positions of an abstract type, and those that
+    /// only the interface states.
+    pub fn of_type(&self, ty: TypeId) -> &[u16] {
+        let own = self.of_types.get(&ty).or_else(|| self.of_interfaces.get(&ty));
+        own.map_or(&[], |it| it)
+    }
+
+    /// Returns all requirements of the supergraph.
+    pub fn all(&self) -> RequirementSet {
+        // There are at most `REQUIREMENTS_MAX` requirements, so the index fits.
+        (0..self.requirements.len()).map(|index| index as u16).collect()
+    }
+
     /// Returns the requirements of that field alone.
     pub fn of_field(&self, field: FieldId) -> &[u16] {
         self.of_fields.get(&field).map_or(&[], |it| it)
@@ -267,10 +282,15 @@ impl DeclaredAccess {
                 insert_sorted(&mut within_interfaces, general, all);
             }
         }
+        let mut stated_by_interfaces = BTreeMap::new();
+        for (ty, stated) in of_interfaces {
+            insert_sorted(&mut stated_by_interfaces, ty, stated);
+        }
         AccessRules {
             requirements: self.requirements,
             of_fields,
             of_types,
+            of_interfaces: stated_by_interfaces,
             within_interfaces,
             within_types,
         }

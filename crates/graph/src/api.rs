@@ -129,7 +129,7 @@ fn remove_hidden_members(ty: &mut ExtendedType, inaccessible: &str) {
 
 /// Removes references to types that were removed, and types that have no members left. Returns true if anything was
 /// removed, in which case another pass is needed.
-fn remove_dangling(api: &mut Schema) -> bool {
+pub(crate) fn remove_dangling(api: &mut Schema) -> bool {
     let known: HashSet<_> = api.types.keys().cloned().collect();
     // Built-in scalars that nothing uses may be absent from a schema and are known all the same.
     let is_known = |ty: &Type| {

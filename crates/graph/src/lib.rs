@@ -24,6 +24,7 @@ mod model;
 mod override_labels;
 mod sdl;
 mod subgraph_set;
+mod visible_schema;
 
 pub use access::{
     AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,

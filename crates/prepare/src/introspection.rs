@@ -14,11 +14,13 @@ use apollo_compiler::schema::Implementers;
 use apollo_compiler::validation::Valid;
 use apollo_compiler::{Name, Node, Schema};
 use bytes::Bytes;
+use graph::RequirementSet;
 use plan::{Operation, Variables};
 
 use crate::PrepareError;
 use crate::error::Problem;
 use crate::input_types::InputTypes;
+use crate::visible_schemas::VisibleSchemas;
 
 /// Maximum size of the cached responses of one schema. The tools of all developers of a graph send
 /// a handful of different introspection queries, each with a response of some hundred kilobytes.
@@ -41,7 +43,17 @@ pub(crate) struct SchemaFacts {
 pub(crate) struct Introspection {
     pub(crate) document: Valid<ExecutableDocument>,
     pub(crate) name: Option<Box<str>>,
+    /// The part of the schema that it shows; `None` for all of it.
+    visible: Option<VisiblePart>,
     cached: CachedResponse,
+}
+
+/// The part of the schema for the clients of one operation. Looked up for each execution, so that only the cache
+/// decides how many are kept.
+#[derive(Debug)]
+struct VisiblePart {
+    schemas: Arc<VisibleSchemas>,
+    unmet: RequirementSet,
 }
 
 /// The response, if it is always the same and there was room to keep it.
@@ -88,7 +100,19 @@ impl Introspection {
         });
         let bytes = Arc::clone(&facts.introspection_cached);
         let cached = CachedResponse { is_constant, response: OnceLock::new(), bytes };
-        Self { document, name, cached }
+        Self { document, name, visible: None, cached }
+    }
+
+    /// Shows only the part of the schema for clients that do not meet `unmet`. Returns false if they may use nothing.
+    pub(crate) fn restrict(
+        &mut self,
+        schemas: &Arc<VisibleSchemas>,
+        unmet: &RequirementSet,
+    ) -> bool {
+        // It is made here, on the thread that prepares, and found when the operation is executed.
+        let is_visible = schemas.get(unmet).is_some();
+        self.visible = Some(VisiblePart { schemas: Arc::clone(schemas), unmet: unmet.clone() });
+        is_visible
     }
 
     pub(crate) fn execute(
@@ -113,9 +137,18 @@ impl Introspection {
             }
         }
         let values = Valid::assume_valid(values);
-        let response =
-            partial_execute(&facts.schema, &facts.implementers, &self.document, operation, &values)
-                .map_err(refused)?;
+        let execute = |schema: &Valid<Schema>, implementers: &HashMap<Name, Implementers>| {
+            partial_execute(schema, implementers, &self.document, operation, &values)
+                .map_err(refused)
+        };
+        let response = match &self.visible {
+            None => execute(&facts.schema, &facts.implementers)?,
+            Some(VisiblePart { schemas, unmet }) => match schemas.get(unmet) {
+                Some(part) => execute(&part.schema, &part.implementers)?,
+                // `restrict` has found it, and it depends on nothing else.
+                None => return Err(PrepareError::Internal("a schema is missing".into())),
+            },
+        };
         let text = serde_json::to_vec(&response.data)
             .map_err(|error| PrepareError::Internal(error.to_string()))?;
         let response = Bytes::from(text);

@@ -13,7 +13,8 @@
 //!    `identity` hashes it.
 //! 5. `plan_cache` has one plan for all texts with one identity; `override_labels` selects the variant of the graph.
 //! 6. The result is [`Prepared`] (`prepared`). For each request `coerce` then coerces the values of variables to the
-//!    types in `input_types`, and `introspection` executes `__schema` and `__type`.
+//!    types in `input_types`, and `introspection` executes `__schema` and `__type`, on a part of the schema
+//!    (`visible_schemas`) if the client may not use all of it.
 //!
 //! A new limit on operations is a field of [`Limits`] with its check in `limits`, and a variant of [`Limit`] with its
 //! unit and configuration key in `error`. A new reason to refuse an operation is a variant of [`PrepareError`]; the
@@ -42,7 +43,9 @@ mod prepared;
 mod preparer;
 mod settings;
 mod stats;
+mod text_key;
 mod variable_usage;
+mod visible_schemas;
 
 #[cfg(test)]
 mod tests;

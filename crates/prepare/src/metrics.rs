@@ -48,6 +48,11 @@ pub const PREPARER_METRICS: &[Metric<Preparer>] = &[
         |it| read(&it.stats().overloaded),
     ),
     Metric::counter(
+        "starling_introspection_schemas_filtered",
+        "Schemas made for the rights of clients (introspection.filter), since the graph was loaded; 32 are kept",
+        |it| read(&it.stats().schemas_filtered),
+    ),
+    Metric::counter(
         "starling_planning_greedy",
         "Operations planned greedily because comparing all choices would take too many steps, since the graph was loaded",
         |it| read(&it.stats().greedy),

@@ -74,18 +74,19 @@ impl LabelDecisions {
         !self.shares.is_empty()
     }
 
-    /// Returns the labels that are on for one request.
+    /// Returns the labels that are on for one request. `query` returns the identity of its text, for subscriptions
+    /// only.
     pub(crate) fn decide_labels(
         &self,
         known: LabelFacts,
-        query: u128,
+        query: impl FnOnce() -> u128,
         variables: &[u8],
     ) -> OverrideLabels {
         let draw = match known.kind {
             // The draw is the same for all subscribers of a group, on every router.
             OperationKind::Subscription => {
                 let mut hasher = DefaultHasher::new();
-                (query, variables).hash(&mut hasher);
+                (query(), variables).hash(&mut hasher);
                 hasher.finish()
             }
             OperationKind::Query | OperationKind::Mutation => {

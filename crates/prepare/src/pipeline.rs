@@ -34,6 +34,7 @@ use crate::prepared::{Prepared, depth_of};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
 use crate::variable_usage;
+use crate::visible_schemas::VisibleSchemas;
 
 /// Maximum number of ignored tokens (white space, commas, comments) that the parser reads for each
 /// token that counts. Documents written by people and programs have one or two; without a bound, a
@@ -54,6 +55,8 @@ pub(crate) struct Pipeline {
     /// The costs of the graph, if costs are estimated.
     cost: Option<Arc<CostModel>>,
     plans: PlanCache,
+    /// The parts of the schema that introspection shows; `None` if it shows all of it to every client.
+    visible: Option<Arc<VisibleSchemas>>,
     stats: Arc<PrepareStats>,
     /// The graph without override labels.
     plain: Arc<Variant>,
@@ -125,7 +128,9 @@ impl Pipeline {
         let plain = Arc::new(Variant::new(Arc::clone(&graph)));
         let (plans, variants) = (PlanCache::default(), Cache::new(VARIANTS_MAX));
         let cost = settings.cost.clone().map(|cost| Arc::new(CostModel::new(&graph, cost)));
-        Self { graph, graph_id, schema, settings, cost, plans, stats, plain, variants }
+        let visible = (settings.filters_introspection && !graph.access.is_empty())
+            .then(|| Arc::new(VisibleSchemas::new(Arc::clone(&graph), Arc::clone(&stats))));
+        Self { graph, graph_id, schema, settings, cost, plans, visible, stats, plain, variants }
     }
 
     /// Returns the graph for these labels.
@@ -151,7 +156,7 @@ impl Pipeline {
         variant: &OperationVariant,
     ) -> Result<Prepared, PrepareError> {
         let mut normalised = self.normalise_text(query, name)?;
-        self.deny(&mut normalised.operation, variant)?;
+        self.deny(&mut normalised, variant)?;
         let shared_plan = Arc::new(self.make_shared_plan(&normalised.operation, variant.labels)?);
         Ok(self.build_prepared(query, normalised, variant, &shared_plan, Vec::new()))
     }
@@ -165,7 +170,7 @@ impl Pipeline {
         variant: &OperationVariant,
     ) -> Result<(Prepared, bool), PrepareError> {
         let mut normalised = self.normalise_text(query, name)?;
-        self.deny(&mut normalised.operation, variant)?;
+        self.deny(&mut normalised, variant)?;
         let extracted = self.extract_literals(&mut normalised);
         let identity = identity::of_variant(normalised.operation_id, variant);
         let plan = || self.make_shared_plan(&normalised.operation, variant.labels);
@@ -178,7 +183,7 @@ impl Pipeline {
     pub(crate) fn text_facts(&self, query: &[u8], name: Option<&str>) -> Option<TextFacts> {
         let mut normalised = self.normalise_text(query, name).ok()?;
         let relevant = override_labels::relevant_labels(&self.graph, &normalised.operation);
-        let requirements = access::requirements_of(&self.graph, &normalised.operation);
+        let requirements = self.requirements_of(&normalised);
         self.extract_literals(&mut normalised);
         let NormalisedText { operation, operation_id, .. } = normalised;
         Some(TextFacts {
@@ -207,14 +212,21 @@ impl Pipeline {
     /// Marks what a client that does not meet the requirements of `variant` may not use.
     ///
     /// # Errors
-    /// [`PrepareError::Denied`] for a subscription with a denied root field: no stream can be opened for it.
+    /// [`PrepareError::Denied`] for a subscription with a denied root field, because no stream can be opened for it,
+    /// and for introspection of a schema of which the client may use nothing.
     fn deny(
         &self,
-        operation: &mut plan::Operation,
+        normalised: &mut NormalisedText,
         variant: &OperationVariant,
     ) -> Result<(), PrepareError> {
         if variant.unmet.is_empty() {
             return Ok(());
+        }
+        let operation = &mut normalised.operation;
+        if let (Some(schemas), Some(introspection)) = (&self.visible, &mut normalised.introspection)
+            && !introspection.restrict(schemas, &variant.unmet)
+        {
+            return Err(PrepareError::Denied(introspection_key(operation)));
         }
         let denied = self.graph.access.denied(&variant.unmet);
         if operation.kind == OperationKind::Subscription {
@@ -357,6 +369,15 @@ impl Pipeline {
         plan.map_err(PrepareError::Plan)
     }
 
+    /// Returns the requirements that decide about a text: those of its fields, or all of them if it introspects and
+    /// clients see only what they may use.
+    pub(crate) fn requirements_of(&self, text: &NormalisedText) -> RequirementSet {
+        match (&self.visible, &text.introspection) {
+            (Some(_), Some(_)) => self.graph.access.all(),
+            _ => access::requirements_of(&self.graph, &text.operation),
+        }
+    }
+
     /// Parses, validates and normalises a text: all stages before the plan.
     pub(crate) fn normalise_text(
         &self,
@@ -472,6 +493,17 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// Returns the response key of the first introspection field.
+fn introspection_key(operation: &plan::Operation) -> Box<str> {
+    let key = operation.selection_set.items.iter().find_map(|item| match item {
+        plan::Selection::Field(field) if field.target == FieldTarget::Introspection => {
+            Some(field.response_key.clone())
+        }
+        _ => None,
+    });
+    key.unwrap_or_else(|| "__schema".into())
 }
 
 fn has_introspection(operation: &plan::Operation) -> bool {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use execute::ClientKey;
 use graph::{OverrideLabels, RequirementSet, Supergraph};
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::access::AccessFacts;
@@ -19,6 +19,7 @@ use crate::pipeline::{OperationVariant, Pipeline, TextFacts};
 use crate::prepared::{OperationRequest, Prepared};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
+use crate::text_key::{TextKey, TextRef, TextWeight};
 
 /// Memory planned for each operation of the cache, by estimate ([`Prepared::weight`]): a client
 /// application has some hundreds of operations of 10 to 100 kB. The cache holds
@@ -52,7 +53,7 @@ pub struct Preparer {
     slow_bytes_max: u64,
     decisions: LabelDecisions,
     /// The facts about texts that are known before planning; `None` if the text is not a valid operation.
-    facts: Cache<u128, Option<TextFacts>>,
+    facts: Cache<TextKey, Option<TextFacts>, TextWeight>,
     limit: Arc<ConcurrencyLimit>,
     stats: Arc<PrepareStats>,
 }
@@ -66,8 +67,8 @@ struct CacheKey {
     variant: OperationVariant,
 }
 
-/// Maximum number of texts with remembered facts: about 200 bytes each.
-const TEXT_FACTS_MAX: usize = 16_384;
+/// The maximum memory of the texts with remembered facts: some thousand operations of one or two kilobytes.
+const TEXT_FACTS_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Clone, Debug)]
 struct EstimatedWeight;
@@ -110,7 +111,13 @@ impl Preparer {
         let eviction_policy = EvictionPolicy { evicted: Arc::clone(&stats.evicted) };
         Self {
             decisions: LabelDecisions::new(&graph, &LabelShares::new()),
-            facts: Cache::new(TEXT_FACTS_MAX),
+            facts: Cache::with(
+                32 * CACHE_PARTS,
+                TEXT_FACTS_BYTES_MAX,
+                TextWeight,
+                DefaultHashBuilder::default(),
+                DefaultLifecycle::default(),
+            ),
             pipeline: Arc::new(Pipeline::new(graph, graph_id, settings, Arc::clone(&stats))),
             // The number of entries decides how many parts the cache makes, 32 or more in each.
             cache: Cache::with(
@@ -186,8 +193,7 @@ impl Preparer {
         if self.pipeline.graph.access.is_empty() {
             return Ok(None);
         }
-        let id = identity::text_id(&request.query, request.operation_name.as_deref());
-        let facts = self.text_facts(id, request, &client, deadline).await?;
+        let facts = self.text_facts(request, &client, deadline).await?;
         Ok(facts.map(|facts| facts.access))
     }
 
@@ -314,27 +320,29 @@ impl Preparer {
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<OverrideLabels, PrepareError> {
-        let id = identity::text_id(&request.query, request.operation_name.as_deref());
-        let facts = self.text_facts(id, request, client, deadline).await?;
+        let facts = self.text_facts(request, client, deadline).await?;
+        let id = || identity::text_id(&request.query, request.operation_name.as_deref());
         // A text that is not valid is refused when it is prepared.
         let decide =
             |facts: TextFacts| self.decisions.decide_labels(facts.labels, id, &request.variables);
         Ok(facts.map_or(OverrideLabels::NONE, decide))
     }
 
-    /// Returns the facts about a text with this id. On a miss it is parsed under the limit of preparing, once for all
+    /// Returns the facts about the text of a request. On a miss it is parsed under the limit of preparing, once for all
     /// requests that bring it at the same time. A text that is not a valid operation is remembered, too.
+    // hot path: the text is hashed without cryptography and compared
     async fn text_facts(
         &self,
-        id: u128,
         request: &OperationRequest,
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<Option<TextFacts>, PrepareError> {
-        if let Some(known) = self.facts.get(&id) {
+        let text = TextRef::of(request);
+        if let Some(known) = self.facts.get(&text) {
             return Ok(known);
         }
-        let found = self.facts.get_value_or_guard_async(&id);
+        let key = text.to_key();
+        let found = self.facts.get_value_or_guard_async(&key);
         let guard = match tokio::time::timeout_at(deadline.into(), found).await {
             Ok(Ok(known)) => return Ok(known),
             Ok(Err(guard)) => guard,

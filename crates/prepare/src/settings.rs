@@ -18,6 +18,8 @@ pub struct PrepareSettings {
     pub limits: Limits,
     /// True if clients may query the schema.
     pub introspection: bool,
+    /// True if introspection shows a client only the types and fields that it may use.
+    pub filters_introspection: bool,
     /// Bounds on planning and on the requests of plans.
     pub planning: plan::Limits,
     /// Number of operations that are prepared at the same time.
@@ -43,6 +45,7 @@ impl Default for PrepareSettings {
         Self {
             limits: Limits::default(),
             introspection: true,
+            filters_introspection: false,
             planning: plan::Limits::default(),
             at_once: 2 * processors,
             waiting_max: WAITING_MAX,

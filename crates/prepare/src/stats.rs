@@ -25,6 +25,8 @@ pub struct PrepareStats {
     pub waiting: Arc<AtomicU64>,
     /// Texts that were parsed to find the labels of progressive overrides that concern them.
     pub texts_labelled: AtomicU64,
+    /// Parts of the schema that were made for clients with other rights (`PrepareSettings::filters_introspection`).
+    pub schemas_filtered: AtomicU64,
     /// Operations refused because too many waited, or because they waited for too long.
     pub overloaded: AtomicU64,
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.

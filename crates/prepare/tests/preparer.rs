@@ -521,3 +521,101 @@ async fn invalid_operations_are_refused_with_labels_too() {
     assert!(matches!(error, PrepareError::Validation(_)), "{error}");
     assert_eq!(stats(&preparer), (0, 1, 0));
 }
+
+/// A graph with a protected field, and a query root whose other field is protected, too.
+const PROTECTED: &str = r#"
+    schema
+        @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+        @link(url: "https://specs.apollo.dev/authenticated/v0.1", for: SECURITY)
+        @link(url: "https://specs.apollo.dev/requiresScopes/v0.1", for: SECURITY)
+        { query: Query }
+    enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+    type Query @join__type(graph: A) {
+        user: User @requiresScopes(scopes: [["users"]])
+        other: Int @authenticated
+    }
+    type User @join__type(graph: A) { name: String email: String @authenticated }
+"#;
+
+/// Returns a preparer for [`PROTECTED`], the requirements `@requiresScopes` and `@authenticated`.
+fn protected(filters_introspection: bool) -> (Preparer, [u16; 2]) {
+    let graph = Arc::new(Supergraph::from_sdl(PROTECTED, "p.graphql").expect("a valid graph"));
+    let index = |wanted: &str| {
+        let all = &graph.access.requirements;
+        all.iter().position(|it| it.to_string().starts_with(wanted)).expect("it is stated") as u16
+    };
+    let requirements = [index("@requiresScopes"), index("@authenticated")];
+    let settings = PrepareSettings { filters_introspection, ..PrepareSettings::default() };
+    (Preparer::new(graph, 1, settings), requirements)
+}
+
+#[tokio::test]
+async fn introspection_depends_on_all_requirements_if_it_is_filtered() {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (filters, query, expected) in [
+        (true, "{ __schema { queryType { name } } }", 2),
+        (true, "{ __type(name: \"User\") { name } user { name } }", 2),
+        (true, "{ __typename }", 0),
+        (true, "{ user { name } }", 1),
+        (true, "{ nothing }", 0),
+        (false, "{ __schema { queryType { name } } }", 0),
+    ] {
+        let (preparer, _) = protected(filters);
+        let client = || ClientKey::UNKNOWN;
+        for _ in 0..2 {
+            let found = preparer.access_facts(&request(query), client, deadline).await.unwrap();
+            let count = found.map_or(0, |facts| facts.requirements.iter().count());
+            assert_eq!(count, expected, "{query}");
+        }
+        assert_eq!(preparer.stats().texts_labelled.load(Relaxed), 1, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn clients_with_equal_rights_share_the_schema_that_introspection_shows() {
+    let (preparer, [scopes, login]) = protected(true);
+    let fields = async |query: &str, unmet: &[u16]| {
+        let unmet: RequirementSet = unmet.iter().copied().collect();
+        let prepared = preparer.prepare_without(&request(query), &unmet).await?;
+        let values = prepared.coerce(&Bytes::new())?;
+        let response = prepared.introspect(&values)?.expect("it introspects");
+        Ok::<_, PrepareError>(String::from_utf8(response.to_vec()).expect("JSON is UTF-8"))
+    };
+    let query = "{ __type(name: \"User\") { fields { name } } }";
+    let without_email = r#"{"__type":{"fields":[{"name":"name"}]}}"#;
+    let all = r#"{"__type":{"fields":[{"name":"name"},{"name":"email"}]}}"#;
+    assert_eq!(fields(query, &[]).await.unwrap(), all);
+    assert_eq!(fields(query, &[login]).await.unwrap(), without_email);
+    assert_eq!(fields(&format!("{query} # again"), &[login]).await.unwrap(), without_email);
+    assert_eq!(fields(query, &[scopes]).await.unwrap(), r#"{"__type":null}"#);
+    assert_eq!(preparer.stats().schemas_filtered.load(Relaxed), 2);
+    // Nothing is left to show.
+    let renamed = "{ map: __schema { queryType { name } } }";
+    let refused = fields(renamed, &[scopes, login]).await.unwrap_err();
+    assert!(matches!(&refused, PrepareError::Denied(key) if &**key == "map"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_number_of_filtered_schemas_is_bounded_and_all_of_them_are_served() {
+    let fields: String =
+        (0..8).map(|at| format!("f{at}: Int @requiresScopes(scopes: [[\"s{at}\"]]) ")).collect();
+    let text = PROTECTED.replace("other: Int", &format!("{fields} other: Int"));
+    let graph = Arc::new(Supergraph::from_sdl(&text, "p.graphql").expect("a valid graph"));
+    let settings = PrepareSettings { filters_introspection: true, ..PrepareSettings::default() };
+    let preparer = Preparer::new(graph, 1, settings);
+    let query = request("query($n: String!) { __type(name: $n) { fields { name } } }");
+    for _ in 0..2 {
+        for set in 1..=255_u16 {
+            // `@requiresScopes` of `user` and of the eight fields are the first requirements.
+            let unmet: RequirementSet =
+                (0..8_u16).filter(|bit| set & (1_u16 << *bit) != 0).collect();
+            let prepared = preparer.prepare_without(&query, &unmet).await.unwrap();
+            let values = prepared.coerce(&Bytes::from(r#"{"n": "Query"}"#)).unwrap();
+            let response = prepared.introspect(&values).unwrap().expect("it introspects");
+            let shown = String::from_utf8_lossy(&response).matches("name").count();
+            assert_eq!(shown, 10 - set.count_ones() as usize, "{set}");
+        }
+    }
+    let made = preparer.stats().schemas_filtered.load(Relaxed);
+    assert!(made > 255, "{made}: more sets than are kept");
+}

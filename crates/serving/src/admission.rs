@@ -1,39 +1,43 @@
-//! The admission of an operation: conditions that block it (`block`), and rate limits (`rate_limits`). Both are checked
-//! once, when the operation is known and before its variables are read or anything is fetched.
+//! The admission of an operation: conditions that block it (`block`, `introspection.when`), and rate limits
+//! (`rate_limits`), in two steps. Conditions and limits of requests are checked when the operation is known, before its
+//! variables are read; limits of costs when its cost is estimated, before anything is fetched.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use clients::request_source::RequestSource;
 use config::diagnostic::Diagnostic;
-use config::{ClientInfoHeaders, Config, Expression};
-use execute::{ClaimPath, Claims, ErrorCode, GraphqlError};
-use expressions::{ClaimFacts, Expected, OperationFacts, Program, RequestFacts, Scope};
+use config::{Config, Expression, RateUnit};
+use execute::{Claims, ErrorCode, GraphqlError};
+use expressions::{ClaimFacts, Expected, Program, RequestFacts, Scope};
 use http::HeaderMap;
 use plan::OperationKind;
 use prepare::Prepared;
 
 use crate::expression_stats::ExpressionStats;
 use crate::rate_limits::{self, LimitState, RateLimit};
-use crate::request_facts::{compile, request_facts};
+use crate::request_facts::{KnownOperation, NeededFacts, compile, request_facts};
 
 /// The conditions and limits of the configuration, compiled.
 #[derive(Debug)]
 pub struct Admission {
     blocks: Vec<BlockCondition>,
+    /// The limits of requests.
     limits: Vec<RateLimit>,
-    /// The claims that any expression reads.
-    claims: Vec<ClaimPath>,
-    /// The headers with name and version of the application, if anything reads those.
-    client_info: Option<ClientInfoHeaders>,
-    needs_operation_id: bool,
-    needs_depth: bool,
+    /// The facts that conditions and limits of requests read.
+    needed: NeededFacts,
+    /// The limits of costs.
+    cost_limits: Vec<RateLimit>,
+    /// The facts that limits of costs read.
+    needed_for_costs: NeededFacts,
 }
 
 /// A condition under which operations are refused.
 #[derive(Debug)]
 struct BlockCondition {
     subject: BlockSubject,
+    /// The value of the condition that refuses.
+    refuses_if: bool,
     /// The path of the condition in the configuration.
     setting: Box<str>,
     condition: Program,
@@ -53,12 +57,10 @@ enum BlockSubject {
 /// A request with a known operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionRequest<'a> {
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) operation: KnownOperation<'a>,
     pub(crate) source: RequestSource<'a>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) claims: Option<&'a Claims>,
-    /// The estimated cost of the operation, if it is known.
-    pub(crate) cost: Option<u64>,
 }
 
 impl Admission {
@@ -96,7 +98,8 @@ impl Admission {
         let mut blocks = Vec::new();
         let mut add = |setting: String, condition: &Expression, subject, message| {
             let condition = compile(&setting, condition, Scope::OPERATION, Expected::Condition)?;
-            blocks.push(BlockCondition { subject, setting: setting.into(), condition, message });
+            let setting = setting.into();
+            blocks.push(BlockCondition { subject, refuses_if: true, setting, condition, message });
             Ok::<(), Box<Diagnostic>>(())
         };
         for (key, condition, subject, message) in named {
@@ -111,37 +114,50 @@ impl Admission {
             };
             add(format!("block.rules[{index}].when"), &rule.when, BlockSubject::All, message)?;
         }
+        if let Some(condition) = &config.introspection.when {
+            let setting = "introspection.when";
+            blocks.push(BlockCondition {
+                subject: BlockSubject::Introspection,
+                refuses_if: false,
+                setting: setting.into(),
+                condition: compile(setting, condition, Scope::OPERATION, Expected::Condition)?,
+                message: Cow::Borrowed("introspection is refused"),
+            });
+        }
         let known: Vec<_> = previous.iter().flat_map(|it| it.limit_states()).cloned().collect();
-        let limits = config.rate_limits.iter().enumerate();
-        let limits = limits
-            .map(|(index, it)| RateLimit::new(it, &format!("rate_limits[{index}]"), &known))
-            .collect::<Result<Vec<_>, _>>()?;
-        if blocks.is_empty() && limits.is_empty() {
+        let (mut limits, mut cost_limits) = (Vec::new(), Vec::new());
+        for (index, settings) in config.rate_limits.iter().enumerate() {
+            let limit = RateLimit::new(settings, &format!("rate_limits[{index}]"), &known)?;
+            match settings.unit {
+                RateUnit::Requests => limits.push(limit),
+                RateUnit::Cost => cost_limits.push(limit),
+            }
+        }
+        if blocks.is_empty() && limits.is_empty() && cost_limits.is_empty() {
             return Ok(None);
         }
-        let programs = blocks.iter().map(|it| &it.condition);
-        let read: Vec<_> = programs
-            .chain(limits.iter().flat_map(RateLimit::programs))
-            .map(Program::references)
-            .collect();
-        let reads_client = read.iter().any(|it| it.client)
-            || blocks.iter().any(|it| it.subject == BlockSubject::UnknownClients);
+        let conditions = blocks.iter().map(|it| &it.condition);
+        let programs = conditions.chain(limits.iter().flat_map(RateLimit::programs));
+        let mut needed = NeededFacts::of(programs, &config.client_info);
+        if blocks.iter().any(|it| it.subject == BlockSubject::UnknownClients) {
+            needed.client_info = Some(config.client_info.clone());
+        }
+        let programs = cost_limits.iter().flat_map(RateLimit::programs);
         Ok(Some(Self {
-            claims: read.iter().flat_map(|it| &it.claims).cloned().collect(),
-            client_info: reads_client.then(|| config.client_info.clone()),
-            needs_operation_id: read.iter().any(|it| it.operation_id),
-            needs_depth: read.iter().any(|it| it.depth),
+            needed,
+            needed_for_costs: NeededFacts::of(programs, &config.client_info),
             blocks,
             limits,
+            cost_limits,
         }))
     }
 
     /// Returns the states of the rate limits, for metrics.
     pub fn limit_states(&self) -> impl Iterator<Item = &Arc<LimitState>> {
-        self.limits.iter().map(RateLimit::state)
+        self.limits.iter().chain(&self.cost_limits).map(RateLimit::state)
     }
 
-    /// Checks an operation. It counts against the rate limits only if `is_new` is true.
+    /// Checks an operation against conditions and limits of requests. It counts only if it is new.
     ///
     /// # Errors
     /// The operation is blocked, or a rate limit is reached.
@@ -149,39 +165,54 @@ impl Admission {
     pub(crate) fn check(
         &self,
         request: AdmissionRequest<'_>,
-        is_new: bool,
         stats: &ExpressionStats,
     ) -> Result<(), GraphqlError> {
-        let AdmissionRequest { prepared, source, headers, claims, cost } = request;
-        let claims = Claims::select(claims, &self.claims);
-        let claims = ClaimFacts::Selected(&claims);
-        let id = if self.needs_operation_id {
-            format!("{:032x}", prepared.operation_id)
-        } else {
-            String::new()
-        };
-        let operation = OperationFacts {
-            name: prepared.name.as_deref().unwrap_or_default(),
-            kind: match prepared.kind {
-                OperationKind::Query => "query",
-                OperationKind::Mutation => "mutation",
-                OperationKind::Subscription => "subscription",
-            },
-            id: &id,
-            depth: self.needs_depth.then(|| prepared.depth()),
-            cost,
-        };
-        let facts = RequestFacts {
-            operation: Some(operation),
-            ..request_facts(source, headers, claims, self.client_info.as_ref())
-        };
-        for block in &self.blocks {
-            if block.applies(prepared, &facts) && block.is_met(&facts, stats) {
-                let message = block.message.clone();
-                return Err(GraphqlError::new(ErrorCode::OperationBlocked, message));
+        let prepared = request.operation.prepared;
+        request.with_facts(&self.needed, |facts| {
+            for block in &self.blocks {
+                if block.applies(prepared, facts) && block.is_met(facts, stats) {
+                    let message = block.message.clone();
+                    return Err(GraphqlError::new(ErrorCode::OperationBlocked, message));
+                }
             }
+            match request.source.is_new {
+                true => rate_limits::admit(&self.limits, facts, 1, stats),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Checks an operation with an estimated cost against limits of costs. It counts only if it is new.
+    ///
+    /// # Errors
+    /// A rate limit is reached, or the operation costs more than one admits at once.
+    pub(crate) fn check_cost(
+        &self,
+        request: AdmissionRequest<'_>,
+        stats: &ExpressionStats,
+    ) -> Result<(), GraphqlError> {
+        // Without an estimate there are no such limits: `config::consistency` requires it.
+        let Some(cost) = request.operation.cost else { return Ok(()) };
+        if self.cost_limits.is_empty() || !request.source.is_new {
+            return Ok(());
         }
-        if is_new { rate_limits::admit(&self.limits, &facts, cost, stats) } else { Ok(()) }
+        request.with_facts(&self.needed_for_costs, |facts| {
+            rate_limits::admit(&self.cost_limits, facts, cost, stats)
+        })
+    }
+}
+
+impl AdmissionRequest<'_> {
+    /// Calls `check` with the facts about the request.
+    fn with_facts<T>(&self, needed: &NeededFacts, check: impl FnOnce(&RequestFacts<'_>) -> T) -> T {
+        let claims = Claims::select(self.claims, &needed.claims);
+        let claims = ClaimFacts::Selected(&claims);
+        let operation = needed.of_operation(self.operation);
+        let client_info = needed.client_info.as_ref();
+        check(&RequestFacts {
+            operation: Some(operation.facts()),
+            ..request_facts(self.source, self.headers, claims, client_info)
+        })
     }
 }
 
@@ -196,11 +227,14 @@ impl BlockCondition {
         }
     }
 
-    /// True if the condition holds, or cannot be evaluated: a client must not evade it by leaving something out.
+    /// True if the condition refuses, or cannot be evaluated: a client must not evade it by leaving something out.
     fn is_met(&self, facts: &RequestFacts<'_>, stats: &ExpressionStats) -> bool {
-        self.condition.is_true(facts).unwrap_or_else(|error| {
-            stats.count_block_failure(&self.setting, &error);
-            true
-        })
+        match self.condition.is_true(facts) {
+            Ok(value) => value == self.refuses_if,
+            Err(error) => {
+                stats.count_block_failure(&self.setting, &error);
+                true
+            }
+        }
     }
 }

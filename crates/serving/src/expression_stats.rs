@@ -14,6 +14,7 @@ telemetry::counters! {
     {
         counter block_failures = "starling_expression_block_failures": "Operations blocked because a condition could not be evaluated";
         counter rate_limit_failures = "starling_expression_rate_limit_failures": "Evaluations of keys and conditions of rate limits that failed";
+        counter exception_failures = "starling_expression_exception_failures": "Requests without an exception from persisted_documents.mode because its condition could not be evaluated";
         counter header_failures = "starling_expression_header_failures": "Headers left out because their expression could not be evaluated";
     }
     log: LogLimit,
@@ -30,6 +31,12 @@ impl ExpressionStats {
     pub(crate) fn count_rate_limit_failure(&self, limit: &str, error: &EvaluationError) {
         self.rate_limit_failures.fetch_add(1, Ordering::Relaxed);
         self.log_failure(limit, error);
+    }
+
+    /// Counts and logs the condition of an exception that could not be evaluated.
+    pub(crate) fn count_exception_failure(&self, setting: &str, error: &EvaluationError) {
+        self.exception_failures.fetch_add(1, Ordering::Relaxed);
+        self.log_failure(setting, error);
     }
 
     /// Logs a failure, at most once in ten seconds. The error contains no values of the request.

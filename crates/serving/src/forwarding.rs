@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use clients::cache_control;
 use clients::request_source::RequestSource;
 use config::diagnostic::Diagnostic;
-use config::{ClientInfoHeaders, Config, HeaderRule, Headers, Merge, Propagation};
+use config::{Config, HeaderRule, Headers, Merge, Propagation};
 use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
 use expressions::{ClaimFacts, Expected, Program, RequestFacts, ResponseFacts, Scope};
 use graph::{SubgraphId, Supergraph};
@@ -18,7 +18,7 @@ use upstream::belongs_to_connection;
 
 use crate::connection_options::ConnectionOptions;
 use crate::expression_stats::ExpressionStats;
-use crate::request_facts::{compile, request_facts};
+use crate::request_facts::{ComputedFacts, KnownOperation, NeededFacts, compile, request_facts};
 
 /// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
 /// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group
@@ -32,8 +32,8 @@ pub struct Forwarding {
     /// The expressions of all rules. Each is evaluated once for a request, also if its rule applies to several
     /// subgraphs.
     programs: Vec<Program>,
-    /// The headers with name and version of the application, if an expression reads those.
-    client_info: Option<ClientInfoHeaders>,
+    /// The facts that the expressions read.
+    needed: NeededFacts,
 }
 
 /// The rules for requests to some subgraphs.
@@ -51,6 +51,8 @@ pub struct ForwardingFacts<'a> {
     pub claims: Option<&'a Claims>,
     /// The source of the request.
     pub source: RequestSource<'a>,
+    /// The operation. Without it, expressions that read it fail.
+    pub operation: Option<KnownOperation<'a>>,
 }
 
 /// The id of subgraphs that the graph does not have; no subgraph has this number.
@@ -68,7 +70,7 @@ impl Forwarding {
             by_subgraph: Vec::with_capacity(headers.subgraphs.len()),
             claims: Vec::new(),
             programs: Vec::new(),
-            client_info: None,
+            needed: NeededFacts::default(),
         };
         forwarding.all = forwarding.add_rules("headers.all", &headers.all.request)?;
         for (name, rules) in &headers.subgraphs {
@@ -83,12 +85,9 @@ impl Forwarding {
             };
             forwarding.by_subgraph.push((id, rules));
         }
-        let read = forwarding.programs.iter().map(Program::references);
-        if read.clone().any(|it| it.client) {
-            forwarding.client_info = Some(config.client_info.clone());
-        }
-        let claims: Vec<_> = read.flat_map(|it| &it.claims).cloned().collect();
-        forwarding.claims.extend(claims);
+        let needed = NeededFacts::of(forwarding.programs.iter(), &config.client_info);
+        forwarding.claims.extend(needed.claims.iter().cloned());
+        forwarding.needed = needed;
         Ok(forwarding)
     }
 
@@ -104,7 +103,7 @@ impl Forwarding {
                 HeaderRule::Claim(it) => self.claims.push(it.claim.clone()),
                 HeaderRule::Set(it) => {
                     let setting = format!("{section}.request[{index}].set.expression");
-                    let (scope, expected) = (Scope::REQUEST, Expected::Text);
+                    let (scope, expected) = (Scope::COSTED_OPERATION, Expected::Text);
                     computed.push((it.name.clone(), self.programs.len()));
                     self.programs.push(compile(&setting, &it.expression, scope, expected)?);
                 }
@@ -136,7 +135,7 @@ impl Forwarding {
         stats: &ExpressionStats,
     ) -> Arc<ForwardedHeaders> {
         let claims = Claims::select(facts.claims, &self.claims);
-        let values = self.evaluate(client.map(), facts.source, &claims, stats);
+        let values = self.evaluate(client.map(), facts, &claims, stats);
         let by_subgraph = self.by_subgraph.iter();
         let forwarded = |rules: &RequestRules| forwarded(rules, client, &claims, &values);
         Arc::new(ForwardedHeaders {
@@ -149,7 +148,7 @@ impl Forwarding {
     fn evaluate(
         &self,
         headers: &HeaderMap,
-        source: RequestSource<'_>,
+        ForwardingFacts { source, operation, .. }: ForwardingFacts<'_>,
         claims: &ClaimValues,
         stats: &ExpressionStats,
     ) -> Vec<Option<HeaderValue>> {
@@ -157,7 +156,11 @@ impl Forwarding {
             return Vec::new();
         }
         let claims = ClaimFacts::Selected(claims);
-        let facts = request_facts(source, headers, claims, self.client_info.as_ref());
+        let operation = operation.map(|it| self.needed.of_operation(it));
+        let facts = RequestFacts {
+            operation: operation.as_ref().map(ComputedFacts::facts),
+            ..request_facts(source, headers, claims, self.needed.client_info.as_ref())
+        };
         let values = self.programs.iter().map(|it| computed_value(it, &facts, "headers", stats));
         values.collect()
     }
@@ -596,7 +599,8 @@ mod tests {
     ) -> Arc<ForwardedHeaders> {
         let origin = ConnectionOrigin::default();
         let source = RequestSource { method: "POST", path: "/graphql", origin, is_new: true };
-        forwarding.apply(client, ForwardingFacts { claims, source }, &ExpressionStats::default())
+        let facts = ForwardingFacts { claims, source, operation: None };
+        forwarding.apply(client, facts, &ExpressionStats::default())
     }
 
     fn matching(pattern: &str) -> Propagation {
@@ -962,11 +966,33 @@ mod tests {
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
         let source = RequestSource { method: "GET", path: "/", origin, is_new: true };
         let client = message(&[("graphql-client-name", "web")]);
-        let facts = ForwardingFacts { claims: None, source };
+        let facts = ForwardingFacts { claims: None, source, operation: None };
         let sent = forwarding.apply(OfMessage(&client), facts, &stats);
         assert_eq!(text(&sent.all), [""; 0]);
         assert_eq!(text(sent.of(SubgraphId(1))), ["x-name: web."]);
         assert_eq!(telemetry::read(&stats.header_failures), 1);
+    }
+
+    #[test]
+    fn an_expression_reads_the_operation_and_its_cost() {
+        let mut headers = Headers::default();
+        let expression = "operation.name + ' ' + operation.kind + ' ' + string(operation.cost)";
+        headers.all.request = vec![set("x-operation", expression)];
+        let graph = graph(&["a"]);
+        let forwarding = with_rules(headers, &graph);
+        let preparer = prepare::Preparer::new(Arc::new(graph), 0, Default::default());
+        let prepared = preparer.prepare_now(b"query Q { __typename }", None).expect("valid");
+        let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
+        let source = RequestSource { method: "GET", path: "/", origin, is_new: true };
+        let sent = |operation: Option<KnownOperation<'_>>| {
+            let facts = ForwardingFacts { claims: None, source, operation };
+            text(&forwarding.apply(OfMessage(&client()), facts, &stats).all)
+        };
+        let known = KnownOperation { prepared: &prepared, cost: Some(7) };
+        assert_eq!(sent(Some(known)), ["x-operation: Q query 7"]);
+        assert_eq!(sent(Some(KnownOperation { cost: None, ..known })), [""; 0]);
+        assert_eq!(sent(None), [""; 0]);
+        assert_eq!(telemetry::read(&stats.header_failures), 2);
     }
 
     #[test]

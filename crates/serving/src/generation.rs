@@ -22,6 +22,7 @@ use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
 use crate::forwarding::{Forwarding, ResponseForwarding};
+use crate::known_operations::DocumentExceptions;
 use crate::policy_loading::load_policies;
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
@@ -50,6 +51,8 @@ pub struct ServingGraph {
     pub forwarding: Forwarding,
     /// The conditions and limits that operations must pass; `None` if the configuration has none.
     pub admission: Option<Admission>,
+    /// The requests that may send operations that are not persisted documents.
+    pub document_exceptions: DocumentExceptions,
     /// The counters of expressions, which all graphs of the process share.
     pub expressions: Arc<ExpressionStats>,
     /// The subgraphs that have a server.
@@ -174,6 +177,7 @@ pub fn load(
             publisher: Arc::new(publisher),
         }),
         admission,
+        document_exceptions: DocumentExceptions::new(config).map_err(|error| vec![*error])?,
         expressions,
     })
 }

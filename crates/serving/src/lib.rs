@@ -18,7 +18,7 @@ mod policy_questions;
 mod prepare_settings;
 pub mod prepared_request;
 pub mod rate_limits;
-mod request_facts;
+pub mod request_facts;
 pub mod serving;
 pub mod sharing;
 pub mod subgraph_streams;

@@ -21,6 +21,7 @@ use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::known_operations;
 use crate::prepared_request::PreparedRequest;
+use crate::request_facts::KnownOperation;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
@@ -39,9 +40,15 @@ pub async fn prepare_for(
     address: ClientKey,
     source: RequestSource<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    match known_operations::resolve(serving, request, client_headers.map(), &identity, address)
-        .await?
-    {
+    let named = known_operations::resolve(
+        serving,
+        request,
+        client_headers.map(),
+        &identity,
+        address,
+        source,
+    );
+    match named.await? {
         None => prepare_text(serving, request, client_headers, identity, address, source).await,
         Some(resolved) => {
             let request = &resolved.request;
@@ -88,18 +95,18 @@ pub async fn prepare_text(
     let AccessDecision { unmet, decided } = decision;
     let prepared = loaded.preparer.prepare_for(request, &unmet, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
+    let not_admitted = |error: GraphqlError| {
+        serving.metrics.count_refusal(error.code);
+        vec![error]
+    };
+    let mut admitted = AdmissionRequest {
+        operation: KnownOperation { prepared: &prepared, cost: None },
+        source,
+        headers: client_headers.map(),
+        claims: identity.claims(),
+    };
     if let Some(admission) = &loaded.admission {
-        let request = AdmissionRequest {
-            prepared: &prepared,
-            source,
-            headers: client_headers.map(),
-            claims: identity.claims(),
-            cost: None,
-        };
-        admission.check(request, source.is_new, &loaded.expressions).map_err(|error| {
-            serving.metrics.count_refusal(error.code);
-            vec![error]
-        })?;
+        admission.check(admitted, &loaded.expressions).map_err(not_admitted)?;
     }
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
@@ -125,15 +132,17 @@ pub async fn prepare_text(
     let (cost, shows_cost) = match (&loaded.cost, &prepared.cost) {
         (Some(control), Some(cost)) => {
             let checked = control.check(cost, &variables, &loaded.generation.graph);
-            let estimated = checked.map_err(|error| {
-                serving.metrics.count_refusal(error.code);
-                vec![error]
-            })?;
+            let estimated = checked.map_err(not_admitted)?;
             (Some(estimated), control.is_requested(client_headers.map()))
         }
         _ => (None, false),
     };
-    let facts = ForwardingFacts { claims: identity.claims(), source };
+    admitted.operation.cost = cost;
+    if let Some(admission) = &loaded.admission {
+        admission.check_cost(admitted, &loaded.expressions).map_err(not_admitted)?;
+    }
+    let facts =
+        ForwardingFacts { claims: identity.claims(), source, operation: Some(admitted.operation) };
     let headers = loaded.forwarding.apply(client_headers, facts, &loaded.expressions);
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";

@@ -14,7 +14,8 @@ pub(crate) fn prepare_settings(config: &Config, graph: &Supergraph) -> PrepareSe
     let batching = subgraphs.map(|it| batch_limits(&config.traffic.of(&it.name))).collect();
     PrepareSettings {
         limits: prepare::Limits { tokens, depth, aliases, root_fields, selections },
-        introspection: config.introspection,
+        introspection: config.introspection.enabled,
+        filters_introspection: config.introspection.filter,
         planning: plan::Limits { batching: Batching { subgraphs: batching }, ..defaults.planning },
         at_once: match config.limits.preparing {
             0 => defaults.at_once,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use config::RateUnit;
 use config::diagnostic::Diagnostic;
 use execute::{ErrorCode, GraphqlError, RateLimitState};
-use expressions::{Expected, Program, RequestFacts, Scope};
+use expressions::{Expected, Program, RequestFacts};
 use telemetry::{Metric, read};
 
 use crate::expression_stats::ExpressionStats;
@@ -20,7 +19,6 @@ use crate::request_facts::compile;
 pub(crate) struct RateLimit {
     key: Option<Program>,
     when: Option<Program>,
-    unit: RateUnit,
     quota: u64,
     close_after: u32,
     state: Arc<LimitState>,
@@ -67,9 +65,9 @@ impl RateLimit {
         let key = settings
             .key
             .as_ref()
-            .map(|key| compile(&format!("{path}.key"), key, Scope::OPERATION, Expected::Text));
+            .map(|key| compile(&format!("{path}.key"), key, settings.scope(), Expected::Text));
         let when = settings.when.as_ref().map(|when| {
-            compile(&format!("{path}.when"), when, Scope::OPERATION, Expected::Condition)
+            compile(&format!("{path}.when"), when, settings.scope(), Expected::Condition)
         });
         let state = known.iter().find(|it| *it.name == *settings.name).cloned();
         let state = state.unwrap_or_else(|| {
@@ -84,7 +82,6 @@ impl RateLimit {
         Ok(Self {
             key: key.transpose()?,
             when: when.transpose()?,
-            unit: settings.unit,
             quota: settings.burst().into(),
             close_after: settings.close_after,
             state,
@@ -99,15 +96,6 @@ impl RateLimit {
     /// Returns the expressions of the limit.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
         self.key.iter().chain(&self.when)
-    }
-
-    /// Returns the weight of an operation, with its estimated cost if that is known.
-    fn weight(&self, cost: Option<u64>) -> u64 {
-        match self.unit {
-            RateUnit::Requests => 1,
-            // An operation without any cost is not limited.
-            RateUnit::Cost => cost.unwrap_or(0),
-        }
     }
 
     /// Returns the key of an operation; `None` if the limit does not apply to it. If an expression cannot be evaluated,
@@ -131,26 +119,30 @@ impl RateLimit {
     }
 }
 
-/// Counts an operation against all limits.
+/// Counts an operation against all limits with this weight: 1, or its cost. An operation without a weight is not
+/// limited.
 ///
 /// # Errors
-/// A limit is reached. The operation counts against none of them.
+/// A limit is reached, or the weight is above the burst of one. The operation counts against none of them.
 pub(crate) fn admit(
     limits: &[RateLimit],
     facts: &RequestFacts<'_>,
-    cost: Option<u64>,
+    weight: u64,
     stats: &ExpressionStats,
 ) -> Result<(), GraphqlError> {
+    if weight == 0 {
+        return Ok(());
+    }
     let now = Instant::now();
     let mut taken: Vec<(&RateLimit, Cow<'static, str>)> = Vec::new();
     for limit in limits {
         let Some(key) = limit.key(facts, stats) else { continue };
-        if let Err(exceeded) = limit.state.rate.take(&key, limit.weight(cost), now) {
+        if let Err(error) = limit.take(&key, weight, now) {
             limit.state.refused.fetch_add(1, Ordering::Relaxed);
             for (earlier, key) in taken {
-                earlier.state.rate.give_back(&key, earlier.weight(cost));
+                earlier.state.rate.give_back(&key, weight);
             }
-            return Err(limit.refusal(exceeded));
+            return Err(error);
         }
         taken.push((limit, key));
     }
@@ -161,6 +153,29 @@ pub(crate) fn admit(
 }
 
 impl RateLimit {
+    /// Takes `weight` units of a key.
+    fn take(&self, key: &str, weight: u64, now: Instant) -> Result<(), GraphqlError> {
+        if weight > self.quota {
+            return Err(self.too_expensive(weight));
+        }
+        self.state.rate.take(key, weight, now).map_err(|exceeded| self.refusal(exceeded))
+    }
+
+    /// Returns the error of an operation that no waiting would admit. Only costs are above a burst.
+    fn too_expensive(&self, cost: u64) -> GraphqlError {
+        let (name, quota) = (&self.state.name, self.quota);
+        let is_cost = match cost {
+            u64::MAX => "is too large to count".to_owned(),
+            cost => format!("is {cost}"),
+        };
+        let message = format!(
+            "the estimated cost of the operation {is_cost}, and the rate limit `{name}` admits at most {quota} at once"
+        );
+        let mut error = GraphqlError::new(ErrorCode::CostEstimatedTooExpensive, message);
+        error.extensions = Some(format!(r#"{{"estimated":{cost},"maximum":{quota}}}"#).into());
+        error
+    }
+
     fn refusal(&self, exceeded: Exceeded) -> GraphqlError {
         // Rounded up: a client that waits so long is admitted.
         let seconds = |duration: std::time::Duration| {
@@ -181,5 +196,81 @@ impl RateLimit {
             close_after: self.close_after,
         }));
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns limits with these bursts, each a unit per hour.
+    fn limits(bursts: &[u32]) -> Vec<RateLimit> {
+        let limit = |(index, &burst): (usize, &u32)| {
+            let settings = config::RateLimit {
+                name: format!("limit-{index}"),
+                key: None,
+                when: None,
+                unit: config::RateUnit::Cost,
+                rate: 1,
+                per: std::time::Duration::from_secs(3600),
+                burst: Some(burst),
+                max_keys: 1000,
+                close_after: 0,
+            };
+            RateLimit::new(&settings, "limit", &[]).unwrap_or_else(|error| panic!("{error:?}"))
+        };
+        bursts.iter().enumerate().map(limit).collect()
+    }
+
+    fn outcome(limits: &[RateLimit], weight: u64) -> Result<(), (ErrorCode, String)> {
+        let admitted = admit(limits, &RequestFacts::default(), weight, &ExpressionStats::default());
+        admitted.map_err(|error| (error.code, error.message.to_string()))
+    }
+
+    fn refused(limit: &RateLimit) -> u64 {
+        read(&limit.state.refused)
+    }
+
+    #[test]
+    fn an_operation_takes_its_weight_from_all_limits_or_from_none() {
+        let limits = limits(&[10, 6]);
+        assert_eq!(outcome(&limits, 5), Ok(()));
+        let (code, message) = outcome(&limits, 2).expect_err("the second limit has one unit left");
+        assert_eq!(code, ErrorCode::RateLimited);
+        assert!(
+            message.starts_with("the rate limit `limit-1` is reached: try again in "),
+            "{message}"
+        );
+        assert_eq!(outcome(&limits[..1], 5), Ok(()), "the first limit got its units back");
+        assert_eq!((refused(&limits[0]), refused(&limits[1])), (0, 1));
+    }
+
+    #[test]
+    fn a_cost_above_the_burst_is_refused_for_good_and_takes_nothing() {
+        let limits = limits(&[10]);
+        for (cost, is) in [
+            (11, "is 11"),
+            (u64::MAX - 1, "is 18446744073709551614"),
+            (u64::MAX, "is too large to count"),
+        ] {
+            let message = format!(
+                "the estimated cost of the operation {is}, and the rate limit `limit-0` admits at most 10 at once"
+            );
+            let expected = Err((ErrorCode::CostEstimatedTooExpensive, message));
+            assert_eq!(outcome(&limits, cost), expected);
+        }
+        assert_eq!(outcome(&limits, 10), Ok(()));
+    }
+
+    #[test]
+    fn an_operation_without_a_cost_is_not_limited_and_leaves_no_key() {
+        let limits = limits(&[1]);
+        for _ in 0..5 {
+            assert_eq!(outcome(&limits, 0), Ok(()));
+        }
+        assert_eq!(limits[0].state.rate.keys(), 0);
+        assert_eq!(outcome(&limits, 1), Ok(()));
+        assert!(outcome(&limits, 1).is_err());
+        assert_eq!(outcome(&limits, 0), Ok(()), "also when the limit is reached");
     }
 }

@@ -111,7 +111,7 @@ fn diff_counts_only_what_breaks_the_given_operations() {
         ("web/package.json", r#"{"name": "web"}"#),
         (
             "phone/m.json",
-            r#"{"operations": [{"id": "1", "name": "Large", "body": "query Large($size: Size) { sizes(of: $size) }"}]}"#,
+            r#"{"format": "apollo-persisted-query-manifest", "version": 1, "operations": [{"id": "1", "name": "Large", "body": "query Large($size: Size) { sizes(of: $size) }"}]}"#,
         ),
         ("empty/readme.txt", ""),
     ]);

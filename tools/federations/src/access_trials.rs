@@ -54,6 +54,9 @@ pub fn run_access_trial(
             Ok(loaded) => loaded,
             Err(problem) => panic!("seed {seed}: {problem}\n{supergraph}"),
         };
+        if let Err(problem) = loaded.check_visible_schema() {
+            panic!("seed {seed}: without {unmet:?}: {problem}\n{supergraph}");
+        }
         for _ in 0..operations {
             let generated = generate_operation(&graph, &mut random);
             for variables in &generated.variables {

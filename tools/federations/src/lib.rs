@@ -27,6 +27,7 @@ mod shrinker;
 mod subgraph;
 mod trials;
 mod variations;
+mod visible_schema_check;
 
 pub use access_trials::run_access_trial;
 pub use case::{Case, Variables};

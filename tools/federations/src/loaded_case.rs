@@ -36,8 +36,8 @@ pub struct LoadedCase {
     preparer: Preparer,
     labels: OverrideLabels,
     /// The requirements that the client does not meet, for the router and for the reference server.
-    unmet: RequirementSet,
-    denials: Denials,
+    pub(crate) unmet: RequirementSet,
+    pub(crate) denials: Denials,
     checker: soundness::Checker,
     generation: Arc<Generation>,
     subgraphs: Vec<Arc<InMemorySubgraph>>,

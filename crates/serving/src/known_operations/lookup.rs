@@ -27,12 +27,21 @@ pub(super) enum NamedOperation {
         store_as: Option<TextHash>,
     },
     /// `persisted_documents.mode` does not allow the operation.
-    Refused { error: GraphqlError },
+    Refused {
+        error: GraphqlError,
+        /// The outcome for a request with an exception: it runs as it is, or gets another error.
+        if_excepted: Result<(), GraphqlError>,
+    },
 }
 
 impl NamedOperation {
     fn found(text: Bytes) -> Self {
         Self::Found { text, store_as: None }
+    }
+
+    /// Refuses a text. With an exception it runs, and is not stored: others could then run it by its hash.
+    fn refused_text(message: &'static str) -> Self {
+        Self::Refused { error: required(message), if_excepted: Ok(()) }
     }
 }
 
@@ -85,7 +94,9 @@ impl KnownOperations {
         }
         if self.mode == PersistedDocumentsMode::RequireId {
             count(&self.stats.documents_not_found);
-            return Err(document_not_found());
+            // A client that may send texts sends this one when it hears that its hash is not known.
+            let if_excepted = Err(not_found());
+            return Ok(NamedOperation::Refused { error: document_not_found(), if_excepted });
         }
         let Some(texts) = &self.stored_texts else {
             return Err(match self.has_documents {
@@ -142,23 +153,26 @@ impl KnownOperations {
                     let (text, store_as) = (document.text.clone(), store_as(document));
                     return Ok(NamedOperation::Found { text, store_as });
                 }
-                self.report_unknown(request, client, "was refused");
-                let message =
-                    "the operation is not a persisted document, and this router runs no others";
-                Ok(NamedOperation::Refused { error: required(message) })
+                Ok(NamedOperation::refused_text(
+                    "the operation is not a persisted document, and this router runs no others",
+                ))
             }
-            PersistedDocumentsMode::RequireId => {
-                self.report_unknown(request, client, "was refused");
-                let message =
-                    "send the id of a persisted document (`documentId`) in place of a text";
-                Ok(NamedOperation::Refused { error: required(message) })
-            }
+            PersistedDocumentsMode::RequireId => Ok(NamedOperation::refused_text(
+                "send the id of a persisted document (`documentId`) in place of a text",
+            )),
         }
     }
 
     fn document(&self, document: &PersistedDocument) -> NamedOperation {
         count(&self.stats.documents_found);
         NamedOperation::found(document.text.clone())
+    }
+
+    /// Counts and logs a text that was refused because it is not a document. Ids and hashes are counted by the lookup.
+    pub(super) fn report_refused(&self, request: &OperationRequest, client: Option<&str>) {
+        if !request.query.is_empty() {
+            self.report_unknown(request, client, "was refused");
+        }
     }
 
     /// Counts and logs an operation that is no document. The text is not logged, because its literals may be secrets.
@@ -295,7 +309,9 @@ mod tests {
         client: Option<&str>,
     ) -> String {
         let text = match known.look_up(request, client) {
-            Err(error) | Ok(NamedOperation::Refused { error }) => {
+            Err(error) => return error.code.as_str().to_owned(),
+            Ok(NamedOperation::Refused { error, .. }) => {
+                known.report_refused(request, client);
                 return error.code.as_str().to_owned();
             }
             Ok(NamedOperation::Unchanged) => request.query.clone(),
@@ -410,6 +426,31 @@ mod tests {
         }
         let hash_alone = run(&known, &hashed(&hash("{ b }"), ""));
         assert_eq!(hash_alone, "PERSISTED_DOCUMENT_NOT_FOUND");
+    }
+
+    #[test]
+    fn a_request_with_an_exception_runs_its_text_or_is_asked_for_it() {
+        use PersistedDocumentsMode::{RequireId, RequireKnown};
+        let if_excepted = |known: &KnownOperations, request: &OperationRequest| {
+            let named = known.look_up(request, Some("web"));
+            let Ok(NamedOperation::Refused { if_excepted, .. }) = named else {
+                panic!("not refused: {named:?}");
+            };
+            if_excepted.map_err(|error| error.code)
+        };
+        let query = "{ b }";
+        for mode in [RequireKnown, RequireId] {
+            let known = known(mode, true);
+            assert_eq!(if_excepted(&known, &text(query)), Ok(()));
+            assert_eq!(if_excepted(&known, &hashed(&hash(query), query)), Ok(()));
+            // It was not stored: requests without an exception could name it.
+            let alone = run(&known, &hashed(&hash(query), ""));
+            assert!(alone.ends_with("_NOT_FOUND"), "{mode:?} {alone}");
+            assert_eq!(telemetry::read(&known.stats().unknown), 0);
+        }
+        let known = known(RequireId, true);
+        let hash_alone = if_excepted(&known, &hashed(&hash(query), ""));
+        assert_eq!(hash_alone, Err(ErrorCode::PersistedQueryNotFound));
     }
 
     #[test]

@@ -16,7 +16,9 @@ telemetry::counters! {
         counter documents_not_found = "starling_persisted_documents_not_found":
             "Requests for a persisted document by its id that did not find one for their client";
         counter unknown = "starling_persisted_documents_unknown_operations":
-            "Operations sent as a text that is no persisted document, run or refused (persisted_documents.mode)";
+            "Operations sent as a text that is no persisted document, run or refused (persisted_documents.mode), exceptions not counted";
+        counter excepted = "starling_persisted_documents_excepted":
+            "Requests with an operation that is no persisted document, run because of persisted_documents.exceptions";
         /// Counted by the task that prepares documents ahead.
         gauge documents_invalid = "starling_persisted_documents_invalid":
             "Persisted documents that are not valid on the graph that serves, among those prepared ahead";

@@ -4,19 +4,22 @@
 //! A request names its operation in one of three ways: by its text, by the id of a persisted document (`documentId`),
 //! or by the SHA-256 of a text (`extensions.persistedQuery`), which is looked up among the persisted documents first
 //! and then among the texts that clients have sent with their hashes (`stored_texts`). The result is a request with a
-//! text. `persisted_documents.mode` decides which texts run.
+//! text. `persisted_documents.mode` decides which texts run, and `exceptions` for which requests others do.
 
+mod exceptions;
 mod lookup;
 mod metrics;
 mod stored_texts;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use clients::authentication::Identity;
 use clients::client_info::ClientInfo;
 use clients::offload::INLINE_BYTES_MAX;
+use clients::request_source::RequestSource;
 use config::{ClientInfoHeaders, Config, PersistedDocumentsMode};
 use execute::{ClientKey, GraphqlError};
 use http::HeaderMap;
@@ -28,6 +31,7 @@ use crate::serving::Serving;
 use lookup::NamedOperation;
 use stored_texts::StoredTexts;
 
+pub use exceptions::DocumentExceptions;
 pub use metrics::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, KnownOperationStats};
 
 /// The known operations of a router. They do not depend on the graph.
@@ -94,7 +98,7 @@ impl KnownOperations {
         if let (Some(texts), Some(hash)) = (&self.stored_texts, hash)
             && texts.store(hash, text)
         {
-            self.stats.texts_stored.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.stats.texts_stored.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -126,6 +130,7 @@ pub(crate) async fn resolve(
     headers: &HeaderMap,
     identity: &Identity,
     address: ClientKey,
+    source: RequestSource<'_>,
 ) -> Result<Option<ResolvedRequest>, Vec<GraphqlError>> {
     let operations = &serving.known_operations;
     if !operations.is_concerned(request) {
@@ -157,6 +162,15 @@ pub(crate) async fn resolve(
             let request = OperationRequest { query: text, document_id: None, ..request.clone() };
             Ok(Some(ResolvedRequest { request, store_as }))
         }
-        NamedOperation::Refused { error } => Err(refuse(error)),
+        NamedOperation::Refused { error, if_excepted } => {
+            let graph = serving.current();
+            let (claims, stats) = (identity.claims(), &graph.expressions);
+            if graph.document_exceptions.apply_to(source, headers, claims, stats) {
+                operations.stats.excepted.fetch_add(1, Ordering::Relaxed);
+                return if_excepted.map(|()| None).map_err(refuse);
+            }
+            operations.report_refused(request, client_name);
+            Err(refuse(error))
+        }
     }
 }

@@ -97,7 +97,7 @@ fn router_config(arguments: &DevArguments) -> Result<Config, Vec<Diagnostic>> {
         // Only warnings and errors are logged; this command prints the rest.
         config.log = Log { level: LogLevel::Warn, ..Log::default() };
     }
-    config.introspection = true;
+    config.introspection = config::Introspection::default();
     config.ide.enabled = true;
     config.include_subgraph_errors.all = true;
     config.include_subgraph_errors.subgraphs.clear();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use compose::{ClientOperation, OperationFile, OperationPlace, OperationProblem};
 use config::diagnostic::{Diagnostic, SourceText, Span};
-use serde_json::Value;
+use persisted_documents::{ManifestFormat, PersistedDocument, parse_manifest};
 
 use crate::usage::has_extension;
 
@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<ClientOperations, Vec<Diagnostic>> {
         })?;
         let name = file.display().to_string();
         match has_extension(file, &["json"]) {
-            true => files.extend(read_manifest(&name, &text)),
+            true => files.extend(read_manifest(&name, &text).map_err(|error| vec![error])?),
             false => files.push(OperationFile { name, text }),
         }
     }
@@ -110,28 +110,42 @@ fn collect_files(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::
 }
 
 /// Reads the operations of a manifest; none if the JSON is something else.
-fn read_manifest(name: &str, text: &str) -> Vec<OperationFile> {
-    let Ok(Value::Object(manifest)) = serde_json::from_str(text) else { return Vec::new() };
-    let file = |id: &str, body: &str| OperationFile {
-        name: format!("{name}#{id}"),
-        text: body.to_owned(),
+///
+/// # Errors
+/// The file says that it is a manifest, and has a mistake.
+fn read_manifest(name: &str, text: &str) -> Result<Vec<OperationFile>, Diagnostic> {
+    let documents = match parse_manifest(text.as_bytes(), ManifestFormat::Auto, usize::MAX) {
+        Ok(documents) => documents,
+        // A mistake without a line is a missing or wrong format of what otherwise is a manifest.
+        Err(mistake) if mistake.line == 0 || text.contains(APOLLO_FORMAT) => {
+            let source = Arc::new(SourceText { name: name.to_owned(), text: text.to_owned() });
+            let diagnostic = Diagnostic::error("manifest", mistake.message.clone());
+            let diagnostic = diagnostic.in_source(&source);
+            return Err(match mistake.line {
+                0 => diagnostic,
+                line => diagnostic.at(Span::of_line_column(text, line, mistake.column), ""),
+            });
+        }
+        Err(_) => return Ok(Vec::new()),
     };
-    if let Some(Value::Array(operations)) = manifest.get("operations") {
-        // The manifest of Apollo's tools.
-        let read = |operation: &Value| {
-            let id = operation.get("name").or_else(|| operation.get("id"))?.as_str()?;
-            Some(file(id, operation.get("body")?.as_str()?))
-        };
-        return operations.iter().filter_map(read).collect();
+    let text_of = |document: &PersistedDocument| {
+        // The manifest is valid JSON, so its texts are UTF-8.
+        String::from_utf8_lossy(&document.text).into_owned()
+    };
+    let texts: Vec<_> = documents.iter().map(text_of).collect();
+    // A map of texts may be anything, such as the translations of an application.
+    if !texts.iter().all(|text| is_operation(text)) {
+        return Ok(Vec::new());
     }
-    // The map of Relay's tools: identifiers to texts.
-    let read = |(id, body): (&String, &Value)| {
-        let body = body.as_str()?;
-        is_operation(body).then(|| file(id, body))
+    let file = |(document, text): (&PersistedDocument, String)| {
+        let id = document.name.as_deref().unwrap_or(&document.id);
+        OperationFile { name: format!("{name}#{id}"), text }
     };
-    let operations: Option<Vec<_>> = manifest.iter().map(read).collect();
-    operations.unwrap_or_default()
+    Ok(documents.iter().zip(texts).map(file).collect())
 }
+
+/// The word by which Apollo's manifests are recognised.
+const APOLLO_FORMAT: &str = "apollo-persisted-query-manifest";
 
 /// True if the text begins as an operation or a fragment does.
 fn is_operation(text: &str) -> bool {
@@ -146,7 +160,7 @@ mod tests {
     #[test]
     fn manifests_of_persisted_operations_are_read_and_other_json_is_not() {
         let read = |text: &str| {
-            let files = read_manifest("m.json", text).into_iter();
+            let files = read_manifest("m.json", text).expect("no mistake").into_iter();
             files.map(|it| format!("{}: {}", it.name, it.text)).collect::<Vec<_>>()
         };
         let apollo = r#"{"format": "apollo-persisted-query-manifest", "version": 1, "operations": [
@@ -157,5 +171,24 @@ mod tests {
         for other in [r#"{"name": "package"}"#, "[]", "{", r#"{"a": {"b": "query"}}"#] {
             assert!(read(other).is_empty(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_manifest_with_a_mistake_is_reported_with_its_place() {
+        let broken = "{\"format\": \"apollo-persisted-query-manifest\", \"version\": 1,\n \"operations\": [{\"id\": 7}]}";
+        let mistake = read_manifest("m.json", broken).err().expect("a mistake");
+        let shown = config::diagnostic::render(&[mistake], config::diagnostic::Style::Plain);
+        assert!(shown.contains("m.json:2:"), "{shown}");
+        let newer =
+            r#"{"format": "apollo-persisted-query-manifest", "version": 2, "operations": []}"#;
+        let mistake = read_manifest("m.json", newer).err().expect("a mistake");
+        assert_eq!(mistake.message, "the member `version` must be 1");
+        let unnamed = r#"{"operations": [{"id": "1", "name": "A", "body": "{ a }"}]}"#;
+        let mistake = read_manifest("m.json", unnamed).err().expect("a mistake");
+        assert!(
+            mistake.message.starts_with("the manifest has no member `format`"),
+            "{}",
+            mistake.message
+        );
     }
 }

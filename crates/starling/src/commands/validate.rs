@@ -167,7 +167,7 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
     };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };
-    Ok((graph, PrepareSettings { limits, introspection: config.introspection, ..defaults }))
+    Ok((graph, PrepareSettings { limits, introspection: config.introspection.enabled, ..defaults }))
 }
 
 fn as_json(count: usize, findings: &[OperationFinding], is_ok: bool) -> serde_json::Value {

@@ -172,7 +172,7 @@ describe("pages of other origins", { skip: programs.skipWithout(programs.chromiu
       headers: { "content-type": "application/json", origin: origin("app.test") },
       body: JSON.stringify({ query: QUERY }),
     });
-    assert.equal(response.headers.get("access-control-expose-headers"), "retry-after, www-authenticate");
+    assert.equal(response.headers.get("access-control-expose-headers"), "retry-after, www-authenticate, ratelimit, ratelimit-policy");
     assert.match(response.headers.get("vary"), /origin/);
   });
 

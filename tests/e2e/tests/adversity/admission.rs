@@ -152,3 +152,118 @@ fn a_websocket_that_exceeds_a_rate_limit_again_and_again_is_closed_with_4429() {
     assert_eq!(&*closed.reason, "a rate limit has refused too many operations");
     shop.assert_unaffected();
 }
+
+/// Each product costs 1; the lists have five elements.
+const COST_LIMIT: &str = r#"
+websocket: {init_payload_headers: [graphql-client-name]}
+cost: {mode: measure, list_size: 5}
+rate_limits:
+  - {name: cost, unit: cost, key: "client.name", when: "operation.cost > 1", rate: 10, per: 1h, close_after: 1}
+headers: {all: {request: [{set: {name: x-cost, expression: "operation.name + '=' + string(operation.cost)"}}]}}
+"#;
+
+const FIVE: &str = "{ products { name } }";
+
+#[test]
+fn a_limit_of_costs_takes_the_estimate_and_refuses_before_anything_is_fetched() {
+    let shop = Shop::with(COST_LIMIT);
+    let products = shop.subgraph("products");
+    let app = |name| [("graphql-client-name", name)];
+    for _ in 0..2 {
+        assert_eq!(outcome(&send(&shop, FIVE, &app("web"))), (200, None));
+    }
+    products.record_requests(true);
+    let response = send(&shop, FIVE, &app("web"));
+    assert_eq!(outcome(&response), refused(429, "RATE_LIMITED"));
+    assert_eq!(response.header("retry-after"), Some("1800"), "half of the burst");
+    assert_eq!(response.header("ratelimit"), Some("\"cost\";r=0;t=1800"));
+    assert_eq!(response.header("ratelimit-policy"), Some("\"cost\";q=10;w=3600"));
+    // More than the burst is never admitted, so that no client tries again.
+    let alone = send(&shop, "{ products { reviews { text } } }", &app("other"));
+    assert_eq!(outcome(&alone), refused(400, "COST_ESTIMATED_TOO_EXPENSIVE"));
+    let body: Value = serde_json::from_str(&alone.text()).unwrap();
+    assert_eq!(
+        body["errors"][0],
+        json!({
+            "message": "the estimated cost of the operation is 30, and the rate limit `cost` admits at most 10 at once",
+            "extensions": { "code": "COST_ESTIMATED_TOO_EXPENSIVE", "estimated": 30, "maximum": 10 },
+        })
+    );
+    assert!(products.take_requests().is_empty());
+    // It took nothing of its key, and an operation that costs too little for the condition is not limited.
+    assert_eq!(outcome(&send(&shop, FIVE, &app("other"))), (200, None));
+    for _ in 0..12 {
+        assert_eq!(outcome(&send(&shop, CITY, &app("web"))), (200, None));
+    }
+    let metric = |name: &str| shop.router.metric(&format!("{name}{{limit=\"cost\"}}"));
+    assert_eq!(metric("starling_rate_limit_admitted_total"), Some(3));
+    assert_eq!(metric("starling_rate_limit_refused_total"), Some(2));
+    let code = "starling_operations_refused_total{code=\"RATE_LIMITED\"}";
+    assert_eq!(shop.router.metric(code), Some(1));
+    shop.assert_unaffected();
+}
+
+#[test]
+fn a_header_carries_the_cost_to_subgraphs() {
+    let shop = Shop::with(COST_LIMIT);
+    shop.subgraph("products").record_requests(true);
+    assert_eq!(outcome(&send(&shop, "query All { products { name } }", &[])), (200, None));
+    let received = shop.subgraph("products").take_requests().pop().unwrap();
+    assert_eq!(received.headers.get("x-cost").map(|it| it.to_str().unwrap()), Some("All=5"));
+    shop.assert_unaffected();
+}
+
+#[test]
+fn a_websocket_over_a_limit_of_costs_gets_the_error_and_is_closed() {
+    let shop = Shop::with(COST_LIMIT);
+    let mut socket = Socket::open(shop.address());
+    socket.send(r#"{"type":"connection_init","payload":{"graphql-client-name":"socket"}}"#);
+    assert_eq!(socket.message(), json!({ "type": "connection_ack" }));
+    for id in ["1", "2"] {
+        socket.subscribe(id, FIVE);
+        assert_eq!(socket.message()["type"], "next");
+        assert_eq!(socket.message(), json!({ "id": id, "type": "complete" }));
+    }
+    socket.subscribe("3", FIVE);
+    let message = socket.message();
+    assert_eq!(message["payload"][0]["extensions"]["code"], "RATE_LIMITED");
+    let Received::Closed(closed) = socket.receive() else { panic!("it stays open") };
+    assert_eq!(closed.code.0, 4429);
+    shop.assert_unaffected();
+}
+
+#[test]
+fn introspection_is_refused_unless_its_condition_holds() {
+    let shop = Shop::with(
+        "introspection: {when: \"request.headers['x-key'] == 'studio' && operation.kind == 'query'\"}",
+    );
+    let query = "{ __schema { queryType { name } } }";
+    let allowed = send(&shop, query, &[("x-key", "studio")]);
+    assert_eq!(outcome(&allowed), (200, None));
+    // False, and absent: a client must not evade the condition by leaving something out.
+    for headers in [&[("x-key", "other")][..], &[]] {
+        let response = send(&shop, query, headers);
+        assert_eq!(outcome(&response), refused(403, "OPERATION_BLOCKED"));
+        assert!(response.text().contains("introspection is refused"), "{}", response.text());
+        let typed = send(&shop, "{ __type(name: \"Product\") { name } }", headers);
+        assert_eq!(outcome(&typed), refused(403, "OPERATION_BLOCKED"));
+        assert_eq!(outcome(&send(&shop, "{ __typename }", headers)), (200, None));
+    }
+    shop.assert_unaffected();
+}
+
+#[test]
+fn introspection_that_is_turned_off_is_refused_in_both_forms_of_the_key() {
+    for configuration in ["introspection: false", "introspection: {enabled: false}"] {
+        let shop = Shop::with(configuration);
+        let response = send(&shop, "{ __schema { queryType { name } } }", &[]);
+        assert_eq!(
+            outcome(&response),
+            refused(400, "GRAPHQL_VALIDATION_FAILED"),
+            "{configuration}"
+        );
+        assert!(response.text().contains("introspection is turned off"), "{}", response.text());
+        assert_eq!(outcome(&send(&shop, "{ __typename }", &[])), (200, None));
+        shop.assert_unaffected();
+    }
+}

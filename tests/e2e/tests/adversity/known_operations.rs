@@ -236,3 +236,52 @@ fn a_manifest_with_a_mistake_is_refused_and_the_documents_before_it_stay() {
     assert!(output.contains("persisted documents are not valid on the graph"), "{output}");
     assert!(!output.contains("panicked"), "{output}");
 }
+
+#[test]
+fn an_exception_lets_a_request_send_texts_and_counts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = json!({ "city": QUERY }).to_string();
+    let exceptions = "exceptions: [{when: \"request.headers['x-key'] == 'console'\"}, {when: \"client.name == 'ci'\"}]";
+    for (mode, other) in [
+        ("require_id", "404 PERSISTED_DOCUMENT_NOT_FOUND"),
+        ("require_known", "200 PERSISTED_QUERY_NOT_FOUND"),
+    ] {
+        let configuration = with_manifest(folder.path(), &manifest, mode);
+        let configuration =
+            configuration.replace("manifests:", &format!("{exceptions}, manifests:"));
+        let shop = Shop::with_provider("memory/default", &configuration);
+        let unknown = json!({ "query": "{ __typename }" });
+        let send = |body: &Value, headers: &[(&str, &str)]| {
+            let headers = [&[("content-type", "application/json")], headers].concat();
+            let body = body.to_string();
+            let response =
+                e2e::request(shop.address(), "POST", "/graphql", &headers, body.as_bytes())
+                    .unwrap();
+            outcome(&response)
+        };
+        let ran = r#"200 {"__typename":"Query"}"#;
+        assert_eq!(send(&unknown, &[("x-key", "console")]), ran, "{mode}");
+        assert_eq!(send(&unknown, &[("graphql-client-name", "ci")]), ran, "{mode}");
+        // Another value, and none: a condition that cannot be evaluated makes no exception.
+        for headers in [&[("x-key", "other")][..], &[]] {
+            assert_eq!(send(&unknown, headers), "403 PERSISTED_DOCUMENT_REQUIRED", "{mode}");
+        }
+        // A client with automatic persisted queries is asked for the text. The text is not stored.
+        let hash = persisted(TYPENAME_HASH);
+        let console = [("x-key", "console")];
+        let alone = json!({ "extensions": hash });
+        let with_text = json!({ "query": "{ __typename }", "extensions": hash });
+        assert_eq!(send(&alone, &console), "200 PERSISTED_QUERY_NOT_FOUND", "{mode}");
+        assert_eq!(send(&with_text, &console), ran, "{mode}");
+        assert_eq!(send(&alone, &[]), other, "{mode}");
+        let metric = |name: &str| shop.router.metric(name);
+        let excepted = if mode == "require_id" { 4 } else { 3 };
+        assert_eq!(metric("starling_persisted_documents_excepted_total"), Some(excepted), "{mode}");
+        assert_eq!(metric("starling_persisted_documents_unknown_operations_total"), Some(2));
+        assert_eq!(metric("starling_expression_exception_failures_total"), Some(4));
+        assert!(!shop.router.output().contains("panicked"));
+    }
+}
+
+/// The SHA-256 of `{ __typename }`.
+const TYPENAME_HASH: &str = "7f56e67dd21ab3f30d1ff8b7bed08893f0a0db86449836189b361dd1e56ddb4b";
