@@ -7,6 +7,8 @@ use super::findings::{Findings, KeyPlaces};
 /// The optional parts of a build that a configuration can ask for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BuildFeatures {
+    /// Signatures of AWS.
+    pub(super) aws: bool,
     /// The Kafka client.
     pub(super) kafka: bool,
     /// The profilers of CPU and memory.
@@ -18,6 +20,7 @@ pub(super) struct BuildFeatures {
 impl BuildFeatures {
     /// The features of this build.
     pub(super) const THIS_BUILD: Self = Self {
+        aws: upstream::HAS_AWS,
         kafka: ::events::HAS_KAFKA,
         profiling: profile::HAS_PROFILES,
         rego: ::policies::HAS_REGO,
@@ -31,6 +34,15 @@ pub(super) fn check(
     places: &KeyPlaces,
     findings: &mut Findings,
 ) {
+    let signed = config.subgraphs.iter().filter(|(_, it)| it.aws_sigv4.is_some());
+    for (name, _) in signed.filter(|_| !features.aws) {
+        let finding =
+            findings.error("not-built", "this build of the router has no signatures of AWS");
+        if let Some(place) = places.get(&format!("subgraphs.{name}.aws_sigv4")) {
+            finding.at(place.key.clone(), "needs the feature `aws`");
+        }
+        finding.help(how_to_get("aws"));
+    }
     if !features.kafka && !config.events.providers.kafka.is_empty() {
         let finding = findings
             .error("not-built", "this build of the router has no provider `kafka` for events");

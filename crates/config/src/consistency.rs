@@ -25,6 +25,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.persisted_documents.check_mode(places, findings);
     provider_consistency::check(config, places, findings);
     web_page_consistency::check(config, places, findings);
+    config.include_subgraph_errors.check_rules(places, findings);
     config.uploads.check_bounds(places, findings);
     check_subgraphs(config, places, findings);
     check_traffic_retries(config, places, findings);
@@ -206,7 +207,11 @@ fn check_path_of_page(config: &Config, places: &KeyPlaces, findings: &mut Findin
 fn check_subgraphs(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
         subgraph.tls.check_pair(&format!("subgraphs.{name}.tls"), places, findings);
-        subgraph.check_signature(&format!("subgraphs.{name}"), places, findings);
+        let path = format!("subgraphs.{name}");
+        subgraph.signature.check(&path, subgraph.queries_over, places, findings);
+        if let Some(aws) = &subgraph.aws_sigv4 {
+            aws.check(&path, subgraph.queries_over, places, findings);
+        }
     }
 }
 

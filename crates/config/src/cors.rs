@@ -1,20 +1,17 @@
 //! Settings of cross-origin resource sharing: the pages of other origins that may use the endpoint.
 
-use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
 
 use super::format::{DurationOrZeroText, OriginPatternText, OriginText, PageHeaderText};
-use super::headers::{header_names, pattern_reason};
+use super::headers::header_names;
+use super::pattern::{self, pattern_traits};
 use super::quantity;
-
-/// The maximum memory of a compiled pattern, far more than patterns for origins need.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Cross-origin resource sharing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -159,14 +156,15 @@ impl OriginPattern {
     /// # Errors
     /// Describes in one line what is wrong with the pattern.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        let compile = |text: &str| {
-            let compiled = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
-            compiled.map_err(|error| pattern_reason(&error))
-        };
+        let compile = |text: &str| pattern::compile(&mut RegexBuilder::new(text));
         // Compiled alone first: `a)|(b` is no pattern, though it would be one inside the group.
         compile(pattern)?;
         let anchored = compile(&format!(r"\A(?:{pattern})\z"))?;
         Ok(Self { text: pattern.into(), anchored })
+    }
+
+    fn text(&self) -> &str {
+        &self.text
     }
 
     /// True if the pattern matches the whole origin.
@@ -175,31 +173,7 @@ impl OriginPattern {
     }
 }
 
-impl fmt::Debug for OriginPattern {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "/{}/", self.text)
-    }
-}
-
-impl PartialEq for OriginPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for OriginPattern {}
-
-impl Serialize for OriginPattern {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
-
-impl<'de> Deserialize<'de> for OriginPattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
+pattern_traits!(OriginPattern);
 
 #[cfg(test)]
 mod tests {

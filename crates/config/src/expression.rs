@@ -6,7 +6,7 @@ use std::ops::Range;
 use expressions::{CompileError, Expected, Program, Scope};
 use serde::{Deserialize, Serialize};
 
-use super::format_check::Complaint;
+use super::complaint::Complaint;
 
 /// An expression as it is written in the file. [`Expression::compile`] makes a program of it, once for each load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

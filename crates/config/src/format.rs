@@ -114,6 +114,8 @@ formats! {
          `https://*.example.com` for all subdomains; or `\"*\"` for every origin";
     OriginPattern, OriginPatternText, "origin-pattern", "a regular expression",
         "write a pattern for a whole origin: `https://pr-[0-9]+\\.example\\.com`";
+    MessagePattern, MessagePatternText, "message-pattern", "a regular expression",
+        "write a pattern for messages of errors: `^The article .* is sold out`";
     LabelSetting, LabelSettingText, "label-setting", "`true`, `false` or a percentage",
         "write `true` (on for all), `false` (for none), or for how many requests: `5%`";
     File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";

@@ -1,14 +1,14 @@
 //! Checks of scalar values against their [`Format`], with the reason for each mistake.
 
-use std::borrow::Cow;
-use std::ops::Range;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
+use super::complaint::Complaint;
 use super::cors::OriginPattern;
+use super::disclosure::MessagePattern;
 use super::expression;
 use super::format::Format;
 use super::headers::HeaderPattern;
@@ -29,23 +29,6 @@ const RATE_LIMIT_NAME_BYTES_MAX: usize = 64;
 
 /// 128 random bits, the length of the signature.
 const CURSOR_KEY_BYTES_MIN: usize = 16;
-
-/// The reason why a text does not have a format.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Complaint {
-    /// The mistake. It may repeat parts of the text, so it must not be shown for secrets and variables.
-    pub(super) reason: Cow<'static, str>,
-    /// The text to write instead, if a better one than the general help is known.
-    pub(super) instead: Option<String>,
-    /// The part of the text with the mistake; `None` for the whole text.
-    pub(super) part: Option<Range<usize>>,
-}
-
-impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
-    fn from(reason: T) -> Self {
-        Self { reason: reason.into(), instead: None, part: None }
-    }
-}
 
 impl Format {
     /// Checks a text. A text that passes can be deserialized.
@@ -118,6 +101,8 @@ impl Format {
             Self::Origin => check_origin(text),
             Self::OriginPattern if text.is_empty() => Err("it is empty".into()),
             Self::OriginPattern => Ok(OriginPattern::new(text).map(drop)?),
+            Self::MessagePattern if text.is_empty() => Err("it is empty".into()),
+            Self::MessagePattern => Ok(MessagePattern::new(text).map(drop)?),
             Self::File | Self::SocketPath | Self::UserName | Self::Secret | Self::Issuer
                 if text.is_empty() =>
             {

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use super::disclosure::SubgraphErrorRule;
 use super::findings::{Findings, KeyPlace, KeyPlaces};
 use super::{Admin, Config, CostMode, Limits, Listener, LoadedConfig, WebSocket};
 use crate::diagnostic::Diagnostic;
@@ -141,10 +142,15 @@ const ITEMS: [HardeningItem; 16] = [
     },
     HardeningItem {
         name: "subgraph-messages",
-        state: "`include_subgraph_errors.all: true`",
-        change: "`all: false`, and `subgraphs.NAME: true` for those with messages for users",
+        state: "`include_subgraph_errors.all: true`, or a rule without conditions that shows messages",
+        change: "`all: false`; `subgraphs.NAME: true` or `rules` for messages that are for users",
         why: "messages may contain queries, hosts and stack traces",
-        open_keys: |config| open("include_subgraph_errors.all", config.include_subgraph_errors.all),
+        open_keys: |config| {
+            let shown = &config.include_subgraph_errors;
+            let all = open("include_subgraph_errors.all", shown.all);
+            let rules = shown.rules.iter().any(SubgraphErrorRule::shows_everything);
+            [all, open("include_subgraph_errors.rules", rules)].concat()
+        },
     },
     HardeningItem {
         name: "diagnostics",

@@ -1,7 +1,6 @@
 //! Rules for headers: those that reach the subgraphs, and those of subgraphs that reach clients.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use execute::ClaimPath;
 use http::{HeaderName, HeaderValue};
@@ -14,10 +13,8 @@ use super::format::{
     HeaderDefaultText, HeaderExpressionText, HeaderNameText, HeaderPatternText, HeaderValueText,
     MemberPathText, ResponseExpressionText,
 };
+use super::pattern::{self, pattern_traits};
 use super::secret::HIDDEN;
-
-/// The maximum memory of a compiled pattern, far more than patterns for header names need.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Rules for headers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -202,14 +199,6 @@ pub struct HeaderInsertion {
     pub value: HeaderValue,
 }
 
-/// Returns in one line what is wrong with a pattern.
-pub(super) fn pattern_reason(error: &regex::Error) -> String {
-    // The library prints the pattern over several lines and the reason last.
-    let text = error.to_string();
-    let reason = text.lines().last().unwrap_or_default();
-    reason.trim().trim_start_matches("error: ").to_owned()
-}
-
 /// A regular expression for header names, case-insensitive.
 #[derive(Clone)]
 pub struct HeaderPattern(Regex);
@@ -220,9 +209,11 @@ impl HeaderPattern {
     /// # Errors
     /// Describes in one line what is wrong with the pattern.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        let compiled =
-            RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build();
-        compiled.map(Self).map_err(|error| pattern_reason(&error))
+        pattern::compile(RegexBuilder::new(pattern).case_insensitive(true)).map(Self)
+    }
+
+    fn text(&self) -> &str {
+        self.0.as_str()
     }
 
     /// True if the pattern matches the name. Without `^` and `$` it may match a part of the name.
@@ -231,29 +222,7 @@ impl HeaderPattern {
     }
 }
 
-impl fmt::Debug for HeaderPattern {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "/{}/", self.0.as_str())
-    }
-}
-
-impl PartialEq for HeaderPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
-    }
-}
-
-impl Serialize for HeaderPattern {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for HeaderPattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
+pattern_traits!(HeaderPattern);
 
 pub(super) mod header_name {
     use super::{Deserialize, Deserializer, Error, HeaderName, Serializer};

@@ -21,11 +21,13 @@ mod address;
 mod apq;
 mod authentication;
 mod authorization;
+mod aws_sigv4;
 mod block;
 mod build_features;
 mod check;
 mod client_info;
 mod client_tls;
+mod complaint;
 mod consistency;
 mod cors;
 mod cost;
@@ -51,6 +53,7 @@ mod logging;
 mod moved_keys;
 mod nats;
 mod override_labels;
+mod pattern;
 mod persisted_documents;
 mod policies;
 mod provider_consistency;
@@ -97,13 +100,14 @@ pub use authentication::{
     TokenPlace,
 };
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
+pub use aws_sigv4::{AwsCredentials, AwsSigv4};
 pub use block::{Block, BlockRule};
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
 pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
 pub use cursor::Cursor;
-pub use disclosure::IncludeSubgraphErrors;
+pub use disclosure::{IncludeSubgraphErrors, MessagePattern, SubgraphErrorRule};
 pub use document::{Document, parse_document};
 pub use events::{Events, MemoryProvider, Providers};
 pub use expression::Expression;
@@ -408,6 +412,10 @@ impl Config {
             .chain(in_section(
                 "include_subgraph_errors.subgraphs",
                 self.include_subgraph_errors.subgraphs.keys().collect(),
+            ))
+            .chain(in_section(
+                "include_subgraph_errors.rules.subgraphs",
+                self.include_subgraph_errors.rules.iter().flat_map(|it| &it.subgraphs).collect(),
             ))
             .chain(in_section(
                 "cost.subgraphs.subgraphs",

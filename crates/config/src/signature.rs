@@ -9,7 +9,6 @@ use super::format::{HeaderNameText, SecretText};
 use super::headers::header_name;
 use super::secret::Secret;
 use super::subgraph_subscription::QueryTransport;
-use super::subgraphs::SubgraphSettings;
 
 /// The minimum length of a secret in bytes: that of the shortest hash (RFC 2104, section 3).
 const SECRET_BYTES_MIN: usize = 32;
@@ -59,10 +58,17 @@ fn header_default() -> HeaderName {
     HeaderName::from_static("x-starling-signature")
 }
 
-impl SubgraphSettings {
-    /// Reports a secret that is too short, and a transport that carries no signatures.
-    pub(super) fn check_signature(&self, path: &str, places: &KeyPlaces, findings: &mut Findings) {
-        let Some(hmac) = &self.signature.hmac else { return };
+impl Signature {
+    /// Reports a secret that is too short, and a transport of queries that carries no signatures. `path` is the key of
+    /// the subgraph.
+    pub(super) fn check(
+        &self,
+        path: &str,
+        queries_over: QueryTransport,
+        places: &KeyPlaces,
+        findings: &mut Findings,
+    ) {
+        let Some(hmac) = &self.hmac else { return };
         let length = hmac.secret.expose().len();
         if length < SECRET_BYTES_MIN {
             let key = format!("{path}.signature.hmac.secret");
@@ -74,7 +80,7 @@ impl SubgraphSettings {
                 .at_place(places.get(&key), "can be guessed")
                 .help("make a new one: `openssl rand -hex 32`");
         }
-        if self.queries_over == QueryTransport::Websocket {
+        if queries_over == QueryTransport::Websocket {
             let key = format!("{path}.signature.hmac");
             findings
                 .error("conflict", format!("`{key}` signs requests over HTTP only"))

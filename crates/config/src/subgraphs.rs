@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::aws_sigv4::AwsSigv4;
 use super::client_tls::ClientTls;
 use super::format::{DurationText, SizeText, SubgraphUrlText};
 use super::quantity;
@@ -36,6 +37,12 @@ pub struct SubgraphSettings {
     /// Signatures by which the subgraph knows that the router asked. Queries and mutations over HTTP have them;
     /// subscriptions and requests for the schema do not.
     pub signature: Signature,
+
+    /// Signatures of AWS (Signature Version 4), for a subgraph behind AWS. They are computed last, over all headers and
+    /// the body, and replace the header `authorization`. Queries and mutations over HTTP have them; subscriptions and
+    /// requests for the schema do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws_sigv4: Option<AwsSigv4>,
 }
 
 /// Timeouts and bounds of requests to subgraphs.

@@ -341,7 +341,8 @@ fn an_endpoint_for_callbacks_that_no_subgraph_uses_gets_a_warning() {
 #[test]
 fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
     let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
-                admin: {profiling: true}\n";
+                admin: {profiling: true}\n\
+                subgraphs: {a: {aws_sigv4: {region: eu-central-1, service: appsync}}}\n";
     let findings_of = |text: &str, features: BuildFeatures| {
         let flags = Overrides::default();
         match parse_for_build(text, "config.yaml", Path::new("etc"), &flags, &env, features) {
@@ -349,11 +350,12 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
             Err(diagnostics) => render(&diagnostics, Style::Plain),
         }
     };
-    let findings =
-        |kafka, profiling| findings_of(text, BuildFeatures { kafka, profiling, rego: true });
-    assert_eq!(findings(true, true), "");
+    let findings = |kafka, profiling, aws| {
+        findings_of(text, BuildFeatures { aws, kafka, profiling, rego: true })
+    };
+    assert_eq!(findings(true, true, true), "");
     let rego = "authorization: {policies: {rego: {files: [a.rego], query: data.a.b}}}\n";
-    let all = BuildFeatures { kafka: true, profiling: true, rego: true };
+    let all = BuildFeatures { aws: true, kafka: true, profiling: true, rego: true };
     assert_eq!(findings_of(rego, all), "");
     expect_test::expect![[r#"
         error[not-built]: this build of the router cannot evaluate policies in Rego
@@ -372,7 +374,16 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
           |                      ^^^^^ needs the feature `kafka`
           |
           = help: build the router with `cargo build --release --features kafka`, or as packages are built, with `cargo build --profile dist --features full`
-    "#]].assert_eq(&findings(false, true));
+    "#]].assert_eq(&findings(false, true, true));
+    expect_test::expect![[r#"
+        error[not-built]: this build of the router has no signatures of AWS
+         --> config.yaml:3:17
+          |
+        3 | subgraphs: {a: {aws_sigv4: {region: eu-central-1, service: appsync}}}
+          |                 ^^^^^^^^^ needs the feature `aws`
+          |
+          = help: build the router with `cargo build --release --features aws`, or as packages are built, with `cargo build --profile dist --features full`
+    "#]].assert_eq(&findings(true, true, false));
     if cfg!(target_os = "linux") {
         expect_test::expect![[r#"
             error[not-built]: this build of the router takes no profiles of CPU and memory
@@ -382,9 +393,9 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
               |         ^^^^^^^^^ needs the feature `profiling`
               |
               = help: build the router with `cargo build --release --features profiling`, or as packages are built, with `cargo build --profile dist --features full`
-        "#]].assert_eq(&findings(true, false));
+        "#]].assert_eq(&findings(true, false, true));
     } else {
-        assert_eq!(findings(true, false), "");
+        assert_eq!(findings(true, false, true), "");
     }
 }
 

@@ -31,13 +31,16 @@ pub struct Uploads {
     #[schemars(with = "SizeText", example = &"16MiB")]
     pub max_bytes: usize,
 
-    /// The maximum size of all requests with files at the same time. They are kept in memory until the subgraph has
-    /// responded. Further ones get status 503.
+    /// The maximum memory of all requests with files at the same time. Files flow to their subgraph while they arrive,
+    /// and each takes about 512 KiB meanwhile. A file is kept in memory as a whole if the operation needs a later file
+    /// first, or if its subgraph gets signed requests. A request that needs more memory than is left gets status 503.
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1GiB")]
     pub max_bytes_total: usize,
 
-    /// The time limit for receiving a request with files, in place of `http.body_timeout`.
+    /// The time limit for receiving a request with files, in place of `http.body_timeout`. A slow client gets status
+    /// 408. If the subgraph is slow to take the files, its request fails with a timeout. `limits.time` and the timeout
+    /// of the subgraph begin afterwards.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"5m")]
     pub timeout: Duration,
@@ -60,13 +63,9 @@ impl Default for Uploads {
 impl Uploads {
     /// Reports bounds that contradict each other.
     pub(super) fn check_bounds(&self, places: &KeyPlaces, findings: &mut Findings) {
-        for (smaller, size, larger, bound) in [
-            ("max_file_bytes", self.max_file_bytes, "max_bytes", self.max_bytes),
-            ("max_bytes", self.max_bytes, "max_bytes_total", self.max_bytes_total),
-        ] {
-            if size <= bound {
-                continue;
-            }
+        if self.max_file_bytes > self.max_bytes {
+            let (smaller, size) = ("max_file_bytes", self.max_file_bytes);
+            let (larger, bound) = ("max_bytes", self.max_bytes);
             let [at, other] = [smaller, larger].map(|key| places.get(&format!("uploads.{key}")));
             findings
                 .error("conflict", format!("`uploads.{smaller}` is larger than `uploads.{larger}`"))

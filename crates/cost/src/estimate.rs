@@ -6,9 +6,10 @@ use graph::{FieldId, TypeId, TypeRef, TypeRefShape};
 use plan::{SelectionSet, Value};
 
 use crate::argument_weight::SplitWeight;
+use crate::graph_costs::GraphCosts;
 use crate::list_length::Length;
 use crate::merged_fields::{MergedField, Source, merge_fields};
-use crate::model::{CostModel, GraphCosts};
+use crate::model::CostModel;
 use crate::program::{Operand, ProgramBuilder, ProgramLength};
 
 /// The maximum number of selections that are looked at for one operation, each once for every object type that its

@@ -6,7 +6,7 @@ use apollo_compiler::schema::ExtendedType;
 use astjson::{Document, Kind, NodeId};
 use graph::{Supergraph, TypeId, TypeKind};
 
-use crate::model::GraphCosts;
+use crate::graph_costs::GraphCosts;
 
 /// The maximum nesting depth of values that are weighed. Coercion accepts no deeper ones.
 const DEPTH_MAX: usize = 256;

@@ -20,6 +20,7 @@ mod argument_weight;
 mod estimate;
 mod fetch_selection;
 mod fetches;
+mod graph_costs;
 mod histogram;
 mod input_weights;
 mod list_length;

@@ -8,7 +8,8 @@ use plan::{Operation, OperationKind, Plan, Variables};
 
 use crate::estimate::EstimateCompiler;
 use crate::fetches;
-use crate::model::{CostModel, GraphCosts, MUTATION_WEIGHT};
+use crate::graph_costs::GraphCosts;
+use crate::model::{CostModel, MUTATION_WEIGHT};
 use crate::program::{Operand, Program};
 use crate::response::{ResponseCompiler, ResponseCost};
 

@@ -22,6 +22,7 @@
 //!   subscription, `execution::execute_batch` resolves several events together.
 //! - `bounds` has the limits of one execution. Limits on operations are checked before, in the crate `prepare`.
 //! - Files: `uploads` has the files of a request, and turns the one request that takes them into a form.
+//!   `file_transfer` moves their bytes while they arrive.
 //! - `claims` and `client_key` describe the client, for authorization and for fair queues in other crates.
 
 mod argument_text;
@@ -43,6 +44,7 @@ mod event_fetch_cache;
 mod event_keys;
 mod executable;
 mod execution;
+mod file_transfer;
 mod path_tree;
 mod payload;
 mod print;
@@ -64,11 +66,16 @@ pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};
 pub use current_state::{StatePlan, fetch_current_state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment, RateLimitState};
-pub use error_masking::{DeniedPlaces, Disclosure, ResponseHeaders};
+pub use error_masking::{
+    DeniedPlaces, Disclosure, ErrorRule, MessageCondition, MessageRule, ResponseHeaders,
+};
 pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;
 pub use execution::execute;
 pub use execution::execute_batch::execute_batch;
+pub use file_transfer::{
+    FILE_WINDOW_BYTES, FileHead, FileTransfer, FormAborted, FormBody, SendingEnd,
+};
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use publisher::{EventRequest, Publisher};
@@ -78,7 +85,7 @@ pub use subgraph::{
     SubgraphResponse,
 };
 pub use trace::{FetchTrace, Trace};
-pub use uploads::{MultipartBody, UploadedFile, Uploads};
+pub use uploads::{MultipartBody, Uploads};
 
 /// The values that an execution starts from.
 #[derive(Clone, Debug, Default)]

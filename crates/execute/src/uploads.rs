@@ -4,62 +4,48 @@
 //! Plans treat it as any other value, so that the one request whose variables contain the marker is the one that takes
 //! the file: there the marker becomes `null` again, and the request becomes a form with the files behind it.
 //!
-//! A file is sent once. The memory of all files of a request is held until its operation has ended.
+//! A file is sent once, and flows to its subgraph while it arrives: see [`crate::file_transfer`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
 use plan::{Fetch, FetchKind, Plan, SubgraphOperation, Variables};
 
+use crate::file_transfer::{FileTransfer, FormBody};
 use crate::{ErrorCode, FetchError, GraphqlError};
 
 /// The files of one request.
 pub struct Uploads {
     /// A text of random characters, which markers and boundaries contain.
     secret: Box<str>,
-    files: Box<[UploadedFile]>,
-    /// The share of the bound on memory that the files take; given back when it is dropped.
-    _memory: Box<dyn Send + Sync>,
+    transfer: Arc<FileTransfer>,
+    /// The time that the client has for sending the files.
+    time_max: Duration,
 }
 
-/// One file.
-pub struct UploadedFile {
-    /// The name of the file, as the client sent it.
-    pub file_name: Option<Box<str>>,
-    /// The media type that the client stated.
-    pub content_type: Option<HeaderValue>,
-    /// The content.
-    pub content: Bytes,
-    /// True once a request has taken the file.
-    is_claimed: AtomicBool,
-}
-
-impl UploadedFile {
-    /// Creates a file that no request has taken.
-    pub fn new(
-        file_name: Option<Box<str>>,
-        content_type: Option<HeaderValue>,
-        content: Bytes,
-    ) -> Self {
-        Self { file_name, content_type, content, is_claimed: AtomicBool::new(false) }
-    }
-}
-
-/// A request body that is a form, in pieces that are sent one after the other.
+/// A request body that is a form with files.
 #[derive(Clone, Debug)]
 pub struct MultipartBody {
     /// The value of `content-type`.
     pub content_type: HeaderValue,
-    /// The pieces.
-    pub pieces: Vec<Bytes>,
+    /// The form, in pieces that come while the client sends its files.
+    pub body: FormBody,
+    /// The time within which the files must reach the subgraph (`uploads.timeout`).
+    pub time_max: Duration,
 }
 
 impl Uploads {
     /// Creates the files of a request. `secret` are random characters, at least 16 bytes of them, that no client knows;
-    /// `memory` is dropped with the files.
-    pub fn new(secret: &str, files: Vec<UploadedFile>, memory: Box<dyn Send + Sync>) -> Self {
-        Self { secret: secret.into(), files: files.into(), _memory: memory }
+    /// `time_max` is the time that the client has for sending the files.
+    pub fn new(secret: &str, transfer: Arc<FileTransfer>, time_max: Duration) -> Self {
+        Self { secret: secret.into(), transfer, time_max }
+    }
+
+    /// The time that the client has for sending the files, which is no part of the time of the operation.
+    pub fn time_max(&self) -> Duration {
+        self.time_max
     }
 
     /// Returns the JSON text that stands for a file in variables.
@@ -78,7 +64,7 @@ impl Uploads {
         if plan.fetches.iter().any(is_event) {
             return refuse("an operation with files cannot have fields of event subgraphs".into());
         }
-        for file in 0..self.files.len() {
+        for file in 0..self.transfer.file_count() {
             let marker = Self::marker(&self.secret, file);
             let has_file = |operation: &SubgraphOperation| {
                 let mut values =
@@ -101,95 +87,72 @@ impl Uploads {
         Ok(())
     }
 
-    /// Returns the form for a request with this JSON body, and takes its files; `None` if it has none.
+    /// Returns the form for a request with this JSON body, and claims its files; `None` if it has none.
     ///
     /// # Errors
-    /// Another request has taken one of the files.
+    /// Another request has claimed one of the files.
     pub fn claim(&self, body: &Bytes) -> Result<Option<MultipartBody>, FetchError> {
         let prefix = format!("\"upload:{}:", self.secret);
         let mut found = Vec::new();
         find_markers(body, prefix.as_bytes(), "", &mut found);
+        let count = self.transfer.file_count();
+        found.retain(|(number, _)| *number < count);
         if found.is_empty() {
             return Ok(None);
         }
         let mut operations = body.to_vec();
         let mut claimed: Vec<(usize, Vec<String>)> = Vec::new();
         for (number, path) in found {
-            let Some(file) = self.files.get(number) else { continue };
             if let Some((_, paths)) = claimed.iter_mut().find(|(known, _)| *known == number) {
                 paths.push(path);
                 continue;
-            }
-            if file.is_claimed.swap(true, Ordering::Relaxed) {
-                let reason = "a file of the client was sent in another request already";
-                return Err(FetchError::Protocol(reason.into()));
             }
             operations =
                 replace(&operations, Self::marker(&self.secret, number).as_bytes(), b"null");
             claimed.push((number, vec![path]));
         }
-        Ok(Some(self.form(operations, &claimed)))
-    }
-
-    /// Returns the form with these operations and the files with the paths of their places.
-    fn form(&self, operations: Vec<u8>, claimed: &[(usize, Vec<String>)]) -> MultipartBody {
         let boundary = format!("starling-{}", self.secret);
-        let part = |name: &str, more: &str| {
-            format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"{more}\r\n\r\n")
+        let head = form_head(&boundary, &operations, &claimed);
+        let files: Vec<_> = claimed.iter().map(|(number, _)| *number).collect();
+        let Some(form) = self.transfer.claim(&files, &boundary, head) else {
+            let reason = "a file of the client was sent in another request already";
+            return Err(FetchError::Protocol(reason.into()));
         };
-        let mut head = part("operations", "").into_bytes();
-        head.extend_from_slice(&operations);
-        head.extend_from_slice(b"\r\n");
-        head.extend_from_slice(part("map", "").as_bytes());
-        head.push(b'{');
-        for (index, (_, paths)) in claimed.iter().enumerate() {
-            // Paths consist of names of GraphQL and numbers, which need no escapes.
-            let separator = if index == 0 { "" } else { "," };
-            let entry = format!("{separator}\"{index}\":[\"{}\"]", paths.join("\",\""));
-            head.extend_from_slice(entry.as_bytes());
-        }
-        head.extend_from_slice(b"}\r\n");
-        let mut pieces = Vec::with_capacity(1 + 2 * claimed.len());
-        for (index, (number, _)) in claimed.iter().enumerate() {
-            let file = &self.files[*number];
-            let name = file.file_name.as_deref().unwrap_or("blob");
-            let kind = file.content_type.as_ref().and_then(|it| it.to_str().ok());
-            let kind = kind.unwrap_or("application/octet-stream");
-            let more = format!("; filename=\"{}\"\r\ncontent-type: {kind}", escape(name));
-            head.extend_from_slice(part(&index.to_string(), &more).as_bytes());
-            pieces.push(Bytes::from(std::mem::take(&mut head)));
-            pieces.push(file.content.clone());
-            head.extend_from_slice(b"\r\n");
-        }
-        head.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
-        pieces.push(Bytes::from(head));
         let content_type = format!("multipart/form-data; boundary={boundary}");
-        MultipartBody {
+        Ok(Some(MultipartBody {
             // The boundary has hexadecimal digits only.
             content_type: HeaderValue::try_from(content_type)
                 .unwrap_or(HeaderValue::from_static("multipart/form-data")),
-            pieces,
-        }
+            body: form,
+            time_max: self.time_max,
+        }))
     }
+}
+
+/// Returns the parts of a form before its files: `operations`, and `map` with the paths of the places of each file.
+fn form_head(boundary: &str, operations: &[u8], claimed: &[(usize, Vec<String>)]) -> Bytes {
+    let part = |name: &str| {
+        format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n")
+    };
+    let mut head = part("operations").into_bytes();
+    head.extend_from_slice(operations);
+    head.extend_from_slice(b"\r\n");
+    head.extend_from_slice(part("map").as_bytes());
+    head.push(b'{');
+    for (index, (_, paths)) in claimed.iter().enumerate() {
+        // Paths consist of names of GraphQL and numbers, which need no escapes.
+        let separator = if index == 0 { "" } else { "," };
+        let entry = format!("{separator}\"{index}\":[\"{}\"]", paths.join("\",\""));
+        head.extend_from_slice(entry.as_bytes());
+    }
+    head.extend_from_slice(b"}\r\n");
+    head.into()
 }
 
 impl std::fmt::Debug for Uploads {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Uploads({} files)", self.files.len())
+        write!(out, "Uploads({} files)", self.transfer.file_count())
     }
-}
-
-/// Escapes the name of a file as browsers do (HTML standard, section 4.10.22.7).
-fn escape(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for letter in name.chars() {
-        match letter {
-            '"' => escaped.push_str("%22"),
-            letter if letter.is_control() => escaped.push('_'),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
 }
 
 /// Adds the number and the path of each file whose marker is in a JSON text. Only values with a marker are entered, so
@@ -249,17 +212,26 @@ fn replace(text: &[u8], part: &[u8], by: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::FileHead;
 
     const SECRET: &str = "0123456789abcdef";
 
     fn uploads() -> Uploads {
-        let file = |name: &str, content: &'static str| {
-            let kind = Some(HeaderValue::from_static("text/plain"));
-            UploadedFile::new(Some(name.into()), kind, Bytes::from_static(content.as_bytes()))
-        };
-        let files = vec![file("a\".txt", "first"), file("b\r\n.txt", "second")];
-        Uploads::new(SECRET, files, Box::new(()))
+        let transfer = FileTransfer::new(2);
+        for (file, name) in ["a.txt", "b.txt"].into_iter().enumerate() {
+            let content_type = Some(HeaderValue::from_static("text/plain"));
+            transfer.begin_file(file, FileHead { name: Some(name.into()), content_type });
+            let content = Bytes::from_static(if file == 0 { b"first" } else { b"second" });
+            transfer.push(file, content).now_or_never().expect("room for a small file");
+            transfer.end_file(file);
+        }
+        transfer.complete();
+        Uploads::new(SECRET, transfer, Duration::from_secs(1))
     }
 
     fn body(variables: &str) -> Bytes {
@@ -269,7 +241,12 @@ mod tests {
     }
 
     fn text(form: &MultipartBody) -> String {
-        String::from_utf8(form.pieces.concat()).unwrap().replace("\r\n", "\n")
+        let mut all = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Ok(Some(piece))) = form.body.poll_piece(&mut context) {
+            all.extend_from_slice(&piece);
+        }
+        String::from_utf8(all).unwrap().replace("\r\n", "\n")
     }
 
     #[test]
@@ -288,15 +265,15 @@ content-disposition: form-data; name="map"
 
 {"0":["variables.in.files.0","variables.same"],"1":["variables.in.files.1"]}
 --starling-0123456789abcdef
-content-disposition: form-data; name="0"; filename="b__.txt"
-content-type: text/plain
-
-second
---starling-0123456789abcdef
-content-disposition: form-data; name="1"; filename="a%22.txt"
+content-disposition: form-data; name="1"; filename="a.txt"
 content-type: text/plain
 
 first
+--starling-0123456789abcdef
+content-disposition: form-data; name="0"; filename="b.txt"
+content-type: text/plain
+
+second
 --starling-0123456789abcdef--
 "#
         );

@@ -8,13 +8,10 @@ use http::HeaderName;
 
 use crate::checker::{self, Checked};
 use crate::error::CompileError;
-use crate::evaluation;
 use crate::fact::{Fact, Slot, Type};
-use crate::facts::RequestFacts;
 use crate::functions::Pattern;
 use crate::parser;
 use crate::scope::Scope;
-use crate::value::{EvaluationError, Value};
 
 /// The maximum length of an expression in bytes.
 pub const TEXT_BYTES_MAX: usize = 2048;
@@ -119,26 +116,6 @@ impl Program {
     /// Returns the facts that the program reads.
     pub fn references(&self) -> &References {
         &self.references
-    }
-
-    /// Evaluates the program.
-    ///
-    /// # Errors
-    /// There is no value: a fact is absent, a type does not fit, or a limit is reached.
-    // hot path: two header expressions of 3 µs at most for each request; `benches/evaluation.rs`
-    pub fn evaluate(&self, facts: &RequestFacts<'_>) -> Result<Value, EvaluationError> {
-        evaluation::evaluate(self, facts)
-    }
-
-    /// Evaluates a condition.
-    ///
-    /// # Errors
-    /// Those of [`Program::evaluate`], and [`EvaluationError::WrongType`] for any value but true and false.
-    pub fn is_true(&self, facts: &RequestFacts<'_>) -> Result<bool, EvaluationError> {
-        match self.evaluate(facts)? {
-            Value::Bool(value) => Ok(value),
-            _ => Err(EvaluationError::WrongType),
-        }
     }
 
     pub(crate) fn tree(&self) -> &IdedExpr {

@@ -38,7 +38,6 @@ pub mod takeover;
 pub mod tcp;
 mod transport;
 pub mod unix;
-mod upload_map;
 pub mod uploads;
 mod websocket;
 pub mod write_timeout;

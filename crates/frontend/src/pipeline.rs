@@ -250,16 +250,19 @@ async fn run_upload(
     let accepted =
         accepted.unwrap_or(AcceptedFormats { result: ResponseFormat::Json, stream: None });
     let (head, body) = request.into_parts();
-    let received = uploads.receive(&head.headers, body).await;
+    let received = uploads.begin(&head.headers, body).await;
     client.begin_work().await;
-    let (operation, files) = match received {
-        Ok((operation, files)) => (operation, Some(files)),
-        Err(refusal) => return pipeline.receiver.refuse_upload(refusal, &head, accepted.result),
+    let (media, version) = (accepted.result, head.version);
+    let (operation, uploads, files) = match received {
+        Ok(upload) => upload.into_parts(),
+        Err(refusal) => return pipeline.receiver.refuse_upload(refusal, version, media),
     };
     let client = RequestClient::of(client, identity);
-    let request = GraphqlRequest { head, operation, client, accepted, uploads: files };
-    let response = pipeline.service.execute(request).await;
-    render(response, accepted)
+    let request = GraphqlRequest { head, operation, client, accepted, uploads: Some(uploads) };
+    match files.run(pipeline.service.execute(request)).await {
+        Ok(response) => render(response, accepted),
+        Err(refusal) => pipeline.receiver.refuse_upload(refusal, version, media),
+    }
 }
 
 /// Returns the response to an operation in a format that the client accepts.

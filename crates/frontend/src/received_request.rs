@@ -100,12 +100,12 @@ impl RequestReceiver {
     pub(super) fn refuse_upload(
         &self,
         refusal: UploadRefusal,
-        head: &Parts,
+        version: Version,
         media: ResponseFormat,
     ) -> Response {
         match refusal {
             UploadRefusal::Invalid(status, reason) => *bad_request(status, reason, media),
-            UploadRefusal::TooSlow(reason) => *self.too_slow(reason, head, media),
+            UploadRefusal::TooSlow(reason) => *self.too_slow(reason, version, media),
             UploadRefusal::Overloaded => {
                 self.operation_metrics.count_refusal(ErrorCode::Overloaded);
                 let message = "too many files are in transit (`uploads.max_bytes_total`)";
@@ -116,10 +116,10 @@ impl RequestReceiver {
     }
 
     /// Returns the response to a request with a body that did not arrive in time.
-    fn too_slow(&self, message: String, head: &Parts, media: ResponseFormat) -> Box<Response> {
+    fn too_slow(&self, message: String, version: Version, media: ResponseFormat) -> Box<Response> {
         self.connection_metrics.count_timeout(TimeoutPhase::body);
         let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
-        if head.version < Version::HTTP_2 {
+        if version < Version::HTTP_2 {
             // RFC 9110, section 15.5.9: further bytes are not a request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -238,7 +238,7 @@ where
         BodyError::TooSlow => {
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
-            receiver.too_slow(message, head, media)
+            receiver.too_slow(message, head.version, media)
         }
         BodyError::Broken(reason) => {
             let message = format!("the request body broke off: {reason}");

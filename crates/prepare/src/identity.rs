@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
 use sha2::{Digest, Sha256};
 
-use crate::pipeline::OperationVariant;
+use crate::operation_variant::OperationVariant;
 
 /// Returns the identity of an operation: 128 bits of SHA-256, so that clients cannot make two
 /// operations share one. `besides` is the part that the normalised form leaves out: default values

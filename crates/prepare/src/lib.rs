@@ -36,6 +36,7 @@ mod limits;
 mod literal_extraction;
 mod metrics;
 mod normalise;
+mod operation_variant;
 mod override_labels;
 mod pipeline;
 mod plan_cache;

@@ -11,7 +11,7 @@ use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use cost::{CostModel, OperationCost};
 use execute::{Executable, StatePlan};
-use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
+use graph::{InitialState, OverrideLabels, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
@@ -28,6 +28,7 @@ use crate::lexical::count_tokens;
 use crate::limits::{self, NESTING_MAX};
 use crate::literal_extraction;
 use crate::normalise::normalise;
+use crate::operation_variant::OperationVariant;
 use crate::override_labels::{self, LabelFacts};
 use crate::plan_cache::{PlanCache, SharedPlan};
 use crate::prepared::{Prepared, depth_of};
@@ -81,15 +82,6 @@ impl Variant {
             graph,
         }
     }
-}
-
-/// The variant of a graph for which an operation is planned.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct OperationVariant {
-    /// The labels of progressive overrides that are on.
-    pub(crate) labels: OverrideLabels,
-    /// The requirements of the operation that the client does not meet.
-    pub(crate) unmet: RequirementSet,
 }
 
 /// The facts about a text that the choice of a variant depends on.

@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
 use config::diagnostic::{Diagnostic, SourceText, Span};
-use config::{AuthorizationErrors, Config, SubscriptionProtocol, hide_url_secrets};
+use config::{
+    AuthorizationErrors, Config, SubgraphErrorRule, SubscriptionProtocol, hide_url_secrets,
+};
 use events::Providers;
-use execute::{ClaimPath, DeniedPlaces, Disclosure, Generation, ResponseHeaders, Subgraph};
+use execute::{
+    ClaimPath, DeniedPlaces, Disclosure, ErrorRule, Generation, MessageCondition, MessageRule,
+    ResponseHeaders, Subgraph,
+};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use policies::PolicyDecider;
 use prepare::Preparer;
@@ -21,10 +26,11 @@ use crate::admission::Admission;
 use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
-use crate::forwarding::{Forwarding, ResponseForwarding};
+use crate::forwarding::Forwarding;
 use crate::known_operations::DocumentExceptions;
 use crate::policy_loading::load_policies;
 use crate::prepare_settings::{label_shares, prepare_settings};
+use crate::response_forwarding::ResponseForwarding;
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
 use crate::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use crate::upstreams::{SubgraphCertificates, settings_of};
@@ -208,14 +214,16 @@ pub fn upstreams(
                 continue;
             }
         };
+        let settings = match settings_of(name, &traffic, config.subgraphs.get(name)) {
+            Ok(settings) => settings,
+            Err(diagnostic) => {
+                problems.push(*diagnostic);
+                continue;
+            }
+        };
         let known = previous.into_iter().flat_map(|it| &it.upstreams);
         let known = known.into_iter().find(|it| it.name() == name);
-        match Upstream::new(
-            name,
-            &subgraph.url,
-            settings_of(&traffic, config.subgraphs.get(name)),
-            tls,
-        ) {
+        match Upstream::new(name, &subgraph.url, settings, tls) {
             Ok(upstream) => upstreams.push(Some(Arc::new(match known {
                 Some(known) => upstream.continuing(known),
                 None => upstream,
@@ -247,6 +255,12 @@ fn disclosure(
     Ok(Disclosure {
         error_extensions: extensions.collect(),
         names_subgraphs: config.include_subgraph_errors.subgraph_names,
+        error_rules: config
+            .include_subgraph_errors
+            .rules
+            .iter()
+            .map(|it| error_rule(it, graph))
+            .collect(),
         hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
         personal: personal.collect(),
         headers: headers.map(|it| Arc::new(it) as Arc<dyn ResponseHeaders>),
@@ -256,6 +270,25 @@ fn disclosure(
             AuthorizationErrors::None => DeniedPlaces::Nowhere,
         },
     })
+}
+
+/// Compiles a rule about errors for the subgraphs of `graph`.
+fn error_rule(rule: &SubgraphErrorRule, graph: &Supergraph) -> ErrorRule {
+    let subgraphs = graph.subgraphs.iter().enumerate();
+    let named = subgraphs.filter(|(_, it)| rule.subgraphs.iter().any(|name| **name == *it.name));
+    ErrorRule {
+        subgraphs: (!rule.subgraphs.is_empty())
+            .then(|| named.map(|(index, _)| SubgraphId(index as u16)).collect()),
+        codes: rule.codes.iter().map(|code| code.as_str().into()).collect(),
+        matches: rule.matching.clone().map(|pattern| {
+            Arc::new(move |message: &str| pattern.matches(message)) as MessageCondition
+        }),
+        message: match &rule.message {
+            Some(text) => MessageRule::Replace(text.as_str().into()),
+            None if rule.show => MessageRule::Show,
+            None => MessageRule::Hide,
+        },
+    }
 }
 
 /// Warns about settings without effect: a typing mistake, or a subgraph that the graph no longer has. `starling check`

@@ -2,7 +2,7 @@
 //! the client is up to the transport.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clients::authentication::Identity;
@@ -256,7 +256,9 @@ pub async fn run(
         checked.map_err(|error| vec![error])?;
     }
     let started = Instant::now();
-    let deadline = started + serving.time_max;
+    // Files take the time of the client's network, which is not that of the operation.
+    let upload_time = ready.uploads.as_ref().map_or(Duration::ZERO, |it| it.time_max());
+    let deadline = started + serving.time_max + upload_time;
     let subgraphs = Arc::clone(&serving.sharing.subgraphs);
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));

@@ -5,24 +5,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use config::diagnostic::Diagnostic;
 use config::{
-    ClientTls, Config, HmacHash, HmacSignature, HttpProtocol, SubgraphSettings, TrafficSettings,
+    AwsSigv4, ClientTls, Config, HmacHash, HmacSignature, HttpProtocol, SubgraphSettings,
+    TrafficSettings,
 };
 use net::{Roots, TlsClient, TlsError, TlsIdentity};
 use upstream::{
-    BreakerSettings, Protocol, RequestSigner, RetrySettings, SignatureHash, UpstreamSettings,
+    AwsSigner, BreakerSettings, Protocol, RequestSigner, RetrySettings, SignatureHash,
+    UpstreamSettings,
 };
 
 /// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// Returns the settings of the client of a subgraph.
+///
+/// # Errors
+/// Credentials are missing.
 pub(crate) fn settings_of(
+    name: &str,
     traffic: &TrafficSettings,
     subgraph: Option<&SubgraphSettings>,
-) -> UpstreamSettings {
+) -> Result<UpstreamSettings, Box<Diagnostic>> {
+    let aws = subgraph.and_then(|it| it.aws_sigv4.as_ref());
     let signature = subgraph.and_then(|it| it.signature.hmac.as_ref());
     let breaker = &traffic.circuit_breaker;
-    UpstreamSettings {
+    Ok(UpstreamSettings {
         timeout: traffic.timeout,
         connect_timeout: traffic.connect_timeout,
         idle_timeout: traffic.idle_timeout,
@@ -44,7 +51,25 @@ pub(crate) fn settings_of(
             open_for: breaker.open_for,
         }),
         signer: signature.map(signer),
-    }
+        aws: aws.map(|it| aws_signer(name, it)).transpose()?,
+    })
+}
+
+fn aws_signer(subgraph: &str, settings: &AwsSigv4) -> Result<AwsSigner, Box<Diagnostic>> {
+    let credentials = settings.credentials(|name| std::env::var(name).ok()).map_err(|missing| {
+        let message =
+            format!("subgraph `{subgraph}`: the environment variable `{missing}` is not set");
+        Box::new(Diagnostic::error("aws-credentials", message).help(format!(
+            "set it, or `access_key_id` and `secret_access_key` in `subgraphs.{subgraph}.aws_sigv4`"
+        )))
+    })?;
+    Ok(AwsSigner {
+        region: settings.region.as_str().into(),
+        service: settings.service.as_str().into(),
+        access_key_id: credentials.access_key_id.into(),
+        secret_access_key: credentials.secret_access_key.expose().into(),
+        session_token: credentials.session_token.map(|it| it.expose().into()),
+    })
 }
 
 fn signer(hmac: &HmacSignature) -> RequestSigner {
@@ -334,6 +359,9 @@ mod tests {
 
     #[test]
     fn the_defaults_of_the_configuration_are_those_of_the_client() {
-        assert_eq!(settings_of(&TrafficSettings::default(), None), UpstreamSettings::default());
+        assert_eq!(
+            settings_of("a", &TrafficSettings::default(), None).ok(),
+            Some(UpstreamSettings::default())
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 /// The version and the features of this build. The parser of the command line takes static text only.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let all = [
+        ("aws", upstream::HAS_AWS),
         ("kafka", events::HAS_KAFKA),
         ("profiling", profile::HAS_PROFILES),
         ("rego", policies::HAS_REGO),

@@ -12,6 +12,7 @@
 //! 5. Its response is read, expanded and checked (`response`, `decode`, `content_type`).
 //! 6. If it failed, it may be sent again (`retry`).
 
+mod aws_signer;
 mod backoff;
 mod breaker;
 mod byte_counter;
@@ -37,6 +38,7 @@ mod target;
 mod unreachable_subgraph;
 mod upstream;
 
+pub use aws_signer::{AwsSigner, HAS_AWS};
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;

@@ -1,6 +1,9 @@
 //! The headers of a request to a subgraph.
 
-use execute::SubgraphRequest;
+use std::time::SystemTime;
+
+use execute::{FetchError, SubgraphRequest};
+use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::UpstreamSettings;
@@ -43,13 +46,16 @@ pub fn belongs_to_connection(name: &HeaderName) -> bool {
 }
 
 /// Builds the headers for `request`. `host` is for HTTP/1.1; in HTTP/2 the request target contains
-/// it.
+/// it. `target` is the whole URL.
+///
+/// # Errors
+/// The request cannot be signed.
 pub(crate) fn headers(
     host: Option<&HeaderValue>,
     settings: &UpstreamSettings,
     request: &SubgraphRequest<'_>,
-    body: &RequestBody,
-) -> HeaderMap {
+    (target, body): (&Uri, &RequestBody),
+) -> Result<HeaderMap, FetchError> {
     let mut headers = HeaderMap::with_capacity(4 + request.headers.len());
     if let Some(host) = host {
         headers.insert(header::HOST, host.clone());
@@ -66,9 +72,13 @@ pub(crate) fn headers(
             headers.append(name, value.clone());
         }
     }
-    if let Some(signer) = &settings.signer {
+    // The body of a subgraph with a signature is always whole.
+    if let (Some(signer), RequestBody::Whole(body)) = (&settings.signer, body) {
         // Replaces the header of a client.
         headers.insert(signer.header().clone(), signer.sign(body));
     }
-    headers
+    if let (Some(signer), RequestBody::Whole(body)) = (&settings.aws, body) {
+        signer.sign(target, &mut headers, body, SystemTime::now())?;
+    }
+    Ok(headers)
 }

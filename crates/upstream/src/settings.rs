@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::RequestSigner;
+use crate::{AwsSigner, RequestSigner};
 
 /// The HTTP version of a subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,6 +45,8 @@ pub struct UpstreamSettings {
     pub breaker: Option<BreakerSettings>,
     /// Signs each request, if the subgraph is to verify them.
     pub signer: Option<RequestSigner>,
+    /// Signs each request for AWS, if the subgraph is behind it.
+    pub aws: Option<AwsSigner>,
 }
 
 impl Default for UpstreamSettings {
@@ -71,7 +73,15 @@ impl Default for UpstreamSettings {
             retry: RetrySettings::default(),
             breaker: Some(BreakerSettings::default()),
             signer: None,
+            aws: None,
         }
+    }
+}
+
+impl UpstreamSettings {
+    /// True if requests have a signature of the whole body, which must be complete before the first byte is sent.
+    pub(crate) fn signs_bodies(&self) -> bool {
+        self.signer.is_some() || self.aws.is_some()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use aws_lc_rs::hmac;
 use http::{HeaderName, HeaderValue};
 
-use crate::request_body::RequestBody;
+use crate::request_body::WholeBody;
 
 /// The hash of a signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ impl RequestSigner {
     }
 
     /// Returns the value of the header: the name of the hash, and the signature in hexadecimal digits.
-    pub(crate) fn sign(&self, body: &RequestBody) -> HeaderValue {
+    pub(crate) fn sign(&self, body: &WholeBody) -> HeaderValue {
         let mut context = hmac::Context::with_key(&self.key);
         for piece in body.pieces() {
             context.update(piece);
@@ -97,7 +97,7 @@ mod tests {
 
     fn signature(hash: SignatureHash) -> HeaderValue {
         let signer = RequestSigner::new(HeaderName::from_static("x-signature"), hash, b"Jefe");
-        signer.sign(&RequestBody::from(Bytes::from_static(b"what do ya want for nothing?")))
+        signer.sign(&WholeBody::from(Bytes::from_static(b"what do ya want for nothing?")))
     }
 
     #[test]

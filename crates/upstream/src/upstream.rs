@@ -1,12 +1,18 @@
 //! The client of one subgraph over HTTP: limits, sending, retries, and reading the response.
 
+use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest, SubgraphResponse};
+use execute::{
+    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphRequest,
+    SubgraphResponse,
+};
+use futures_util::future::{Either, select};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -163,8 +169,12 @@ impl Upstream {
         request: &SubgraphRequest<'_>,
         start: Instant,
     ) -> Result<SubgraphResponse, FetchError> {
-        let time_limit =
-            self.settings.timeout.min(request.deadline.saturating_duration_since(start));
+        let time_left = request.deadline.saturating_duration_since(start);
+        // The subgraph's time begins when it has got the files.
+        let time_limit = match &request.form {
+            None => self.settings.timeout.min(time_left),
+            Some(_) => time_left,
+        };
         let deadline = start + time_limit;
         let mut failed: Option<FetchError> = None;
         for number in 0.. {
@@ -173,21 +183,21 @@ impl Upstream {
                 // The breaker opened while this request waited for another attempt.
                 Err(open) => return Err(failed.unwrap_or(open)),
             };
-            let attempt =
-                tokio::time::timeout_at(deadline.into(), self.attempt_request(request)).await;
+            let timeout = Timeout { limit: time_limit, deadline, own: self.settings.timeout };
+            let attempt = timeout.bound(request.form.as_ref(), self.attempt_request(request)).await;
             let failure = match attempt {
                 Ok(Ok(response)) => {
                     self.record_outcome(admission, true);
                     return Ok(response);
                 }
                 Ok(Err(failure)) => failure,
-                Err(_) => {
+                Err(exceeded) => {
                     // If the request itself had no time left, the timeout says nothing about the
                     // subgraph.
-                    if time_limit == self.settings.timeout {
+                    if exceeded.is_own {
                         self.record_outcome(admission, false);
                     }
-                    return Err(FetchError::Timeout(round_to_millis(time_limit)));
+                    return Err(FetchError::Timeout(round_to_millis(exceeded.limit)));
                 }
             };
             match judge_failure(&failure.error) {
@@ -281,7 +291,10 @@ impl Upstream {
         deadline: Instant,
     ) -> Option<Duration> {
         let settings = &self.settings.retry;
-        if number >= settings.retries || !failure.may_repeat(request.is_mutation) {
+        if number >= settings.retries
+            || !failure.may_repeat(request.is_mutation)
+            || has_begun(request)
+        {
             return None;
         }
         let pause = retry_pause(settings, number, random_u32());
@@ -305,12 +318,13 @@ impl Upstream {
         let state = &*self.state;
         let _permit = state.limits.acquire(self.speaks_http2(), &state.stats).await?;
         let _in_flight = Gauge::up(&state.stats.in_flight);
-        if let Some(connection) = self.checkout() {
+        // The files of a form cannot be sent again, so it does not risk a connection that may be closed already.
+        if let Some(connection) = self.checkout(request.form.is_none()) {
             match self.exchange(connection, request).await {
                 // A reused connection that failed without a response had most likely been closed as
                 // idle; that says nothing about the next connection.
                 Err(failure)
-                    if failure.sent == SentState::NotSent
+                    if (failure.sent == SentState::NotSent && !has_begun(request))
                         || (failure.sent == SentState::NoResponse && !request.is_mutation) =>
                 {
                     count(&state.stats.reconnects);
@@ -334,12 +348,15 @@ impl Upstream {
         }
     }
 
-    /// Takes an open connection of this worker.
-    fn checkout(&self) -> Option<HttpConnection> {
+    /// Takes an open connection of this worker. One that was idle over HTTP/1.1 only if `may_be_closed`.
+    fn checkout(&self, may_be_closed: bool) -> Option<HttpConnection> {
         if self.settings.protocol != Protocol::Http1
             && let Some(stream) = pool::join_http2_connection(&self.state)
         {
             return Some(HttpConnection::Http2(stream));
+        }
+        if !may_be_closed {
+            return None;
         }
         let connection = pool::take_idle(&self.state, self.settings.idle_timeout)?;
         Some(HttpConnection::Http1(connection))
@@ -373,11 +390,13 @@ impl Upstream {
         request: &SubgraphRequest<'_>,
     ) -> Result<SubgraphResponse, FailedAttempt> {
         let (settings, limit) = (&self.settings, self.settings.max_response_size);
-        let (target, body) = (&self.target, RequestBody::of(request));
+        let target = &self.target;
+        let body = RequestBody::of(request, settings.signs_bodies()).await?;
         match connection {
             HttpConnection::Http1(mut connection) => {
+                let signed = (&target.absolute, &body);
                 let headers =
-                    request_headers::headers(Some(&target.host), settings, request, &body);
+                    request_headers::headers(Some(&target.host), settings, request, signed)?;
                 let path = target.path.as_str();
                 let sending = connection.send(path, &headers, &body, request.is_mutation);
                 let response = sending.await?;
@@ -389,7 +408,8 @@ impl Upstream {
                 response
             }
             HttpConnection::Http2(stream) => {
-                let headers = request_headers::headers(None, settings, request, &body);
+                let headers =
+                    request_headers::headers(None, settings, request, (&target.absolute, &body))?;
                 let message = build_post(&target.absolute, headers, body);
                 let response = stream.send(message).await?;
                 let body = |body: Incoming| body.map_err(|error| convert_error(&error));
@@ -438,6 +458,53 @@ fn build_post(target: &http::Uri, headers: HeaderMap, body: RequestBody) -> Requ
     *request.version_mut() = Version::HTTP_2;
     *request.headers_mut() = headers;
     request
+}
+
+/// True if parts of a form were taken, so that the request cannot be sent again.
+fn has_begun(request: &SubgraphRequest<'_>) -> bool {
+    request.form.as_ref().is_some_and(|form| form.body.has_begun())
+}
+
+/// The time limits of an attempt.
+struct Timeout {
+    /// The time of the whole request, and the time at which it ends.
+    limit: Duration,
+    deadline: Instant,
+    /// The time that the subgraph has for a response (`traffic.timeout`).
+    own: Duration,
+}
+
+/// The limit that an attempt has exceeded.
+struct Exceeded {
+    limit: Duration,
+    /// True if the subgraph is slow. Otherwise the request itself had no time left.
+    is_own: bool,
+}
+
+impl Timeout {
+    /// Runs an attempt until it exceeds a limit. With a form the subgraph's own time begins when the form is sent.
+    async fn bound<F: Future>(
+        &self,
+        form: Option<&MultipartBody>,
+        attempt: F,
+    ) -> Result<F::Output, Exceeded> {
+        let attempt = tokio::time::timeout_at(self.deadline.into(), attempt);
+        let exceeded = |_| Exceeded { limit: self.limit, is_own: self.limit == self.own };
+        let Some(form) = form else { return attempt.await.map_err(exceeded) };
+        let subgraph_is_late = async {
+            match poll_fn(|context| form.body.poll_sending_end(context)).await {
+                SendingEnd::Sent => {
+                    tokio::time::sleep(self.own).await;
+                    Exceeded { limit: self.own, is_own: true }
+                }
+                SendingEnd::Stalled => Exceeded { limit: form.time_max, is_own: true },
+            }
+        };
+        match select(pin!(attempt), pin!(subgraph_is_late)).await {
+            Either::Left((attempt, _)) => attempt.map_err(exceeded),
+            Either::Right((exceeded, _)) => Err(exceeded),
+        }
+    }
 }
 
 /// Rounds a duration for messages: `1.234567891s` is no more useful than `1.235s`.

@@ -10,12 +10,14 @@ use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 use super::Execution;
 use super::in_flight::FetchState;
 use crate::bounds::{
-    CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
+    CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,
 };
 use crate::error_path::{self, Position};
 use crate::representations::{CollectError, CollectedBatch, TargetWalk};
-use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, error_masking, response};
+use crate::{
+    ErrorCode, GraphqlError, HiddenErrors, MessageRule, PathSegment, error_masking, response,
+};
 
 /// The places of the client's response that a failed fetch concerns.
 #[derive(Default)]
@@ -111,7 +113,8 @@ impl<'a> Execution<'a> {
         collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
-        let error = self.disclose_error(fetch, error);
+        let code = error.code.as_str();
+        let error = self.disclose_error(fetch, error, Some(code));
         if error.path.is_empty() {
             self.push_at_affected_places(index, fetch, collected, error);
         } else {
@@ -135,37 +138,45 @@ impl<'a> Execution<'a> {
         self.errors.push_failure(index as u32, error, paths, left_out);
     }
 
-    /// Returns an error as the client may see it.
-    pub(super) fn disclose_error(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
-        if !self.is_masked(fetch) {
-            return error;
-        }
+    /// Returns an error as the client may see it. `code` is the code of the subgraph, or of the router if the error is
+    /// its own.
+    pub(super) fn disclose_error(
+        &self,
+        fetch: &Fetch,
+        error: GraphqlError,
+        code: Option<&str>,
+    ) -> GraphqlError {
+        let replacement = match self.message_rule(fetch, code, &error.message) {
+            MessageRule::Show => return error,
+            MessageRule::Hide => None,
+            MessageRule::Replace(text) => Some(&**text),
+        };
         let name = self.subgraph_name(fetch);
         tracing::debug!(
             subgraph = name,
-            code = error.code.as_str(),
+            code,
             message = &*error.message,
             extensions = error.extensions.as_deref(),
             "an error whose message is hidden from clients (include_subgraph_errors)"
         );
         let shown = self.context.generation.disclosure.names_subgraphs.then_some(name);
-        error_masking::mask_error(error, shown, self.is_mutation(fetch))
+        error_masking::mask_error(error, shown, self.is_mutation(fetch), replacement)
     }
 
-    /// True if clients do not see the messages of this fetch's errors. Errors of publications and
-    /// of requests over a broker are the router's own and always shown.
-    fn is_masked(&self, fetch: &Fetch) -> bool {
+    /// Decides about the message of an error. Errors of publications and of requests over a broker are the router's own
+    /// and always shown.
+    fn message_rule(&self, fetch: &Fetch, code: Option<&str>, message: &str) -> &MessageRule {
         match &fetch.kind {
-            FetchKind::Publish(_) | FetchKind::Request(_) => false,
+            FetchKind::Publish(_) | FetchKind::Request(_) => &MessageRule::Show,
             FetchKind::Root { .. } | FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => {
-                self.context.generation.disclosure.hides_errors(fetch.subgraph)
+                let disclosure = &self.context.generation.disclosure;
+                disclosure.message_rule(fetch.subgraph, code, message)
             }
         }
     }
 
     /// Logs the errors that a subgraph reported, whether clients see them or not.
     pub(super) fn log_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
-        let Some(&first) = errors.first() else { return };
         let document = &self.document;
         if tracing::enabled!(tracing::Level::DEBUG) {
             for &error in errors.iter().take(LOGGED_ERRORS_MAX) {
@@ -179,12 +190,20 @@ impl<'a> Execution<'a> {
             }
         }
         // Clients that see the messages can act on them.
-        if !self.is_masked(fetch) {
+        if self.context.generation.disclosure.shows_all_errors(fetch.subgraph) {
             return;
         }
+        let is_hidden = |error: &NodeId| {
+            let code = response::code_of(document, *error);
+            let message = response::message_of(document, *error);
+            *self.message_rule(fetch, code.as_deref(), &message) != MessageRule::Show
+        };
+        let mut hidden = errors.iter().copied().take(ERRORS_MAX).filter(is_hidden);
+        let Some(first) = hidden.next() else { return };
         let message = response::message_of(document, first);
         self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
-            count: errors.len(),
+            // Those above the bound do not reach clients either.
+            count: 1 + hidden.count() + errors.len().saturating_sub(ERRORS_MAX),
             message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
             code: response::code_of(document, first).as_deref(),
             extensions: response::extensions_text(document, first).as_deref(),

@@ -466,7 +466,8 @@ impl<'a> Execution<'a> {
         let name = self.subgraph_name(fetch);
         let disclosure = &self.context.generation.disclosure;
         let error = response::error_of(&self.document, node, name, &disclosure.error_extensions);
-        Some(self.disclose_error(fetch, error.at(path)))
+        let code = response::code_of(&self.document, node);
+        Some(self.disclose_error(fetch, error.at(path), code.as_deref()))
     }
 }
 

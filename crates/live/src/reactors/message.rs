@@ -17,7 +17,6 @@ use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
-use super::subscription_server::token_renewal::RenewalStep;
 use crate::client_context::ClientContext;
 use crate::metrics::OpenGauge;
 use crate::sse_single_connection::open_stream::OpenStream;
@@ -97,4 +96,14 @@ pub(crate) enum OperationOutcome {
     Subscribed(Subscription, OpenGauge, KeptOperation),
     /// The errors for which it could not run.
     Failed(Vec<GraphqlError>),
+}
+
+/// The outcome of a renewed token for a live subscription.
+pub(crate) enum RenewalStep {
+    /// The new token leads to the same group.
+    Stay,
+    /// The subscription joins another group.
+    Move(Box<PreparedRequest>),
+    /// The subscription ends.
+    End(GraphqlError),
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{SCHEMA, on_a_stack_of_2_mib, pipeline_of};
 
-use crate::pipeline::OperationVariant;
+use crate::operation_variant::OperationVariant;
 use crate::{Limits, PrepareError};
 
 /// For a debug build on a busy machine: thirty times the time on an idle one.

@@ -101,6 +101,7 @@ fn router_config(arguments: &DevArguments) -> Result<Config, Vec<Diagnostic>> {
     config.ide.enabled = true;
     config.include_subgraph_errors.all = true;
     config.include_subgraph_errors.subgraphs.clear();
+    config.include_subgraph_errors.rules.clear();
     Ok(config)
 }
 

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use execute::FetchError;
+use execute::{FetchError, FormAborted};
 use http::{HeaderMap, Response};
 use hyper::body::{Body, Frame, SizeHint};
 use net::Unread;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::chunks::ChunkWriter;
 use super::framing::{BodyPiece, Framing, Malformed};
 use super::head::{ResponseHead, read_response, write_request};
 use crate::byte_counter::CountedStream;
 use crate::event_loop_turn::EventLoopTurn;
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, WholeBody};
 use crate::retry::{FailedAttempt, SentState};
 use crate::reuse::{ReuseGuard, UNSOLICITED_BYTES};
 
@@ -59,6 +60,8 @@ pub(crate) struct Http1Connection {
 #[derive(Default)]
 struct Sending {
     written: usize,
+    /// The part of a chunked body that is being written.
+    chunks: ChunkWriter,
     is_done: bool,
     failed: Option<io::Error>,
     has_response: bool,
@@ -111,7 +114,11 @@ impl Http1Connection {
             self.check_unread().await?;
         }
         self.head.clear();
-        write_request(target, headers, body.len(), &mut self.head);
+        let length = match body {
+            RequestBody::Whole(body) => Some(body.len()),
+            RequestBody::Streamed(_) => None,
+        };
+        write_request(target, headers, length, &mut self.head);
         let mut sending = Sending::default();
         let head = poll_fn(|context| self.poll_exchange(context, body, &mut sending)).await?;
         let ResponseHead { head, framing, keeps_alive } = head;
@@ -171,6 +178,11 @@ impl Http1Connection {
         if !sending.is_done {
             match self.poll_send(context, body, sending) {
                 Poll::Pending => {}
+                // The rest of the body will not come, so a response would not be about this request.
+                Poll::Ready(Err(error)) if is_abort(&error) => {
+                    let failure = FetchError::Closed(error.to_string());
+                    return Poll::Ready(Err(failure.into()));
+                }
                 Poll::Ready(result) => {
                     sending.is_done = true;
                     // The server may have responded before it closed the connection.
@@ -211,19 +223,47 @@ impl Http1Connection {
         body: &RequestBody,
         sending: &mut Sending,
     ) -> Poll<io::Result<()>> {
+        match body {
+            RequestBody::Whole(body) => {
+                ready!(self.poll_write(context, body, &mut sending.written))?;
+            }
+            RequestBody::Streamed(form) => {
+                ready!(self.poll_write(context, &WholeBody::default(), &mut sending.written))?;
+                let chunks = &mut sending.chunks;
+                while ready!(chunks.poll_write(context, &mut self.stream, &mut sending.written))? {
+                    let piece = form.poll_piece(context);
+                    if piece.is_pending() {
+                        // The subgraph gets the bytes so far.
+                        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+                    }
+                    let piece = ready!(piece);
+                    chunks.set(piece.map_err(io::Error::other)?);
+                }
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    /// Writes the head and a body, of which `written` bytes have been written.
+    fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &WholeBody,
+        written: &mut usize,
+    ) -> Poll<io::Result<()>> {
         let stream = &mut self.stream;
-        while sending.written < self.head.len() + body.len() {
-            let in_head = sending.written.min(self.head.len());
-            let in_body = sending.written - in_head;
+        while *written < self.head.len() + body.len() {
+            let in_head = (*written).min(self.head.len());
+            let in_body = *written - in_head;
             let parts = [IoSlice::new(&self.head[in_head..]), IoSlice::new(body.piece_at(in_body))];
             let parts = if in_head < self.head.len() { &parts[..] } else { &parts[1..] };
-            let written = ready!(Pin::new(&mut *stream).poll_write_vectored(context, parts))?;
-            if written == 0 {
+            let count = ready!(Pin::new(&mut *stream).poll_write_vectored(context, parts))?;
+            if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            sending.written += written;
+            *written += count;
         }
-        Pin::new(stream).poll_flush(context)
+        Poll::Ready(Ok(()))
     }
 
     /// Reads what has arrived, ideally `wanted` bytes and a few more: a read that does not fill the
@@ -303,6 +343,11 @@ impl Body for ResponseBody<'_> {
             _ => SizeHint::default(),
         }
     }
+}
+
+/// True for the error of a body that ends too early.
+fn is_abort(error: &io::Error) -> bool {
+    matches!(error.get_ref(), Some(inner) if inner.is::<FormAborted>())
 }
 
 fn malformed_error(reason: Malformed) -> FetchError {

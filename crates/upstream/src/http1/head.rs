@@ -21,8 +21,13 @@ pub(crate) struct ResponseHead {
     pub(crate) keeps_alive: bool,
 }
 
-/// Writes the head of a request with a body of `length` bytes.
-pub(crate) fn write_request(target: &str, headers: &HeaderMap, length: usize, out: &mut Vec<u8>) {
+/// Writes the head of a request with a body of `length` bytes, or with a chunked body if the length is not known.
+pub(crate) fn write_request(
+    target: &str,
+    headers: &HeaderMap,
+    length: Option<usize>,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"POST ");
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
@@ -32,8 +37,13 @@ pub(crate) fn write_request(target: &str, headers: &HeaderMap, length: usize, ou
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(b"content-length: ");
-    out.extend_from_slice(length.to_string().as_bytes());
+    match length {
+        Some(length) => {
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(length.to_string().as_bytes());
+        }
+        None => out.extend_from_slice(b"transfer-encoding: chunked"),
+    }
     out.extend_from_slice(b"\r\n\r\n");
 }
 

@@ -6,6 +6,7 @@
 //! operation are with subgraphs, and handing each of them from task to task and back costs more
 //! than the bytes do.
 
+mod chunks;
 mod connection;
 mod framing;
 mod fuzzing;

@@ -229,6 +229,65 @@ fn fixed_messages_name_the_subgraph_and_extensions_pass_if_the_configuration_all
 }
 
 #[test]
+fn rules_show_hide_and_replace_messages_by_code_and_pattern() {
+    let shop = Shop::with(
+        "include_subgraph_errors:\n  subgraphs: {stock: true}\n  rules:\n\
+         \x20   - {codes: [SOLD_OUT], show: true}\n\
+         \x20   - {matching: '^duplicate key', subgraphs: [reviews], message: Taken already.}\n\
+         \x20   - {codes: [POSTGRES]}\n\
+         \x20   - {codes: [SUBGRAPH_REQUEST_FAILED], message: Try again in a moment.}\n",
+    );
+    let error = |message: &str, code: &str| Fault::GraphqlError {
+        message: message.into(),
+        code: Some(code.into()),
+    };
+    let mut outcomes = String::new();
+    for (name, subgraph, fault) in [
+        ("shown by code", "reviews", error("None is left.", "SOLD_OUT")),
+        ("replaced by pattern", "reviews", error("duplicate key 7", "X")),
+        ("of another subgraph", "stock", error("duplicate key 7", "X")),
+        ("hidden by code", "stock", error("at 10.0.0.7", "POSTGRES")),
+        ("without a rule", "reviews", error("at 10.0.0.7", "X")),
+        ("replaced, of a connection", "stock", Fault::Down),
+    ] {
+        shop.subgraph(subgraph).set_fault(fault);
+        outcomes += &case(name, &format_response(&shop.query(JOINED)));
+        shop.subgraph(subgraph).clear_fault();
+    }
+    assert!(!outcomes.contains("10.0.0.7"), "{outcomes}");
+    expect![[r#"
+        --- shown by code
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"None is left.","path":["product"],"extensions":{"serviceName":"reviews","code":"SOLD_OUT"}}]}
+
+        --- replaced by pattern
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Taken already.","path":["product"],"extensions":{"code":"X"}}]}
+
+        --- of another subgraph
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"duplicate key 7","path":["product"],"extensions":{"serviceName":"stock","code":"X"}}]}
+
+        --- hidden by code
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"POSTGRES"}}]}
+
+        --- without a rule
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"X"}}]}
+
+        --- replaced, of a connection
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Try again in a moment.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED"}}]}
+
+    "#]].assert_eq(&outcomes);
+    // The log contains what clients do not see.
+    let output = shop.router.output();
+    assert!(output.contains("duplicate key 7") && !output.contains("None is left."), "{output}");
+    shop.assert_unaffected();
+}
+
+#[test]
 fn errors_of_a_subgraph_can_be_kept_from_clients() {
     let shop = Shop::with("include_subgraph_errors: {all: false, subgraphs: {stock: true}}");
     let secret = || Fault::GraphqlError {

@@ -16,12 +16,11 @@ use execute::{ErrorCode, GraphqlError, Missed};
 use hub::{GroupId, Subscriber};
 use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
-use serving::prepared_request::PreparedRequest;
 use serving::{operation, subscription_migration};
 use wire::graphql_transport_ws::FORBIDDEN;
 
 use super::super::client_machine::ClientMachine;
-use super::super::message::{Message, StartRequest};
+use super::super::message::{Message, RenewalStep, StartRequest};
 use super::{ClientSockets, SubscriptionServer};
 use crate::backlog::Delivery;
 use crate::client_context::ClientContext;
@@ -41,16 +40,6 @@ pub(super) struct Renewal {
     next: Option<PresentedToken>,
     /// The operations that were starting when the token was renewed. They are checked once they are live.
     starting: Vec<u32>,
-}
-
-/// The outcome of a renewed token for a live subscription.
-pub(crate) enum RenewalStep {
-    /// The new token leads to the same group.
-    Stay,
-    /// The subscription joins another group.
-    Move(Box<PreparedRequest>),
-    /// The subscription ends.
-    End(GraphqlError),
 }
 
 impl SubscriptionServer {
