@@ -1,6 +1,7 @@
 //! Rules that involve several keys: duplicates, conflicts, settings without effect. Those for providers are in
 //! `provider_consistency`, those for subscriptions of subgraphs in `subgraph_subscription_consistency`, those for web
-//! pages in `web_page_consistency`, those for tokens in `token_consistency`.
+//! pages in `web_page_consistency`, those for tokens in `token_consistency`, those for shared state in
+//! `store_consistency`.
 //!
 //! Each value on its own is valid when it gets here, because `check` has run before.
 
@@ -13,7 +14,7 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency,
+    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency, store_consistency,
     subgraph_subscription_consistency, token_consistency, web_page_consistency,
 };
 
@@ -32,6 +33,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     token_consistency::check(config, places, findings);
     config.authorization.policies.check(places, findings);
     check_rate_limits(config, places, findings);
+    store_consistency::check(config, places, findings);
     check_cost(config, places, findings);
     check_cost_readers(config, places, findings);
     config.introspection.check_switch(places, findings);

@@ -105,6 +105,8 @@ formats! {
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
     RateLimitName, RateLimitNameText, "rate-limit-name", "the name of a rate limit",
         "write letters, digits, `-`, `_` and `.`: `per-user`";
+    StoreNamespace, StoreNamespaceText, "store-namespace", "a namespace for keys",
+        "write letters, digits, `-`, `_` and `.`: `shop-production`";
     Instance, InstanceText, "instance", "the name of a router",
         "write letters, digits, `-`, `_` and `.`: `router-1`";
     HostName, HostNameText, "host-name", "the name of a host",

@@ -95,6 +95,8 @@ impl Format {
                 Err("it is longer than 64 bytes".into())
             }
             Self::RateLimitName => check_provider_id(text),
+            Self::StoreNamespace if text.contains('/') => Err("it contains `/`".into()),
+            Self::StoreNamespace => check_provider_id(text),
             Self::Instance if text.contains('/') => Err("it contains `/`".into()),
             Self::Instance => check_provider_id(text),
             Self::HostName => check_host_name(text),

@@ -114,6 +114,13 @@ const ITEMS: [HardeningItem; 16] = [
         open_keys: |config| open("rate_limits", config.rate_limits.is_empty()),
     },
     HardeningItem {
+        name: "open-store",
+        state: "a Redis of `storage_providers` without credentials, or without TLS on another machine",
+        change: "`authentication` and `rediss://`",
+        why: "a program that writes there can lift rate limits",
+        open_keys: open_stores,
+    },
+    HardeningItem {
         name: "authorization-dry-run",
         state: "`authorization.dry_run: true`",
         change: "`authorization.dry_run: false`",
@@ -185,6 +192,20 @@ fn unscoped_issuers(config: &Config) -> Vec<String> {
         it.issuer.is_none() || it.audiences.is_empty() || it.algorithms.is_empty()
     });
     unscoped.map(|(index, _)| format!("authentication.jwt.issuers[{index}]")).collect()
+}
+
+fn open_stores(config: &Config) -> Vec<String> {
+    let stores = config.storage_providers.redis.iter().enumerate();
+    let is_plain = |url: &String| {
+        let host = url.strip_prefix("redis://");
+        host.is_some_and(|it| !["localhost", "127.", "[::1]"].iter().any(|own| it.starts_with(own)))
+    };
+    let is_local = |url: &String| url.starts_with("unix:");
+    let open = stores.filter(|(_, it)| {
+        let is_anonymous = it.authentication.is_none() && !it.urls.iter().all(is_local);
+        is_anonymous || it.urls.iter().any(is_plain)
+    });
+    open.map(|(index, _)| format!("storage_providers.redis[{index}]")).collect()
 }
 
 fn every_origin(config: &Config) -> Vec<String> {
@@ -323,7 +344,7 @@ mod tests {
         let config = loaded(
             "listen: 0.0.0.0:4000\nadmin: {listen: 0.0.0.0:8088}\ncors: {policies: [{origins: [\"*\"]}]}\n\
              authentication: {jwt: {issuers: [{secret: \"${SECRET}\"}]}}\n\
-             include_subgraph_errors: {all: true}\ntrace: {enabled: true}\nauthorization: {dry_run: true}",
+             storage_providers: {redis: [{id: a, urls: [\"redis://r\"]}]}\ninclude_subgraph_errors: {all: true}\ntrace: {enabled: true}\nauthorization: {dry_run: true}",
         );
         let found = |accepted: &[String]| {
             let found = config.open_hardening_items(accepted).into_iter();

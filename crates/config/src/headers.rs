@@ -189,7 +189,7 @@ impl HeaderSelection {
 }
 
 /// A header to set.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderInsertion {
     /// The name of the header.
     #[serde(with = "header_name")]

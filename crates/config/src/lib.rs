@@ -70,6 +70,8 @@ mod sharing;
 mod shutdown;
 mod signature;
 mod source_tree;
+mod storage_providers;
+mod store_consistency;
 mod subgraph_subscription;
 mod subgraph_subscription_consistency;
 mod subgraphs;
@@ -133,7 +135,7 @@ pub use persisted_documents::{
 };
 pub use policies::{DecisionCache, DecisionPoint, Policies, PolicyInput, Rego};
 pub use provider_settings::{Retry, UserInfo};
-pub use rate_limits::{RateLimit, RateUnit};
+pub use rate_limits::{OnStoreFailure, RateLimit, RateUnit};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
 pub use schema::config_schema;
@@ -142,6 +144,7 @@ pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;
 pub use signature::{HmacHash, HmacSignature, Signature};
+pub use storage_providers::{RedisStore, StorageProviders};
 pub use subgraph_subscription::{
     QueryTransport, SubgraphSubscriptionSettings, SubscriptionProtocol, SubscriptionRetry,
     SubscriptionSharing,
@@ -235,7 +238,7 @@ pub struct Config {
 
     /// Limits on the rate of operations (`docs/rate-limits.md`). An operation that exceeds one of them is refused
     /// before anything is fetched, with the code `RATE_LIMITED` and the status 429. The limits are those of this
-    /// process.
+    /// process, or with `store` those of all routers.
     #[schemars(length(max = 32))]
     pub rate_limits: Vec<RateLimit>,
 
@@ -272,8 +275,13 @@ pub struct Config {
     /// Automatic persisted queries: clients send the SHA-256 of an operation in place of its text, and the text once if
     /// the router does not know the hash.
     ///
-    /// Only texts of valid operations are stored, in the memory of each router. They survive a reload of the graph.
+    /// Only texts of valid operations are stored, in the memory of each router, and with `store` in Redis for all
+    /// routers. They survive a reload of the graph.
     pub apq: Apq,
+
+    /// Redis for state that several routers share (`docs/shared-state.md`). Other sections name it by its id:
+    /// `rate_limits[].store`, `apq.store`. The router serves without it, as those sections say.
+    pub storage_providers: StorageProviders,
 
     /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
     pub http: Http,
@@ -355,6 +363,7 @@ impl Default for Config {
             cost: Cost::default(),
             persisted_documents: PersistedDocuments::default(),
             apq: Apq::default(),
+            storage_providers: StorageProviders::default(),
             http: Http::default(),
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),

@@ -156,6 +156,7 @@ pub(super) fn parse_for_build(
         config.authentication.resolve(folder);
         config.authorization.policies.resolve(folder);
         config.persisted_documents.resolve(folder);
+        config.storage_providers.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }
@@ -178,6 +179,7 @@ pub(super) fn parse_for_build(
         for provider in &mut config.events.providers.redis {
             provider.separate_credentials();
         }
+        config.storage_providers.separate_credentials();
         config
     });
     let failed = findings.has_errors();

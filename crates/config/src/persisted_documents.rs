@@ -1,13 +1,15 @@
 //! Settings of persisted documents.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::expression::Expression;
 use super::findings::{Findings, KeyPlaces};
-use super::format::{FileText, RequestConditionText, SizeText};
+use super::format::{DurationText, FileText, HttpUrlText, RequestConditionText, SizeText};
+use super::headers::{HeaderInsertion, HeaderInsertionKeys};
 use super::quantity;
 
 /// Persisted documents: operations that are known before clients send them.
@@ -23,7 +25,8 @@ pub struct PersistedDocuments {
     #[schemars(length(max = 100))]
     pub exceptions: Vec<DocumentException>,
 
-    /// The manifests. They are watched: documents of a new version are known within seconds. A manifest with a mistake
+    /// The manifests. They are watched: documents of a new version are known within seconds, those of a URL after
+    /// `refresh`. A manifest with a mistake
     /// is refused as a whole, and the documents before it stay.
     #[schemars(length(max = 64))]
     pub manifests: Vec<DocumentManifest>,
@@ -82,11 +85,13 @@ impl PersistedDocumentsMode {
     }
 }
 
-/// The source of documents: exactly one of `file` and `folder`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The source of documents: exactly one of `file`, `folder` and `url`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-one-of" = ["file", "folder"]))]
-#[schemars(extend("dependentRequired" = {"format": ["file"]}))]
+#[schemars(extend("x-one-of" = ["file", "folder", "url"]))]
+#[schemars(extend("dependentRequired" = {
+    "headers": ["url"], "refresh": ["url"], "timeout": ["url"], "ca": ["url"],
+}))]
 pub struct DocumentManifest {
     /// A manifest in JSON. A relative path is relative to the folder of the configuration file.
     #[serde(default)]
@@ -99,10 +104,60 @@ pub struct DocumentManifest {
     #[schemars(with = "Option<FileText>", example = &"operations")]
     pub folder: Option<PathBuf>,
 
-    /// The format of the file.
+    /// The URL of a manifest in JSON, of at most 10 MB. Redirections are not followed.
+    #[serde(default)]
+    #[schemars(with = "Option<HttpUrlText>", example = &"https://assets.example.com/manifest.json")]
+    pub url: Option<String>,
+
+    /// Headers of the requests for `url`, such as a token.
+    #[serde(default)]
+    #[schemars(with = "Vec<HeaderInsertionKeys>", length(max = 16))]
+    pub headers: Vec<HeaderInsertion>,
+
+    /// The interval at which `url` is requested. If the server sends an `etag`, an unchanged manifest costs no
+    /// transfer.
+    #[serde(default = "refresh_default", with = "quantity::text")]
+    #[schemars(with = "DurationText", example = &"5m", extend("x-minimum" = 1000))]
+    pub refresh: Duration,
+
+    /// The time limit of one request for `url`.
+    #[serde(default = "timeout_default", with = "quantity::text")]
+    #[schemars(with = "DurationText", example = &"5s")]
+    pub timeout: Duration,
+
+    /// The certificate authorities that may have signed the certificate of the server of `url`, in PEM. They replace
+    /// those that the system trusts.
+    #[serde(default)]
+    #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
+    pub ca: Option<PathBuf>,
+
+    /// The format of the file or of the response. A folder has none.
     #[serde(default)]
     #[schemars(example = &"relay")]
     pub format: DocumentManifestFormat,
+}
+
+impl Default for DocumentManifest {
+    fn default() -> Self {
+        Self {
+            file: None,
+            folder: None,
+            url: None,
+            headers: Vec::new(),
+            refresh: refresh_default(),
+            timeout: timeout_default(),
+            ca: None,
+            format: DocumentManifestFormat::default(),
+        }
+    }
+}
+
+fn refresh_default() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn timeout_default() -> Duration {
+    Duration::from_secs(10)
 }
 
 /// The format of a manifest.
@@ -122,13 +177,14 @@ impl PersistedDocuments {
     /// Resolves relative paths against `folder`.
     pub(super) fn resolve(&mut self, folder: &Path) {
         for manifest in &mut self.manifests {
-            for path in [&mut manifest.file, &mut manifest.folder].into_iter().flatten() {
+            let paths = [&mut manifest.file, &mut manifest.folder, &mut manifest.ca];
+            for path in paths.into_iter().flatten() {
                 *path = folder.join(&*path);
             }
         }
     }
 
-    /// Checks that a mode has manifests, and that exceptions have something to except.
+    /// Checks that a mode has manifests, that exceptions have something to except, and that folders have no format.
     pub(super) fn check_mode(&self, places: &KeyPlaces, findings: &mut Findings) {
         if !self.exceptions.is_empty() && !self.mode.is_restrictive() {
             findings
@@ -138,6 +194,15 @@ impl PersistedDocuments {
                 )
                 .at_place(places.get("persisted_documents.exceptions"), "not used")
                 .help("set `mode` to `require_known` or `require_id`, or remove the exceptions");
+        }
+        for (index, manifest) in self.manifests.iter().enumerate() {
+            let path = format!("persisted_documents.manifests[{index}].format");
+            if manifest.folder.is_some() && places.get(&path).is_some() {
+                findings
+                    .error("conflict", format!("`{path}` has no meaning for a folder"))
+                    .at_place(places.get(&path), "belongs to `file` or `url`")
+                    .help("remove it: a folder has one file for each document");
+            }
         }
         if self.mode == PersistedDocumentsMode::Off || !self.manifests.is_empty() {
             return;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Config;
+use super::client_tls::ClientTls;
 use super::events::Providers;
 use super::findings::{Findings, KeyPlaces};
 use super::kafka::KafkaProvider;
@@ -66,24 +67,52 @@ fn check_kafka(path: &str, provider: &KafkaProvider, places: &KeyPlaces, finding
 }
 
 fn check_redis(path: &str, provider: &RedisProvider, places: &KeyPlaces, findings: &mut Findings) {
-    provider.tls.check_pair(&format!("{path}.tls"), places, findings);
-    if provider.cluster_enabled && provider.sentinel.is_some() {
-        findings
-            .error("conflict", format!("`{path}` is a cluster and has sentinels"))
-            .at_place(places.get(&format!("{path}.sentinel")), "sentinels")
-            .related_place(places.get(&format!("{path}.cluster_enabled")), "a cluster")
-            .help("keep one: a cluster elects its masters without sentinels");
-    }
+    let servers = RedisServers {
+        urls: &provider.urls,
+        is_cluster: provider.cluster_enabled,
+        has_sentinel: provider.sentinel.is_some(),
+        has_authentication: provider.authentication.is_some(),
+        tls: &provider.tls,
+        retry: &provider.retry,
+    };
+    check_redis_servers(path, &servers, places, findings);
     if provider.sharded_channels && !provider.cluster_enabled {
         findings
             .error("conflict", format!("`{path}` has sharded channels and is no cluster"))
             .at_place(places.get(&format!("{path}.sharded_channels")), "has no effect here")
             .help("add `cluster_enabled: true`, or remove `sharded_channels`");
     }
+}
+
+/// The settings of Redis servers that a broker and a store have in common.
+pub(super) struct RedisServers<'a> {
+    pub(super) urls: &'a [String],
+    pub(super) is_cluster: bool,
+    pub(super) has_sentinel: bool,
+    pub(super) has_authentication: bool,
+    pub(super) tls: &'a ClientTls,
+    pub(super) retry: &'a Retry,
+}
+
+/// Checks the servers of a broker or a store at `path`.
+pub(super) fn check_redis_servers(
+    path: &str,
+    servers: &RedisServers<'_>,
+    places: &KeyPlaces,
+    findings: &mut Findings,
+) {
+    servers.tls.check_pair(&format!("{path}.tls"), places, findings);
+    if servers.is_cluster && servers.has_sentinel {
+        findings
+            .error("conflict", format!("`{path}` is a cluster and has sentinels"))
+            .at_place(places.get(&format!("{path}.sentinel")), "sentinels")
+            .related_place(places.get(&format!("{path}.cluster_enabled")), "a cluster")
+            .help("keep one: a cluster elects its masters without sentinels");
+    }
     let has_credentials = |url: &String| RedisProvider::has_credentials(url);
-    let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
+    let mut with = servers.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
     if let Some((number, _)) = with.next() {
-        if provider.authentication.is_some() {
+        if servers.has_authentication {
             report_two_kinds_of_credentials(
                 path,
                 &format!("{path}.urls[{number}]"),
@@ -98,7 +127,7 @@ fn check_redis(path: &str, provider: &RedisProvider, places: &KeyPlaces, finding
                 .help("remove them from the URLs and write them once, as `authentication`");
         }
     }
-    check_retry(path, &provider.retry, places, findings);
+    check_retry(path, servers.retry, places, findings);
 }
 
 fn report_two_kinds_of_credentials(

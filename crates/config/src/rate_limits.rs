@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::expression::Expression;
-use super::format::{DurationText, LimitConditionText, LimitKeyText, RateLimitNameText};
+use super::format::{
+    DurationText, LimitConditionText, LimitKeyText, ProviderIdText, RateLimitNameText,
+};
 use super::quantity;
 
 /// A limit on the rate of operations.
@@ -56,6 +58,17 @@ pub struct RateLimit {
     #[schemars(range(min = 1000, max = 10_000_000), example = 100_000)]
     pub max_keys: u32,
 
+    /// The store in which all routers count together: the id of a Redis in `storage_providers`. By default each router
+    /// counts by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = null), with = "Option<ProviderIdText>", example = &"shared")]
+    pub store: Option<String>,
+
+    /// The decision about operations while the store does not respond in time.
+    #[serde(default)]
+    #[schemars(example = &"deny")]
+    pub on_failure: OnStoreFailure,
+
     /// The number of refused operations after which a WebSocket is closed with code 4429. 0: it stays open.
     #[serde(default = "close_after_default")]
     #[schemars(range(min = 0, max = 1_000_000), example = 100)]
@@ -73,7 +86,27 @@ pub enum RateUnit {
     Cost,
 }
 
+/// The decision of a rate limit without its store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnStoreFailure {
+    /// Each router counts by itself meanwhile, with the whole rate.
+    #[default]
+    Local,
+    /// The limit admits every operation.
+    Allow,
+    /// The limit refuses every operation.
+    Deny,
+}
+
 impl RateLimit {
+    /// Returns the time in which one unit becomes available, in microseconds, as a store counts it: rounded, and at
+    /// least 1.
+    pub fn interval_micros(&self) -> u128 {
+        let rate = u128::from(self.rate.max(1));
+        ((self.per.as_micros() + rate / 2) / rate).max(1)
+    }
+
     /// Returns the units that may come at once.
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.rate)

@@ -64,15 +64,23 @@ impl RedisProvider {
 
     /// Moves credentials from the URLs to `authentication`, so that logs may show the URLs.
     pub(super) fn separate_credentials(&mut self) {
-        for url in &mut self.urls {
-            let Some((credentials, without)) = split_credentials(url) else { continue };
-            let (username, password) = credentials.split_once(':').unwrap_or(("", credentials));
-            self.authentication = Some(RedisAuthentication {
-                username: Some(decoded(username)).filter(|username| !username.is_empty()),
-                password: Secret::new(decoded(password)),
-            });
-            *url = without;
-        }
+        separate_credentials(&mut self.urls, &mut self.authentication);
+    }
+}
+
+/// Moves credentials from URLs to `authentication`.
+pub(super) fn separate_credentials(
+    urls: &mut [String],
+    authentication: &mut Option<RedisAuthentication>,
+) {
+    for url in urls {
+        let Some((credentials, without)) = split_credentials(url) else { continue };
+        let (username, password) = credentials.split_once(':').unwrap_or(("", credentials));
+        *authentication = Some(RedisAuthentication {
+            username: Some(decoded(username)).filter(|username| !username.is_empty()),
+            password: Secret::new(decoded(password)),
+        });
+        *url = without;
     }
 }
 

@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 34] = [
+const SECTIONS: [&str; 35] = [
     "listen",
     "path",
     "supergraph",
@@ -32,6 +32,7 @@ const SECTIONS: [&str; 34] = [
     "cost",
     "persisted_documents",
     "apq",
+    "storage_providers",
     "http",
     "introspection",
     "ide",

@@ -29,6 +29,7 @@ use live::reactors::{ReactorHandles, Reactors};
 use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
 use persisted_documents::DocumentSet;
+use redis_store::Stores;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
 use subscription_client::CallbackEndpoint;
@@ -54,6 +55,8 @@ pub(crate) struct RouterMaterial {
     pub(crate) documents: DocumentSet,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The stores that several routers share.
+    pub(crate) stores: Arc<Stores>,
     /// The endpoint for callbacks of subgraphs, if one is configured.
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Verification of tokens, if it is configured.
@@ -122,7 +125,7 @@ pub(crate) fn assemble(
     let limits =
         Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.count()));
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
-    let serving = Arc::new(Serving::new(&config, loaded, documents, &limits));
+    let serving = Arc::new(Serving::new(&config, loaded, documents, &material.stores, &limits));
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
     let runner = Arc::new(OperationRunner {
@@ -175,6 +178,7 @@ pub(crate) fn assemble(
         serving,
         hub: Arc::clone(&hub),
         providers: Arc::clone(&providers),
+        stores: Arc::clone(&material.stores),
         callbacks: material.callbacks.clone(),
         metrics: Arc::clone(&graph_loads),
         shutdown: Arc::clone(&shutdown),
@@ -185,6 +189,7 @@ pub(crate) fn assemble(
         runner,
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
+        stores: material.stores,
         callbacks: material.callbacks,
         graph_loads,
         document_loads: Arc::clone(&document_loads),

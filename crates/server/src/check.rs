@@ -15,9 +15,12 @@ use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
 use crate::composition::ReadScope;
+use crate::document_source::DownloadedManifests;
 use crate::graph_watch::{GraphWatch, ReadGraph};
+use crate::manifest_downloads::ManifestDownloads;
 use crate::providers;
 use crate::start_material::StartMaterial;
+use crate::stores;
 use crate::supergraph_source::SupergraphSource;
 
 /// The result of a check.
@@ -64,7 +67,12 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     let mut findings = loaded.warnings.clone();
     findings.extend(policies.as_ref().as_ref().err().into_iter().flatten().cloned());
     findings.extend(graph.findings);
-    findings.extend(StartMaterial::load(config).err().into_iter().flatten());
+    findings.extend(
+        StartMaterial::load(config, &DownloadedManifests::new()).err().into_iter().flatten(),
+    );
+    findings
+        .extend(ManifestDownloads::new(&config.persisted_documents).err().into_iter().flatten());
+    findings.extend(stores::check(config));
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
     CheckReport { findings, subscriptions: graph.subscriptions }
 }

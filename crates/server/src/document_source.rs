@@ -1,23 +1,29 @@
-//! Reading of persisted documents from the files and folders that the configuration names.
+//! Reading of persisted documents from the files and folders that the configuration names, and from the manifests that
+//! were downloaded (`manifest_downloads`).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
-use config::{DocumentManifestFormat, PersistedDocuments, PersistedDocumentsMode};
-use persisted_documents::{
-    DocumentSet, ID_BYTES_MAX, ManifestFormat, PersistedDocument, parse_manifest,
+use config::{
+    DocumentManifest, DocumentManifestFormat, PersistedDocuments, PersistedDocumentsMode,
 };
+use persisted_documents::{DocumentSet, ID_BYTES_MAX, PersistedDocument, parse_manifest};
 
 use crate::file_watch::Stamp;
+use crate::manifest_downloads::{manifest_format, shown_url};
 
 /// The endings of files with one document each.
 const DOCUMENT_ENDINGS: [&str; 2] = ["graphql", "gql"];
 
 /// The versions of all files: equal versions have equal contents, as far as the metadata shows.
 pub(crate) type Versions = Vec<(PathBuf, Option<Stamp>)>;
+
+/// The manifests that were downloaded, by their index in the configuration.
+pub(crate) type DownloadedManifests = BTreeMap<usize, Bytes>;
 
 /// The documents that were read, with the versions of their files.
 #[derive(Debug, Default)]
@@ -27,12 +33,13 @@ pub(crate) struct ReadDocuments {
 }
 
 /// Reads all manifests, and takes the versions of the files before, so that a change while they are read is noticed.
-/// Blocks.
+/// `downloads` has the downloaded manifests by their index; others have no documents yet. Blocks.
 ///
 /// # Errors
 /// Each manifest that cannot be used, with the place and the reason.
 pub(crate) fn read_documents(
     settings: &PersistedDocuments,
+    downloads: &DownloadedManifests,
 ) -> Result<ReadDocuments, Vec<Diagnostic>> {
     let versions = stamps(settings);
     let mut reader = DocumentReader {
@@ -42,12 +49,12 @@ pub(crate) fn read_documents(
         documents: Vec::new(),
     };
     let mut problems = Vec::new();
-    for manifest in &settings.manifests {
-        let read = match (&manifest.file, &manifest.folder) {
-            (Some(file), _) => reader.read_manifest(file, manifest.format),
-            (None, Some(folder)) => reader.read_folder(folder),
-            // The configuration has exactly one of them.
-            (None, None) => Ok(()),
+    for (index, manifest) in settings.manifests.iter().enumerate() {
+        let read = match (&manifest.file, &manifest.folder, downloads.get(&index)) {
+            (Some(file), ..) => reader.read_manifest(file, manifest.format),
+            (None, Some(folder), _) => reader.read_folder(folder),
+            (None, None, Some(text)) => reader.read_download(manifest, text),
+            (None, None, None) => Ok(()),
         };
         problems.extend(read.err().map(refused));
     }
@@ -78,18 +85,28 @@ struct DocumentReader<'a> {
 impl DocumentReader<'_> {
     fn read_manifest(&mut self, file: &Path, format: DocumentManifestFormat) -> Result<(), String> {
         let text = self.read_file(file)?;
-        let format = match format {
-            DocumentManifestFormat::Auto => ManifestFormat::Auto,
-            DocumentManifestFormat::Apollo => ManifestFormat::Apollo,
-            DocumentManifestFormat::Relay => ManifestFormat::Relay,
-        };
-        let documents = parse_manifest(&text, format, self.documents_max).map_err(|error| {
-            let name = file.display();
-            match error.line {
-                0 => format!("{name}: {error}"),
-                line => format!("{name}:{line}:{}: {error}", error.column),
-            }
-        })?;
+        self.add_manifest(&file.display().to_string(), &text, format)
+    }
+
+    fn read_download(&mut self, manifest: &DocumentManifest, text: &[u8]) -> Result<(), String> {
+        let name = shown_url(manifest);
+        self.take_bytes(text.len(), &name)?;
+        self.add_manifest(&name, text, manifest.format)
+    }
+
+    fn add_manifest(
+        &mut self,
+        name: &str,
+        text: &[u8],
+        format: DocumentManifestFormat,
+    ) -> Result<(), String> {
+        let documents =
+            parse_manifest(text, manifest_format(format), self.documents_max).map_err(|error| {
+                match error.line {
+                    0 => format!("{name}: {error}"),
+                    line => format!("{name}:{line}:{}: {error}", error.column),
+                }
+            })?;
         self.documents.extend(documents);
         self.check_count()
     }
@@ -127,17 +144,20 @@ impl DocumentReader<'_> {
         File::open(file)
             .and_then(|opened| opened.take(limit).read_to_end(&mut text))
             .map_err(|error| unreadable(file, &error))?;
-        match self.bytes_left.checked_sub(text.len()) {
-            Some(left) => self.bytes_left = left,
-            None => {
-                let size = self.settings.max_size;
-                return Err(format!(
-                    "{}: the manifests are larger than {size} bytes together (`persisted_documents.max_size`)",
-                    file.display()
-                ));
-            }
-        }
+        self.take_bytes(text.len(), &file.display().to_string())?;
         Ok(text)
+    }
+
+    /// Takes the size of a text from the remaining size.
+    fn take_bytes(&mut self, bytes: usize, name: &str) -> Result<(), String> {
+        let Some(left) = self.bytes_left.checked_sub(bytes) else {
+            let size = self.settings.max_size;
+            return Err(format!(
+                "{name}: the manifests are larger than {size} bytes together (`persisted_documents.max_size`)"
+            ));
+        };
+        self.bytes_left = left;
+        Ok(())
     }
 
     fn check_count(&self) -> Result<(), String> {
@@ -185,26 +205,22 @@ pub(crate) fn stamps(settings: &PersistedDocuments) -> Versions {
 mod tests {
     use std::fs;
 
-    use config::DocumentManifest;
-
     use super::*;
 
     fn file(path: PathBuf) -> DocumentManifest {
-        let format = DocumentManifestFormat::Auto;
-        DocumentManifest { file: Some(path), folder: None, format }
+        DocumentManifest { file: Some(path), ..DocumentManifest::default() }
     }
 
     fn folder(path: &Path) -> DocumentManifest {
-        let format = DocumentManifestFormat::Auto;
-        DocumentManifest { file: None, folder: Some(path.to_owned()), format }
+        DocumentManifest { folder: Some(path.to_owned()), ..DocumentManifest::default() }
     }
 
     fn read(manifests: Vec<DocumentManifest>) -> Result<DocumentSet, String> {
         let settings =
             PersistedDocuments { manifests, max_size: 100, max_documents: 3, ..Default::default() };
-        read_documents(&settings).map(|it| it.documents).map_err(|problems| {
-            problems.iter().map(|it| it.message.clone()).collect::<Vec<_>>().join("\n")
-        })
+        read_documents(&settings, &DownloadedManifests::new()).map(|it| it.documents).map_err(
+            |problems| problems.iter().map(|it| it.message.clone()).collect::<Vec<_>>().join("\n"),
+        )
     }
 
     #[test]

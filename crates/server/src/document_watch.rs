@@ -11,10 +11,11 @@ use persisted_documents::DocumentSet;
 use prepare::OperationRequest;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
-use crate::document_source::{Versions, read_documents, stamps};
+use crate::document_source::{DownloadedManifests, Versions, read_documents, stamps};
 use crate::reload::Reloader;
 
 /// The interval at which files are compared with the versions that were read. A changed file is read once two
@@ -32,21 +33,31 @@ struct DocumentWatch {
     read: Versions,
     /// The versions of the last comparison.
     seen: Versions,
+    /// The manifests that are read by URL.
+    downloads: watch::Receiver<DownloadedManifests>,
     checks: tokio::time::Interval,
 }
 
 impl DocumentWatch {
     /// Creates a watch of manifests that were read in these versions.
-    fn new(config: &Arc<Config>, read: Versions) -> Self {
+    fn new(
+        config: &Arc<Config>,
+        read: Versions,
+        downloads: watch::Receiver<DownloadedManifests>,
+    ) -> Self {
         let mut checks = tokio::time::interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { config: Arc::clone(config), seen: read.clone(), read, checks }
+        Self { config: Arc::clone(config), seen: read.clone(), read, downloads, checks }
     }
 
-    /// Waits until files have changed and stay as they are. May be cancelled.
+    /// Waits until files have changed and stay as they are, or until there is a new download. May be cancelled.
     async fn wait_for_change(&mut self) {
         loop {
-            self.checks.tick().await;
+            tokio::select! {
+                _ = self.checks.tick() => {}
+                // Without downloads the sender is gone, and files are all that can change.
+                Ok(()) = self.downloads.changed() => return,
+            }
             let now = on_blocking_pool(&self.config, stamps).await;
             let Some(now) = now else { continue };
             let is_stable = now == self.seen;
@@ -60,7 +71,9 @@ impl DocumentWatch {
     /// Reads the manifests. Those that are refused are read again when they have changed.
     async fn read(&mut self) -> Result<DocumentSet, Vec<Diagnostic>> {
         self.read.clone_from(&self.seen);
-        match on_blocking_pool(&self.config, read_documents).await {
+        let downloads = self.downloads.borrow_and_update().clone();
+        let read = move |settings: &PersistedDocuments| read_documents(settings, &downloads);
+        match on_blocking_pool(&self.config, read).await {
             Some(Ok(read)) => {
                 self.read = read.versions;
                 Ok(read.documents)
@@ -85,10 +98,11 @@ pub(crate) async fn follow_documents(
     reloader: Arc<Reloader>,
     metrics: Arc<DocumentLoadMetrics>,
     read: Versions,
+    downloads: watch::Receiver<DownloadedManifests>,
 ) {
     let mut shutdown = reloader.shutdown.signal();
     let serving = &reloader.serving;
-    let mut watch = DocumentWatch::new(&reloader.config, read);
+    let mut watch = DocumentWatch::new(&reloader.config, read, downloads);
     let prepared_max = reloader.config.limits.prepared_operations / PREPARED_PART;
     loop {
         let graph = serving.current();

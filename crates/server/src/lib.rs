@@ -24,6 +24,7 @@ mod graph_load_metrics;
 mod graph_watch;
 mod graphql_service;
 mod internal_listener;
+mod manifest_downloads;
 mod metrics_export;
 mod profiling;
 mod providers;
@@ -33,6 +34,7 @@ mod schema_server;
 mod signals;
 mod start;
 mod start_material;
+mod stores;
 mod subscriptions_page;
 mod supergraph_source;
 

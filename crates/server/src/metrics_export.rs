@@ -30,10 +30,13 @@ use live::queue_total::QUEUE_METRICS;
 use policies::{DECISION_POINT_METRICS, POLICY_METRICS, PolicyDecider, REGO_METRICS};
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
+use redis_store::{STORE_COUNTERS, STORE_METRICS, Stores};
 use serving::admission::Admission;
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
-use serving::known_operations::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS};
+use serving::known_operations::{
+    KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
+};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
@@ -60,6 +63,8 @@ pub(crate) struct MetricsSources {
     pub(crate) authentication: Arc<ClientAuthentication>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The stores that several routers share.
+    pub(crate) stores: Arc<Stores>,
     /// The endpoint for callbacks of subgraphs, if one is configured.
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// Attempts to load a graph.
@@ -81,6 +86,7 @@ fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Resu
     write_operations(out, sources)?;
     write_subgraphs(out, sources)?;
     write_providers(out, sources)?;
+    write_stores(out, sources)?;
     out.write(HUB_COUNTERS, sources.runner.hub.stats())?;
     out.write(HUB_METRICS, &sources.runner.hub)
 }
@@ -138,6 +144,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     let known = &sources.runner.serving.known_operations;
     out.write(KNOWN_OPERATION_METRICS, known)?;
     out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
+    if let Some(shared) = known.shared_text_stats() {
+        out.write(SHARED_TEXT_COUNTERS, shared)?;
+    }
     out.write(DOCUMENT_LOAD_METRICS, &sources.document_loads)?;
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
@@ -171,6 +180,14 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
         Some(callbacks) => out.write(CALLBACK_COUNTERS, callbacks.stats()),
         None => Ok(()),
     }
+}
+
+fn write_stores(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let stores: Vec<_> =
+        sources.stores.iter().map(|it| (vec![("store", it.id())], &**it)).collect();
+    let stats: Vec<_> = stores.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
+    out.write_each(STORE_COUNTERS, &stats)?;
+    out.write_each(STORE_METRICS, &stores)
 }
 
 fn write_providers(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

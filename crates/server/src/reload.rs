@@ -9,6 +9,7 @@ use config::Config;
 use config::diagnostic::{self, Diagnostic, Style};
 use events::Providers;
 use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
+use redis_store::Stores;
 use serving::generation::{self, ServingGraph};
 use serving::serving::Serving;
 use serving::subscription_migration;
@@ -31,6 +32,8 @@ pub(crate) struct Reloader {
     pub(crate) hub: Arc<Hub>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
+    /// The stores that several routers share.
+    pub(crate) stores: Arc<Stores>,
     /// The endpoint for callbacks of subgraphs, if one is configured.
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// The counters of reloads.
@@ -104,8 +107,9 @@ async fn reload(reloader: &Arc<Reloader>, watch: &mut GraphWatch, scope: ReadSco
         if generation::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
-        let Reloader { config, providers, callbacks, .. } = &*loading;
-        generation::load(config, &text, providers, callbacks.as_ref(), number, Some(&previous))
+        let Reloader { config, providers, stores, callbacks, .. } = &*loading;
+        let callbacks = callbacks.as_ref();
+        generation::load(config, &text, providers, stores, callbacks, number, Some(&previous))
             .map(Some)
     })
     .await;

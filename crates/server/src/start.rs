@@ -32,9 +32,11 @@ use crate::document_watch::follow_documents;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
+use crate::manifest_downloads::ManifestDownloads;
 use crate::providers::providers;
 use crate::reload;
 use crate::start_material::StartMaterial;
+use crate::stores;
 use crate::supergraph_source::SupergraphSource;
 
 /// The inputs of a start.
@@ -192,13 +194,14 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let Options { config, tabs, next_free_port, next_free_admin_port, .. } = options;
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
+    let stores = Arc::new(stores::start(&config).map_err(StartError::Refused)?);
     let callbacks = callbacks::callback_endpoint(&config);
     let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
     let mut scope = ReadScope::Everything;
     let loaded = loop {
         let loaded = watch.read(scope).await.and_then(|read| {
             reload::log_if_enabled(&read.warnings);
-            generation::load(&config, &read.text, &providers, callbacks.as_ref(), 1, None)
+            generation::load(&config, &read.text, &providers, &stores, callbacks.as_ref(), 1, None)
         });
         match (loaded, &options.graph_changes) {
             (Err(problems), Some(observer)) if options.waits_for_graph => {
@@ -208,7 +211,13 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
             (loaded, _) => break loaded,
         }
     };
-    let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
+    let downloads = ManifestDownloads::new(&config.persisted_documents);
+    let downloads = match downloads {
+        Ok(downloads) => downloads.read_first().await,
+        Err(problems) => Err(problems),
+    };
+    let (downloads, followed_downloads) = downloads.map_err(StartError::Refused)?;
+    let (loaded, material) = match (loaded, StartMaterial::load(&config, &downloads)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {
             let problems = loaded.err().into_iter().chain(material.err()).flatten();
@@ -239,6 +248,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         page: page(&config, tabs),
         connections_max: connections_max(&config, descriptors),
         providers,
+        stores,
         callbacks: callbacks.clone(),
         workers,
         shutdown: Arc::clone(&shutdown),
@@ -269,7 +279,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     if !parts.reloader.config.persisted_documents.manifests.is_empty() {
         let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
         let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
-        tokio::spawn(follow_documents(reloader, metrics, documents.versions));
+        let downloads = followed_downloads.start(&metrics, &shutdown.signal());
+        tokio::spawn(follow_documents(reloader, metrics, documents.versions, downloads));
     }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {

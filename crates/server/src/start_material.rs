@@ -9,7 +9,7 @@ use config::{Config, Listener};
 use net::TlsServer;
 
 use crate::certificates::Certificates;
-use crate::document_source::{ReadDocuments, read_documents};
+use crate::document_source::{DownloadedManifests, ReadDocuments, read_documents};
 
 /// The keys of tokens, the certificates of listeners, and the persisted documents.
 pub(crate) struct StartMaterial {
@@ -24,11 +24,14 @@ pub(crate) struct StartMaterial {
 }
 
 impl StartMaterial {
-    /// Reads all keys, certificates and manifests.
+    /// Reads all keys, certificates and manifests. `downloads` are the manifests that were read by URL.
     ///
     /// # Errors
     /// All keys and files that cannot be used.
-    pub(crate) fn load(config: &Config) -> Result<Self, Vec<Diagnostic>> {
+    pub(crate) fn load(
+        config: &Config,
+        downloads: &DownloadedManifests,
+    ) -> Result<Self, Vec<Diagnostic>> {
         let mut problems = Vec::new();
         let authentication = Authenticator::new(config).unwrap_or_else(|errors| {
             problems.extend(errors);
@@ -53,10 +56,11 @@ impl StartMaterial {
                 }
             });
         }
-        let documents = read_documents(&config.persisted_documents).unwrap_or_else(|errors| {
-            problems.extend(errors);
-            ReadDocuments::default()
-        });
+        let documents =
+            read_documents(&config.persisted_documents, downloads).unwrap_or_else(|errors| {
+                problems.extend(errors);
+                ReadDocuments::default()
+            });
         match problems.is_empty() {
             true => Ok(Self { authentication, certificates, tls, documents }),
             false => Err(problems),

@@ -13,10 +13,12 @@ use expressions::{ClaimFacts, Expected, Program, RequestFacts, Scope};
 use http::HeaderMap;
 use plan::OperationKind;
 use prepare::Prepared;
+use redis_store::Stores;
 
 use crate::expression_stats::ExpressionStats;
 use crate::rate_limits::{self, LimitState, RateLimit};
 use crate::request_facts::{KnownOperation, NeededFacts, compile, request_facts};
+use crate::shared_rates::PendingLimits;
 
 /// The conditions and limits of the configuration, compiled.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Admission {
     /// The configuration was not checked, and an expression is not valid.
     pub(crate) fn new(
         config: &Config,
+        stores: &Stores,
         previous: Option<&Self>,
     ) -> Result<Option<Self>, Box<Diagnostic>> {
         let block = &config.block;
@@ -127,7 +130,7 @@ impl Admission {
         let known: Vec<_> = previous.iter().flat_map(|it| it.limit_states()).cloned().collect();
         let (mut limits, mut cost_limits) = (Vec::new(), Vec::new());
         for (index, settings) in config.rate_limits.iter().enumerate() {
-            let limit = RateLimit::new(settings, &format!("rate_limits[{index}]"), &known)?;
+            let limit = RateLimit::new(settings, &format!("rate_limits[{index}]"), stores, &known)?;
             match settings.unit {
                 RateUnit::Requests => limits.push(limit),
                 RateUnit::Cost => cost_limits.push(limit),
@@ -157,16 +160,17 @@ impl Admission {
         self.limits.iter().chain(&self.cost_limits).map(RateLimit::state)
     }
 
-    /// Checks an operation against conditions and limits of requests. It counts only if it is new.
+    /// Checks an operation against conditions and limits of requests. It counts only if it is new. Limits that several
+    /// routers share are returned: they are decided by [`PendingLimits::decide`].
     ///
     /// # Errors
-    /// The operation is blocked, or a rate limit is reached.
+    /// The operation is blocked, or a rate limit of this process is reached.
     // hot path: one evaluation for each condition that applies, and two for each limit; `expressions/benches`
     pub(crate) fn check(
         &self,
         request: AdmissionRequest<'_>,
         stats: &ExpressionStats,
-    ) -> Result<(), GraphqlError> {
+    ) -> Result<Option<PendingLimits<'_>>, GraphqlError> {
         let prepared = request.operation.prepared;
         request.with_facts(&self.needed, |facts| {
             for block in &self.blocks {
@@ -177,12 +181,13 @@ impl Admission {
             }
             match request.source.is_new {
                 true => rate_limits::admit(&self.limits, facts, 1, stats),
-                false => Ok(()),
+                false => Ok(None),
             }
         })
     }
 
-    /// Checks an operation with an estimated cost against limits of costs. It counts only if it is new.
+    /// Checks an operation with an estimated cost against limits of costs. It counts only if it is new. Limits that
+    /// several routers share are returned, as by [`Admission::check`].
     ///
     /// # Errors
     /// A rate limit is reached, or the operation costs more than one admits at once.
@@ -190,11 +195,11 @@ impl Admission {
         &self,
         request: AdmissionRequest<'_>,
         stats: &ExpressionStats,
-    ) -> Result<(), GraphqlError> {
+    ) -> Result<Option<PendingLimits<'_>>, GraphqlError> {
         // Without an estimate there are no such limits: `config::consistency` requires it.
-        let Some(cost) = request.operation.cost else { return Ok(()) };
+        let Some(cost) = request.operation.cost else { return Ok(None) };
         if self.cost_limits.is_empty() || !request.source.is_new {
-            return Ok(());
+            return Ok(None);
         }
         request.with_facts(&self.needed_for_costs, |facts| {
             rate_limits::admit(&self.cost_limits, facts, cost, stats)

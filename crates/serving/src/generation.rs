@@ -17,6 +17,7 @@ use execute::{
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use policies::PolicyDecider;
 use prepare::Preparer;
+use redis_store::Stores;
 use sha2::{Digest, Sha256};
 use subscription_client::CallbackEndpoint;
 use telemetry::Metric;
@@ -116,6 +117,7 @@ pub fn load(
     config: &Config,
     source: &Arc<SourceText>,
     providers: &Arc<Providers>,
+    stores: &Stores,
     callbacks: Option<&Arc<CallbackEndpoint>>,
     number: u64,
     previous: Option<&ServingGraph>,
@@ -152,7 +154,7 @@ pub fn load(
         config.events.max_event_size,
     );
     let graph_id = identity(&source.text);
-    let admission = Admission::new(config, previous.and_then(|it| it.admission.as_ref()))
+    let admission = Admission::new(config, stores, previous.and_then(|it| it.admission.as_ref()))
         .map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));

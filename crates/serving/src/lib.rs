@@ -22,6 +22,7 @@ pub mod rate_limits;
 pub mod request_facts;
 pub mod response_forwarding;
 pub mod serving;
+mod shared_rates;
 pub mod sharing;
 pub mod subgraph_streams;
 pub mod subscription_endpoint;

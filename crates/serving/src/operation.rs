@@ -106,7 +106,10 @@ pub async fn prepare_text(
         claims: identity.claims(),
     };
     if let Some(admission) = &loaded.admission {
-        admission.check(admitted, &loaded.expressions).map_err(not_admitted)?;
+        let pending = admission.check(admitted, &loaded.expressions).map_err(not_admitted)?;
+        if let Some(pending) = pending {
+            pending.decide().await.map_err(not_admitted)?;
+        }
     }
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
@@ -139,7 +142,10 @@ pub async fn prepare_text(
     };
     admitted.operation.cost = cost;
     if let Some(admission) = &loaded.admission {
-        admission.check_cost(admitted, &loaded.expressions).map_err(not_admitted)?;
+        let pending = admission.check_cost(admitted, &loaded.expressions).map_err(not_admitted)?;
+        if let Some(pending) = pending {
+            pending.decide().await.map_err(not_admitted)?;
+        }
     }
     let facts =
         ForwardingFacts { claims: identity.claims(), source, operation: Some(admitted.operation) };

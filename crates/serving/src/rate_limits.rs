@@ -8,11 +8,13 @@ use std::time::Instant;
 use config::diagnostic::Diagnostic;
 use execute::{ErrorCode, GraphqlError, RateLimitState};
 use expressions::{Expected, Program, RequestFacts};
+use redis_store::Stores;
 use telemetry::{Metric, read};
 
 use crate::expression_stats::ExpressionStats;
 use crate::gcra::{Exceeded, KeyedRate};
 use crate::request_facts::compile;
+use crate::shared_rates::{PendingLimits, SharedRate};
 
 /// A rate limit.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct RateLimit {
     quota: u64,
     close_after: u32,
     state: Arc<LimitState>,
+    /// The store in which all routers count together, if the limit is shared.
+    pub(crate) shared: Option<SharedRate>,
 }
 
 /// The state of a rate limit, which all graphs of the process share.
@@ -32,6 +36,8 @@ pub struct LimitState {
     rate: KeyedRate,
     admitted: AtomicU64,
     refused: AtomicU64,
+    /// Operations that were decided without the store, because it did not respond.
+    pub(crate) undecided: AtomicU64,
 }
 
 /// The metrics of a rate limit.
@@ -44,6 +50,11 @@ pub const RATE_LIMIT_METRICS: &[Metric<LimitState>] = &[
     Metric::counter("starling_rate_limit_refused", "Operations that a rate limit refused", |it| {
         read(&it.refused)
     }),
+    Metric::counter(
+        "starling_rate_limit_store_failures",
+        "Operations that a shared rate limit decided by on_failure, because its store did not respond",
+        |it| read(&it.undecided),
+    ),
     Metric::gauge("starling_rate_limit_keys", "Keys that a rate limit knows", |it| it.rate.keys()),
     Metric::counter(
         "starling_rate_limit_keys_evicted",
@@ -60,6 +71,7 @@ impl RateLimit {
     pub(crate) fn new(
         settings: &config::RateLimit,
         path: &str,
+        stores: &Stores,
         known: &[Arc<LimitState>],
     ) -> Result<Self, Box<Diagnostic>> {
         let key = settings
@@ -77,14 +89,18 @@ impl RateLimit {
                 rate: KeyedRate::new(rate, per, settings.burst(), max_keys),
                 admitted: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
+                undecided: AtomicU64::new(0),
             })
         });
+        // The configuration was checked, so that the store exists.
+        let store = settings.store.as_ref().and_then(|id| stores.find(id));
         Ok(Self {
             key: key.transpose()?,
             when: when.transpose()?,
             quota: settings.burst().into(),
             close_after: settings.close_after,
             state,
+            shared: store.map(|store| SharedRate::new(settings, store)),
         })
     }
 
@@ -119,48 +135,84 @@ impl RateLimit {
     }
 }
 
-/// Counts an operation against all limits with this weight: 1, or its cost. An operation without a weight is not
-/// limited.
+/// Units of a key that were taken from a limit.
+#[derive(Debug)]
+pub(crate) struct Taken<'a> {
+    pub(crate) limit: &'a RateLimit,
+    pub(crate) key: Cow<'static, str>,
+    pub(crate) weight: u64,
+}
+
+impl Taken<'_> {
+    /// Takes the units from the keys of this process.
+    ///
+    /// # Errors
+    /// They are not available.
+    pub(crate) fn take_local(&self, now: Instant) -> Result<(), GraphqlError> {
+        let taken = self.limit.state.rate.take(&self.key, self.weight, now);
+        taken.map_err(|exceeded| self.limit.refusal(exceeded))
+    }
+
+    /// Returns the units to the keys of this process.
+    pub(crate) fn give_back_local(&self) {
+        self.limit.state.rate.give_back(&self.key, self.weight);
+    }
+
+    /// Counts the operation as admitted.
+    pub(crate) fn count_admitted(&self) {
+        self.limit.state.admitted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the operation as refused by this limit.
+    pub(crate) fn count_refused(&self) {
+        self.limit.state.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts an operation against all limits of this process with this weight: 1, or its cost. An operation without a weight
+/// is not limited. Returns those that several routers share, with the units to
+/// be returned if one of those refuses; `None` if there are none.
 ///
 /// # Errors
 /// A limit is reached, or the weight is above the burst of one. The operation counts against none of them.
-pub(crate) fn admit(
-    limits: &[RateLimit],
+pub(crate) fn admit<'a>(
+    limits: &'a [RateLimit],
     facts: &RequestFacts<'_>,
     weight: u64,
     stats: &ExpressionStats,
-) -> Result<(), GraphqlError> {
+) -> Result<Option<PendingLimits<'a>>, GraphqlError> {
     if weight == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let now = Instant::now();
-    let mut taken: Vec<(&RateLimit, Cow<'static, str>)> = Vec::new();
+    let (mut local, mut shared): (Vec<Taken<'a>>, Vec<Taken<'a>>) = (Vec::new(), Vec::new());
     for limit in limits {
         let Some(key) = limit.key(facts, stats) else { continue };
-        if let Err(error) = limit.take(&key, weight, now) {
-            limit.state.refused.fetch_add(1, Ordering::Relaxed);
-            for (earlier, key) in taken {
-                earlier.state.rate.give_back(&key, weight);
-            }
-            return Err(error);
+        let taken = Taken { limit, key, weight };
+        if weight > limit.quota {
+            taken.count_refused();
+            local.iter().for_each(Taken::give_back_local);
+            return Err(limit.too_expensive(weight));
         }
-        taken.push((limit, key));
+        if limit.shared.is_some() {
+            shared.push(taken);
+            continue;
+        }
+        if let Err(refusal) = taken.take_local(now) {
+            taken.count_refused();
+            local.iter().for_each(Taken::give_back_local);
+            return Err(refusal);
+        }
+        local.push(taken);
     }
-    for (limit, _) in taken {
-        limit.state.admitted.fetch_add(1, Ordering::Relaxed);
+    if !shared.is_empty() {
+        return Ok(Some(PendingLimits { local, shared }));
     }
-    Ok(())
+    local.iter().for_each(Taken::count_admitted);
+    Ok(None)
 }
 
 impl RateLimit {
-    /// Takes `weight` units of a key.
-    fn take(&self, key: &str, weight: u64, now: Instant) -> Result<(), GraphqlError> {
-        if weight > self.quota {
-            return Err(self.too_expensive(weight));
-        }
-        self.state.rate.take(key, weight, now).map_err(|exceeded| self.refusal(exceeded))
-    }
-
     /// Returns the error of an operation that no waiting would admit. Only costs are above a burst.
     fn too_expensive(&self, cost: u64) -> GraphqlError {
         let (name, quota) = (&self.state.name, self.quota);
@@ -176,7 +228,8 @@ impl RateLimit {
         error
     }
 
-    fn refusal(&self, exceeded: Exceeded) -> GraphqlError {
+    /// Returns the error of an operation that exceeds the limit.
+    pub(crate) fn refusal(&self, exceeded: Exceeded) -> GraphqlError {
         // Rounded up: a client that waits so long is admitted.
         let seconds = |duration: std::time::Duration| {
             duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
@@ -215,15 +268,19 @@ mod tests {
                 per: std::time::Duration::from_secs(3600),
                 burst: Some(burst),
                 max_keys: 1000,
+                store: None,
+                on_failure: Default::default(),
                 close_after: 0,
             };
-            RateLimit::new(&settings, "limit", &[]).unwrap_or_else(|error| panic!("{error:?}"))
+            RateLimit::new(&settings, "limit", &Stores::default(), &[])
+                .unwrap_or_else(|error| panic!("{error:?}"))
         };
         bursts.iter().enumerate().map(limit).collect()
     }
 
     fn outcome(limits: &[RateLimit], weight: u64) -> Result<(), (ErrorCode, String)> {
         let admitted = admit(limits, &RequestFacts::default(), weight, &ExpressionStats::default());
+        let admitted = admitted.map(|pending| assert!(pending.is_none(), "no limit is shared"));
         admitted.map_err(|error| (error.code, error.message.to_string()))
     }
 

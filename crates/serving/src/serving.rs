@@ -10,6 +10,7 @@ use clients::operation_metrics::OperationMetrics;
 use config::Config;
 use http::HeaderMap;
 use persisted_documents::DocumentSet;
+use redis_store::Stores;
 use tokio::sync::watch;
 
 use crate::generation::ServingGraph;
@@ -39,17 +40,19 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Puts the first graph into service, with the documents of the manifests.
+    /// Puts the first graph into service, with the documents of the manifests. Must be called inside a Tokio runtime,
+    /// which then writes to the stores.
     pub fn new(
         config: &Config,
         loaded: ServingGraph,
         documents: DocumentSet,
+        stores: &Stores,
         limits: &Arc<ClientLimits>,
     ) -> Self {
         Self {
             generation: watch::Sender::new(loaded.generation.number),
             loaded: ArcSwap::from_pointee(loaded),
-            known_operations: Arc::new(KnownOperations::new(config, documents)),
+            known_operations: Arc::new(KnownOperations::new(config, documents, stores)),
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::FetchError;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT, CONTENT_TYPE, ETAG, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH, USER_AGENT,
+};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -21,6 +23,20 @@ use crate::target::Target;
 
 /// The value of `user-agent`.
 const AGENT: &str = concat!("starling/", env!("CARGO_PKG_VERSION"));
+
+/// The outcome of a request that names the version that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Revision {
+    /// The version that is known is the current one.
+    Unchanged,
+    /// There is another version.
+    Changed {
+        /// The resource.
+        body: Bytes,
+        /// The name of this version, for the next request.
+        etag: Option<HeaderValue>,
+    },
+}
 
 /// A resource that is read by HTTP/1.1.
 #[derive(Clone, Debug)]
@@ -71,7 +87,25 @@ impl Resource {
     /// # Errors
     /// See [`FetchError`].
     pub async fn get(&self) -> Result<Bytes, FetchError> {
-        self.exchange_in_time(Request::new(Full::default())).await
+        self.exchange_in_time(Request::new(Full::default())).await.map(body_of)
+    }
+
+    /// Reads the resource with further headers, unless its version is still `etag`. Any status but 200, and 304 for a
+    /// version that is known, is an error; redirections are not followed.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn get_changed(
+        &self,
+        headers: HeaderMap,
+        etag: Option<&HeaderValue>,
+    ) -> Result<Revision, FetchError> {
+        let mut request = Request::new(Full::default());
+        *request.headers_mut() = headers;
+        if let Some(etag) = etag {
+            request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
+        }
+        self.exchange_in_time(request).await
     }
 
     /// Sends a JSON body by POST with further headers, and reads the response. Any status but those of success is an
@@ -102,19 +136,23 @@ impl Resource {
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        self.exchange_in_time(request).await
+        self.exchange_in_time(request).await.map(body_of)
     }
 
-    async fn exchange_in_time(&self, request: Request<Full<Bytes>>) -> Result<Bytes, FetchError> {
+    async fn exchange_in_time(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Revision, FetchError> {
         let exchange = tokio::time::timeout(self.timeout, self.exchange(request));
         exchange.await.unwrap_or(Err(FetchError::Timeout(self.timeout)))
     }
 
-    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Bytes, FetchError> {
+    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Revision, FetchError> {
         let stream = connect(&self.target.origin, self.timeout).await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| convert_error(&error))?;
         let is_post = request.method() == Method::POST;
+        let is_conditional = request.headers().contains_key(IF_NONE_MATCH);
         *request.uri_mut() = self.target.path.clone().into();
         let headers = request.headers_mut();
         headers.insert(HOST, self.target.host.clone());
@@ -124,8 +162,13 @@ impl Resource {
             let response =
                 sender.send_request(request).await.map_err(|error| convert_error(&error))?;
             let status = response.status();
+            if status == StatusCode::NOT_MODIFIED && is_conditional {
+                return Ok(Revision::Unchanged);
+            }
             if status == StatusCode::OK || (is_post && status.is_success()) {
-                return self.read_body(response.into_body()).await;
+                let etag = response.headers().get(ETAG).cloned();
+                let body = self.read_body(response.into_body()).await?;
+                return Ok(Revision::Changed { body, etag });
             }
             let content_type = is_post.then(|| printable_media_type(response.headers())).flatten();
             let is_json =
@@ -162,5 +205,13 @@ impl Resource {
                 Err(_) => FetchError::Closed("unexpected end".into()),
             }),
         }
+    }
+}
+
+/// Returns the body of a response to a request without a known version, which always has one.
+fn body_of(revision: Revision) -> Bytes {
+    match revision {
+        Revision::Changed { body, .. } => body,
+        Revision::Unchanged => Bytes::new(),
     }
 }

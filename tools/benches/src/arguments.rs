@@ -37,6 +37,8 @@ pub(crate) enum Name {
     Subscriptions,
     /// The rate of events through one trigger
     Events,
+    /// One rate limit of three routers in one Redis, and latency without Redis
+    SharedLimits,
 }
 
 /// The options of a benchmark; `None` selects the default of the measurement.

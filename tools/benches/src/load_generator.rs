@@ -77,6 +77,30 @@ impl Bench {
         read_report(&report, status)
     }
 
+    /// Starts `starling bench query` against a server with a fixed rate of requests, without waiting for its end.
+    pub(crate) fn start_query_load(
+        &self,
+        server: &ServerProcess,
+        operation: &Path,
+        rate: u32,
+        connections: u32,
+        seconds: u32,
+        report: &Path,
+    ) -> Result<Child, Failure> {
+        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        command
+            .args(["bench", "query", "--quiet", "--url", &server.url()])
+            .args(["--rate", &rate.to_string(), "--connections", &connections.to_string()])
+            .args(["--duration", &format!("{seconds}s"), "--operation"])
+            .arg(operation)
+            .arg("--json")
+            .arg(report)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))
+    }
+
     /// Runs `starling bench subscriptions` against a server and returns its report.
     pub(crate) fn run_subscription_load(
         &self,

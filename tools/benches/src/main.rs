@@ -11,6 +11,7 @@
 //! - [`sizes`]: cost and memory by the size of the response.
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
 //! - [`events`]: the rate of events through one trigger, by provider, size and selection.
+//! - [`shared_limits`]: one rate limit of three routers in one Redis, and latency without Redis.
 //! - [`soaks`]: clients that come and go, and reloads, with a verdict.
 //!
 //! All of them start their processes with a [`setup::Bench`].
@@ -29,6 +30,7 @@ mod router;
 mod server_process;
 mod servers;
 mod setup;
+mod shared_limits;
 mod sizes;
 mod soaks;
 mod statistics;
@@ -59,6 +61,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
     let defaults = match name {
         Name::Subscriptions => subscriptions::DEFAULTS,
         Name::Events => events::DEFAULTS,
+        Name::SharedLimits => shared_limits::DEFAULTS,
         Name::Router | Name::Rate | Name::Sizes => Defaults::OF_QUERIES,
     };
     let bench = Bench::prepare(defaults, options)?;
@@ -69,6 +72,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
         Name::Subscriptions => subscriptions::run(&bench, filter),
         Name::Events => events::run(&bench, filter),
         Name::Sizes => sizes::run(&bench),
+        Name::SharedLimits => shared_limits::run(&bench, filter),
     }
 }
 

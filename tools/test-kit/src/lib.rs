@@ -20,6 +20,7 @@ pub mod nats;
 pub mod open_policy_agent;
 pub mod programs;
 pub mod redis;
+pub mod redis_groups;
 mod waiting;
 
 pub use children::ChildProcess;

@@ -4,7 +4,7 @@ use crate::children::ChildProcess;
 use crate::programs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// The maximum number of starts, each with another port, if another process takes the free port first.
@@ -83,6 +83,11 @@ impl RedisServer {
         self.port
     }
 
+    /// Sends a command with `redis-cli`, and returns what it prints; empty if there is no response.
+    pub fn ask(&self, words: &[&str]) -> String {
+        ask(self.port, words)
+    }
+
     /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.running.id()
@@ -110,6 +115,14 @@ impl RedisServer {
         self.running.wait_for_exit();
         self.port
     }
+}
+
+/// Sends a command with `redis-cli` to a server on this port, and returns what it prints; empty if there is no response.
+pub(crate) fn ask(port: u16, words: &[&str]) -> String {
+    let Some(program) = programs::REDIS_SERVER.locate() else { return String::new() };
+    let mut command = Command::new(program.with_file_name("redis-cli"));
+    let output = command.args(["-p", &port.to_string()]).args(words).stdin(Stdio::null()).output();
+    output.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 /// Returns the command line of a server on this port of 127.0.0.1 that stores nothing on disk.

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
+use redis_connection::{Cluster, RedisAddress, ServerSource};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::address::RedisAddress;
 use super::dialer::DialerFactory;
-use super::discovery::{Cluster, ServerSource};
 use super::publisher;
 use crate::connection_state::{ConnectionState, wait_connected};
 
@@ -102,7 +101,7 @@ impl ClusterConnections {
                 }
                 Some(_) => return Err(CommandError::Refused(error)),
                 None => {
-                    return Err(CommandError::Unavailable(super::connection::error_text(&error)));
+                    return Err(CommandError::Unavailable(redis_connection::error_text(&error)));
                 }
             }
             last = CommandError::Refused(error);

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use redis::Value;
 use redis::aio::AsyncPushSender;
+use redis_connection::{RESPONSE_TIMEOUT, RedisAddress, RedisConnection, ServerSource};
 use tokio::time::{Instant, sleep_until};
 
-use super::address::RedisAddress;
-use super::connection::{RESPONSE_TIMEOUT, RedisConnection, error_text};
-use super::discovery::ServerSource;
 use crate::backoff::Backoff;
 use crate::{ProviderStats, Retry};
 
@@ -94,20 +91,11 @@ impl Dialer {
         pushed: Option<impl AsyncPushSender>,
     ) -> Result<RedisConnection, Box<str>> {
         let mut connection = RedisConnection::open(address, pushed, RESPONSE_TIMEOUT).await?;
-        if self.source.is_master() {
-            // Sentinels may not have noticed yet that the server is no longer the master.
-            let role = redis::cmd("ROLE");
-            let response = connection.multiplexed.send_packed_command(&role).await;
-            let is_master = match response.map_err(|error| error_text(&error))? {
-                Value::Array(parts) => {
-                    parts.first().is_some_and(|role| *role == Value::BulkString(b"master".into()))
-                }
-                _ => false,
-            };
-            if !is_master {
-                connection.close().await;
-                return Err("the server is not the master".into());
-            }
+        if self.source.is_master()
+            && let Err(reason) = connection.confirm_master().await
+        {
+            connection.close().await;
+            return Err(reason);
         }
         Ok(connection)
     }

@@ -9,12 +9,9 @@
 //! [`publisher`]). They retry with jittered backoff until the provider is dropped. In a Redis Cluster each node
 //! distributes the events that are published at any other, so a connection to one of them is enough.
 
-mod address;
 mod channel_name;
 mod cluster_connections;
-mod connection;
 mod dialer;
-mod discovery;
 mod merged_stream;
 mod publisher;
 mod sharded_pubsub;
@@ -27,9 +24,10 @@ use std::sync::Arc;
 use net::TlsClient;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
+use redis_connection::{Cluster, RedisAddress, Sentinel, ServerSource};
 use tokio::sync::{mpsc, watch};
 
-pub use address::{RedisAuthentication, RedisSettingsError};
+pub use redis_connection::{RedisAuthentication, RedisSettingsError};
 
 use crate::connection_state::{
     self, COMMANDS_MAX, ConnectionState, SubscribeCommand, wait_connected,
@@ -38,10 +36,8 @@ use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
     PublishError, Retry, SourceError, StreamRequest, TopicUsage, TopicUse, Verdict, topic_check,
 };
-use address::RedisAddress;
 use cluster_connections::{ClusterConnections, CommandError};
 use dialer::DialerFactory;
-use discovery::{Cluster, Sentinel, ServerSource};
 use sharded_pubsub::ShardedPubSub;
 use streams::Streams;
 use subscriber::{Subscriber, SubscriberKind};
@@ -262,7 +258,7 @@ impl Redis {
         match transaction.query_async::<redis::Value>(&mut connection).await {
             Ok(_) => Verdict::Works,
             Err(error) => {
-                let reason = connection::error_text(&error);
+                let reason = redis_connection::error_text(&error);
                 // A user without transactions may still be allowed to publish.
                 let is_unknown = ["'multi'", "'discard'"].iter().any(|it| reason.contains(it));
                 if is_unknown { Verdict::Unknown(reason) } else { Verdict::Fails(reason) }
@@ -284,13 +280,14 @@ impl Redis {
         let command =
             publisher::publish_command(message, self.stream_entries_max, self.sharded.is_some());
         let failed = |error: &RedisError| {
-            let reason = connection::error_text(error);
-            if connection::is_refusal(error) { refused(reason) } else { unavailable(reason) }
+            let reason = redis_connection::error_text(error);
+            if redis_connection::is_refusal(error) { refused(reason) } else { unavailable(reason) }
         };
         if (message.durable || self.sharded.is_some())
             && let Some(cluster_connections) = &self.cluster_connections
         {
-            let done = cluster_connections.send_command(discovery::slot_of(topic), &command).await;
+            let done =
+                cluster_connections.send_command(redis_connection::slot_of(topic), &command).await;
             return done.map_err(|error| match error {
                 CommandError::Unavailable(reason) => unavailable(reason),
                 CommandError::Refused(error) => failed(&error),

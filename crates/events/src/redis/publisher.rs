@@ -2,9 +2,9 @@
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
+use redis_connection::NO_PUSHES;
 use tokio::sync::watch;
 
-use super::connection::NO_PUSHES;
 use super::dialer::Dialer;
 use super::streams;
 use crate::Message;

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use redis_connection::{Cluster, RedisAddress, ServerSource, slot_of};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use super::address::RedisAddress;
 use super::dialer::DialerFactory;
-use super::discovery::{Cluster, ServerSource, slot_of};
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::subscriptions::MOVED;
 

@@ -9,9 +9,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisResult, Value};
+use redis_connection::{RedisConnection, error_text, is_refusal};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::connection::{RedisConnection, error_text, is_refusal};
 use super::dialer::Dialer;
 use super::subscriptions::{PubSubStream, SubscribeBatch, SubscriptionTable, split_patterns};
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};

@@ -26,6 +26,8 @@ pub(super) enum NamedOperation {
         /// The hash under which the text is to be stored.
         store_as: Option<TextHash>,
     },
+    /// The operation is not in memory, and may be in the store of all routers.
+    Elsewhere { hash: TextHash },
     /// `persisted_documents.mode` does not allow the operation.
     Refused {
         error: GraphqlError,
@@ -108,11 +110,50 @@ impl KnownOperations {
                 }
             });
         };
-        let found = TextHash::parse(&hash).and_then(|hash| texts.find(hash));
-        let counter =
-            if found.is_some() { &self.stats.texts_found } else { &self.stats.texts_not_found };
-        count(counter);
-        found.map(NamedOperation::found).ok_or_else(not_found)
+        let hash = TextHash::parse(&hash);
+        match (hash.and_then(|hash| texts.find(hash)), hash) {
+            (Some(text), _) => {
+                count(&self.stats.texts_found);
+                Ok(NamedOperation::found(text))
+            }
+            (None, Some(hash)) if self.shared_texts.is_some() => {
+                Ok(NamedOperation::Elsewhere { hash })
+            }
+            (None, _) => {
+                count(&self.stats.texts_not_found);
+                Err(not_found())
+            }
+        }
+    }
+
+    /// Looks up a text in the store of all routers. It runs only if the client may send it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) async fn look_up_shared(
+        &self,
+        request: &OperationRequest,
+        hash: TextHash,
+        client: Option<&str>,
+    ) -> Result<NamedOperation, GraphqlError> {
+        let found = match &self.shared_texts {
+            Some(texts) => texts.find(hash).await,
+            None => None,
+        };
+        let Some(text) = found else {
+            count(&self.stats.texts_not_found);
+            return Err(not_found());
+        };
+        count(&self.stats.texts_found);
+        let sent = OperationRequest { query: text.clone(), ..request.clone() };
+        Ok(match self.check_text(&sent, client)? {
+            NamedOperation::Unchanged => NamedOperation::found(text),
+            // The request has no text that could run. Texts that run by an exception are not stored, so they are unknown.
+            NamedOperation::Refused { error, .. } => {
+                NamedOperation::Refused { error, if_excepted: Err(not_found()) }
+            }
+            named => named,
+        })
     }
 
     /// Checks a request with a text, and its hash if there is one.
@@ -223,7 +264,7 @@ fn hash_of(request: &OperationRequest) -> Result<Option<String>, GraphqlError> {
         .map_err(|error| GraphqlError::new(ErrorCode::BadRequest, error.to_string()))
 }
 
-fn not_found() -> GraphqlError {
+pub(super) fn not_found() -> GraphqlError {
     GraphqlError::new(ErrorCode::PersistedQueryNotFound, PERSISTED_QUERY_NOT_FOUND)
 }
 
@@ -240,6 +281,7 @@ fn required(message: &'static str) -> GraphqlError {
 mod tests {
     use config::{Apq, Config, DocumentManifest, PersistedDocuments};
     use persisted_documents::DocumentSet;
+    use redis_store::Stores;
 
     use super::*;
 
@@ -274,7 +316,7 @@ mod tests {
             apq: Apq { enabled: has_apq, ..Apq::default() },
             ..Config::default()
         };
-        KnownOperations::new(&config, documents)
+        KnownOperations::new(&config, documents, &Stores::default())
     }
 
     fn text(query: &str) -> OperationRequest {
@@ -315,6 +357,7 @@ mod tests {
                 return error.code.as_str().to_owned();
             }
             Ok(NamedOperation::Unchanged) => request.query.clone(),
+            Ok(NamedOperation::Elsewhere { .. }) => unreachable!("there is no store"),
             Ok(NamedOperation::Found { text, store_as }) => {
                 known.store(store_as, &text);
                 text

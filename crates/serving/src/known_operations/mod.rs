@@ -3,12 +3,14 @@
 //!
 //! A request names its operation in one of three ways: by its text, by the id of a persisted document (`documentId`),
 //! or by the SHA-256 of a text (`extensions.persistedQuery`), which is looked up among the persisted documents first
-//! and then among the texts that clients have sent with their hashes (`stored_texts`). The result is a request with a
-//! text. `persisted_documents.mode` decides which texts run, and `exceptions` for which requests others do.
+//! and then among the texts that clients have sent with their hashes, to this router (`stored_texts`) or to any other
+//! (`shared_texts`). The result is a request with a text. `persisted_documents.mode` decides which texts run, and
+//! `exceptions` for which requests others do.
 
 mod exceptions;
 mod lookup;
 mod metrics;
+mod shared_texts;
 mod stored_texts;
 
 use std::sync::Arc;
@@ -29,10 +31,13 @@ use telemetry::LogLimit;
 
 use crate::serving::Serving;
 use lookup::NamedOperation;
+use redis_store::Stores;
+use shared_texts::SharedTexts;
 use stored_texts::StoredTexts;
 
 pub use exceptions::DocumentExceptions;
 pub use metrics::{KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, KnownOperationStats};
+pub use shared_texts::{SHARED_TEXT_COUNTERS, SharedTextStats};
 
 /// The known operations of a router. They do not depend on the graph.
 #[derive(Debug)]
@@ -45,17 +50,24 @@ pub struct KnownOperations {
     mode: PersistedDocumentsMode,
     /// The texts of automatic persisted queries; `None` if they are turned off.
     stored_texts: Option<StoredTexts>,
+    /// The texts that all routers share, if a store is configured.
+    shared_texts: Option<SharedTexts>,
     stats: KnownOperationStats,
     unknown_log: LogLimit,
 }
 
 impl KnownOperations {
-    /// Creates the known operations with the documents of the manifests.
-    pub fn new(config: &Config, documents: DocumentSet) -> Self {
+    /// Creates the known operations with the documents of the manifests. With `apq.store`, it must be called inside a
+    /// Tokio runtime, which then writes texts to that store.
+    pub fn new(config: &Config, documents: DocumentSet, stores: &Stores) -> Self {
         let mode = config.persisted_documents.mode;
         // Where only ids are accepted, no client can send a text to be stored.
         let has_stored_texts = config.apq.enabled && mode != PersistedDocumentsMode::RequireId;
+        // The configuration was checked, so that the store exists.
+        let store = config.apq.store.as_ref().and_then(|id| stores.find(id));
+        let store = store.filter(|_| has_stored_texts);
         Self {
+            shared_texts: store.map(|store| SharedTexts::start(store, config.apq.ttl)),
             documents: ArcSwap::from_pointee(documents),
             has_documents: !config.persisted_documents.manifests.is_empty(),
             client_info: config.client_info.clone(),
@@ -69,6 +81,11 @@ impl KnownOperations {
     /// The counters.
     pub fn stats(&self) -> &KnownOperationStats {
         &self.stats
+    }
+
+    /// The counters of the texts that all routers share, if a store is configured.
+    pub fn shared_text_stats(&self) -> Option<&SharedTextStats> {
+        self.shared_texts.as_ref().map(SharedTexts::stats)
     }
 
     /// Returns the persisted documents.
@@ -99,6 +116,10 @@ impl KnownOperations {
             && texts.store(hash, text)
         {
             self.stats.texts_stored.fetch_add(1, Ordering::Relaxed);
+            if let Some(shared) = &self.shared_texts {
+                // Also a text that came from there: it is kept for another `apq.ttl`.
+                shared.write(hash, text);
+            }
         }
     }
 }
@@ -152,6 +173,12 @@ pub(crate) async fn resolve(
             Err(not_done) => Err(not_done.error()),
         }
     };
+    let named = match named {
+        Ok(NamedOperation::Elsewhere { hash }) => {
+            operations.look_up_shared(request, hash, client_name).await
+        }
+        named => named,
+    };
     let refuse = |error: GraphqlError| {
         serving.metrics.count_refusal(error.code);
         vec![error]
@@ -172,5 +199,7 @@ pub(crate) async fn resolve(
             operations.report_refused(request, client_name);
             Err(refuse(error))
         }
+        // Resolved above.
+        NamedOperation::Elsewhere { .. } => Err(refuse(lookup::not_found())),
     }
 }

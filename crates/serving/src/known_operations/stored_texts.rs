@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn stored(max_size: usize, max_entries: u32) -> StoredTexts {
-        StoredTexts::new(&Apq { enabled: true, max_size, max_entries })
+        StoredTexts::new(&Apq { max_size, max_entries, ..Apq::default() })
     }
 
     #[test]

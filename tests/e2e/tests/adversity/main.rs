@@ -32,6 +32,7 @@ mod operations;
 mod passing_events;
 mod reloads;
 mod requests;
+mod shared_state;
 mod sharing;
 mod shutdown;
 mod slow_subscribers;

@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
+use redis_connection::{error_text, is_refusal};
 
 use super::entry::{StreamEntry, text};
 use super::entry_id::EntryId;
 use super::stream_info::StreamInfo;
 use super::stream_table::{CatchUpRead, KeyRead, KeyStart};
 use crate::Start;
-use crate::redis::connection::{error_text, is_refusal};
 
 /// The maximum number of commands that are sent at once: enough to fill a round trip, few enough to keep responses
 /// small.

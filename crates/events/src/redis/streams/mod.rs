@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::try_join_all;
+use redis_connection::{Cluster, ServerSource, slot_of};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::dialer::DialerFactory;
-use super::discovery::{Cluster, ServerSource, slot_of};
 use super::merged_stream::merge_streams;
 use crate::connection_state::{COMMANDS_MAX, ConnectionState, PROVIDER_CLOSED, wait_connected};
 use crate::{EventStream, SourceError, Start, StreamRequest};

@@ -9,12 +9,12 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
+use redis_connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::commands::{self, KeyStartError, is_about_the_key};
 use super::stream_table::{CatchUpRead, ENTRIES_PER_READ, KeyRead, KeyStart, StreamTable};
 use crate::connection_state::{ConnectionState, ServeEnd};
-use crate::redis::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 use crate::redis::dialer::Dialer;
 use crate::{ErrorKind, EventStream, ProviderStats, Start};
 

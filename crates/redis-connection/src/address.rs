@@ -56,8 +56,10 @@ pub enum RedisSettingsError {
 
 /// The address of one server, with its credentials.
 #[derive(Clone, Debug)]
-pub(super) struct RedisAddress {
+pub struct RedisAddress {
     place: Place,
+    /// The number of the database in the path of the URL. Pub/Sub is the same in all of them.
+    database: u16,
     authentication: Option<RedisAuthentication>,
 }
 
@@ -75,7 +77,7 @@ enum Place {
 
 impl RedisAddress {
     /// Parses URLs of servers. If `tls` is `None`, `rediss` trusts the authorities of the system.
-    pub(super) fn parse_list(
+    pub fn parse_list(
         urls: &[String],
         authentication: Option<&RedisAuthentication>,
         tls: Option<&TlsClient>,
@@ -115,7 +117,8 @@ impl RedisAddress {
                         "the absolute path of the socket is missing after unix://",
                     ));
                 }
-                return Ok(Self { place: Place::Unix(path.into()), authentication: None });
+                let place = Place::Unix(path.into());
+                return Ok(Self { place, database: 0, authentication: None });
             }
             scheme => {
                 return Err(RedisSettingsError::Scheme { number, scheme: scheme.to_owned() });
@@ -125,11 +128,12 @@ impl RedisAddress {
             Some(host) if !host.is_empty() => host.into(),
             _ => return Err(not_a_url("it has no host")),
         };
-        // Pub/Sub is the same in all databases, so the number of a database is accepted and ignored.
-        let database = url.path().trim_matches('/');
-        if !database.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(not_a_url("its path is not the number of a database"));
-        }
+        let database = match url.path().trim_matches('/') {
+            "" => 0,
+            number => {
+                number.parse().map_err(|_| not_a_url("its path is not the number of a database"))?
+            }
+        };
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let user = Some(decode(url.username())).filter(|user| !user.is_empty());
         let authentication = match (user, url.password().map(decode)) {
@@ -144,11 +148,11 @@ impl RedisAddress {
         }
         let tls = if wants_tls { tls.clone() } else { None };
         let port = url.port().unwrap_or(PORT_DEFAULT);
-        Ok(Self { place: Place::Tcp { host, port, tls }, authentication })
+        Ok(Self { place: Place::Tcp { host, port, tls }, database, authentication })
     }
 
     /// Returns another server that is reached in the same way, by TLS or without, with these credentials.
-    pub(super) fn with_host_and_credentials(
+    pub fn with_host_and_credentials(
         &self,
         host: String,
         port: u16,
@@ -159,18 +163,19 @@ impl RedisAddress {
 
     /// Returns another server that is reached in the same way and with the same credentials. An empty host means the
     /// same host.
-    pub(super) fn with_host(&self, host: String, port: u16) -> Self {
+    pub fn with_host(&self, host: String, port: u16) -> Self {
         let (own, tls) = match &self.place {
             Place::Tcp { host, tls, .. } => (host.clone(), tls.clone()),
             #[cfg(unix)]
             Place::Unix(_) => ("localhost".into(), None),
         };
         let host = if host.is_empty() { own } else { host.into() };
-        Self { place: Place::Tcp { host, port, tls }, authentication: self.authentication.clone() }
+        let authentication = self.authentication.clone();
+        Self { place: Place::Tcp { host, port, tls }, database: self.database, authentication }
     }
 
     /// Returns `host:port` or the path of a socket, for log lines.
-    pub(super) fn display_name(&self) -> String {
+    pub fn display_name(&self) -> String {
         match &self.place {
             Place::Tcp { host, port, .. } => format!("{host}:{port}"),
             #[cfg(unix)]
@@ -179,7 +184,7 @@ impl RedisAddress {
     }
 
     /// Makes one attempt to connect, without sending anything.
-    pub(super) async fn connect(&self, within: Duration) -> Result<Stream, ConnectError> {
+    pub async fn connect(&self, within: Duration) -> Result<Stream, ConnectError> {
         match &self.place {
             Place::Tcp { host, port, tls } => net::connect(host, *port, tls.as_ref(), within).await,
             #[cfg(unix)]
@@ -187,12 +192,23 @@ impl RedisAddress {
         }
     }
 
+    /// Returns the number of the database that the URL names; 0 if it names none.
+    pub fn database(&self) -> u16 {
+        self.database
+    }
+
+    /// Returns the same server with this database.
+    pub fn with_database(&self, database: u16) -> Self {
+        Self { database, ..self.clone() }
+    }
+
     /// Returns the handshake. It uses RESP3, because only there events and responses share a connection without being
-    /// mistaken for each other.
-    pub(super) fn handshake(&self) -> RedisConnectionInfo {
+    /// mistaken for each other. Unless `database` is 0, the connection is for that database.
+    pub fn handshake(&self, database: u16) -> RedisConnectionInfo {
         let hello = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("starling", env!("CARGO_PKG_VERSION"));
+            .set_lib_name("starling", env!("CARGO_PKG_VERSION"))
+            .set_db(database.into());
         match &self.authentication {
             None => hello,
             Some(RedisAuthentication { user, password }) => {
@@ -257,6 +273,7 @@ mod tests {
             "redis://:s3cret@host:99999",
             "redis://s3cret@host",
             "redis://:s3cret@host/name",
+            "redis://:s3cret@host/65536",
             "unix://s3cret/a",
             "unix:///a?pass=s3cret",
             "s3cret",

@@ -8,9 +8,8 @@ use redis::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::RedisAuthentication;
-use super::address::RedisAddress;
-use super::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
+use crate::address::{RedisAddress, RedisAuthentication};
+use crate::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 
 /// The number of slots of a cluster, by its specification.
 const SLOTS: u16 = 16_384;
@@ -18,9 +17,12 @@ const SLOTS: u16 = 16_384;
 /// The minimum interval between reads of the slot map. A failover takes seconds.
 const SLOT_MAP_AGE_MIN: Duration = Duration::from_millis(50);
 
-/// The way in which a dialer finds its server.
+/// The first slot, the last slot, and the node that has them.
+pub type SlotRange = (u16, u16, RedisAddress);
+
+/// The way in which the server for a connection is found.
 #[derive(Clone)]
-pub(super) enum ServerSource {
+pub enum ServerSource {
     /// Any of these servers, in turn.
     Any(Arc<[RedisAddress]>),
     /// The master that sentinels name.
@@ -31,7 +33,10 @@ pub(super) enum ServerSource {
 
 impl ServerSource {
     /// Returns the server for attempt number `attempt`. Knowledge from before `since` is not used.
-    pub(super) async fn find_server(
+    ///
+    /// # Errors
+    /// The reason why no server is known, without credentials.
+    pub async fn find_server(
         &self,
         attempt: usize,
         since: Instant,
@@ -44,18 +49,19 @@ impl ServerSource {
     }
 
     /// True if the server must confirm that it is a master.
-    pub(super) fn is_master(&self) -> bool {
+    pub fn is_master(&self) -> bool {
         matches!(self, Self::Master(_))
     }
 }
 
 /// Sentinels, which watch a master and know its address.
-pub(super) struct Sentinel {
-    pub(super) master: Box<str>,
+pub struct Sentinel {
+    /// The name of the master, as the sentinels know it.
+    pub master: Box<str>,
     /// One or more addresses of sentinels.
-    pub(super) sentinels: Vec<RedisAddress>,
+    pub sentinels: Vec<RedisAddress>,
     /// The credentials for the master.
-    pub(super) authentication: Option<RedisAuthentication>,
+    pub authentication: Option<RedisAuthentication>,
 }
 
 impl Sentinel {
@@ -84,7 +90,7 @@ impl Sentinel {
 }
 
 /// A cluster, with the slots of its nodes.
-pub(super) struct Cluster {
+pub struct Cluster {
     /// Addresses of one or more of its nodes.
     seeds: Vec<RedisAddress>,
     map: Mutex<SlotMap>,
@@ -94,21 +100,21 @@ pub(super) struct Cluster {
 #[derive(Default)]
 struct SlotMap {
     read_at: Option<Instant>,
-    /// The first slot, the last slot and their node, in the order of slots.
-    ranges: Vec<(u16, u16, RedisAddress)>,
+    /// The ranges are in the order of slots.
+    ranges: Vec<SlotRange>,
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<RedisAddress>) -> Self {
+    /// Creates a cluster of which these nodes are known.
+    pub fn new(seeds: Vec<RedisAddress>) -> Self {
         Self { seeds, map: Mutex::default() }
     }
 
     /// Returns the node that has that slot, from a map that was read after `since`.
-    pub(super) async fn find_owner(
-        &self,
-        slot: u16,
-        since: Instant,
-    ) -> Result<RedisAddress, Box<str>> {
+    ///
+    /// # Errors
+    /// No node responds, or none has the slot.
+    pub async fn find_owner(&self, slot: u16, since: Instant) -> Result<RedisAddress, Box<str>> {
         // Callers that need a newer map wait here for the one that reads it.
         let mut map = self.map.lock().await;
         let is_known = map.read_at.is_some_and(|at| at >= since || at.elapsed() < SLOT_MAP_AGE_MIN);
@@ -125,10 +131,13 @@ impl Cluster {
     }
 }
 
-/// Queries one node after the other until one returns the map of slots.
-async fn read_slot_map<'a>(
+/// Queries one node after the other until one returns the map of slots. The ranges are in the order of slots.
+///
+/// # Errors
+/// No node responds with a map.
+pub async fn read_slot_map<'a>(
     nodes: impl Iterator<Item = &'a RedisAddress>,
-) -> Result<Vec<(u16, u16, RedisAddress)>, Box<str>> {
+) -> Result<Vec<SlotRange>, Box<str>> {
     let mut tried: Vec<String> = Vec::new();
     let mut reason: Box<str> = "no node of the cluster responds".into();
     for node in nodes {
@@ -154,7 +163,7 @@ async fn read_slot_map<'a>(
 }
 
 /// Reads `[first, last, [host, port, …], replicas…]` from the response of `node`.
-fn read_slot_range(node: &RedisAddress, range: Value) -> Option<(u16, u16, RedisAddress)> {
+fn read_slot_range(node: &RedisAddress, range: Value) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let slot = |value: &Value| match value {
         Value::Int(slot) => u16::try_from(*slot).ok(),
@@ -198,7 +207,7 @@ async fn query(server: &RedisAddress, command: &redis::Cmd) -> Result<Value, Box
 
 /// Returns the slot of a key. Only the text in its first non-empty braces counts, if there is any, so `{a}.1` and
 /// `{a}.2` have the same slot.
-pub(super) fn slot_of(key: &str) -> u16 {
+pub fn slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

@@ -1,0 +1,298 @@
+//! The connection to one server: a task that connects, watches and connects again, and the state that callers use.
+//!
+//! The circuit breaker is open whenever there is no usable connection. Clients' commands never find out whether the
+//! server works again: the task does, by connecting and by a `PING` within the time limit of commands.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, Value};
+use redis_connection::{
+    NO_PUSHES, RedisAddress, RedisConnection, ServerSource, error_text, is_refusal,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use crate::breaker::Breaker;
+use crate::reply::StoreError;
+use crate::stats::StoreStats;
+
+/// The interval at which a connection is checked, so that one over a dead network is noticed before commands fail.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time after which a connection counts as stable, so that the next failure is the first one again. Without it, a
+/// server that is just too slow would be connected to without pause.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// The settings that the links of one store share.
+pub(crate) struct LinkSettings {
+    /// The name of the store, for logs.
+    pub(crate) store: Box<str>,
+    pub(crate) timeout: Duration,
+    pub(crate) retry_initial: Duration,
+    pub(crate) retry_max: Duration,
+    pub(crate) stats: Arc<StoreStats>,
+    /// Notified when a server of a cluster is lost: its slots may belong to another one now.
+    pub(crate) on_lost: Notify,
+}
+
+/// The connection to one server. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct ServerLink {
+    shared: Arc<LinkState>,
+    task: AbortHandle,
+}
+
+struct LinkState {
+    settings: Arc<LinkSettings>,
+    state: ArcSwap<Connection>,
+}
+
+impl std::fmt::Debug for LinkState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinkState").finish_non_exhaustive()
+    }
+}
+
+enum Connection {
+    Usable(UsableConnection),
+    /// There is none, for this reason.
+    Lost(Arc<str>),
+}
+
+struct UsableConnection {
+    commands: MultiplexedConnection,
+    breaker: Breaker,
+    /// Notified when the breaker has opened.
+    opened: Notify,
+}
+
+impl Drop for ServerLink {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.shared.state.store(Arc::new(Connection::Lost("the store was closed".into())));
+    }
+}
+
+impl ServerLink {
+    /// Starts connecting to a server, by a task of that runtime.
+    pub(crate) fn start(
+        source: ServerSource,
+        settings: &Arc<LinkSettings>,
+        runtime: &Handle,
+    ) -> Self {
+        let shared = Arc::new(LinkState {
+            settings: Arc::clone(settings),
+            state: ArcSwap::from_pointee(Connection::Lost("not connected yet".into())),
+        });
+        let task = runtime.spawn(keep_connected(source, Arc::clone(&shared))).abort_handle();
+        Self { shared, task }
+    }
+
+    /// True if commands can be sent.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(&**self.shared.state.load(), Connection::Usable(_))
+    }
+
+    /// Sends commands in one piece, and returns their `count` replies, which may be errors of the server.
+    ///
+    /// # Errors
+    /// There is no connection, or not all replies before the deadline.
+    pub(crate) async fn send(
+        &self,
+        commands: &Pipeline,
+        count: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, StoreError> {
+        let state = self.shared.state.load_full();
+        let usable = match &*state {
+            Connection::Usable(usable) => usable,
+            Connection::Lost(reason) => return Err(StoreError::Disconnected(Arc::clone(reason))),
+        };
+        let mut connection = usable.commands.clone();
+        let sending = connection.send_packed_commands(commands, 0, count);
+        match timeout_at(deadline, sending).await {
+            Ok(Ok(values)) => {
+                match values.iter().any(is_unavailable) {
+                    true => self.shared.record_failure(&state, usable, "it cannot serve now"),
+                    false => usable.breaker.record_success(),
+                }
+                Ok(values)
+            }
+            Ok(Err(error)) if is_refusal(&error) => {
+                usable.breaker.record_success();
+                Err(StoreError::Refused(error.code().unwrap_or("ERR").into()))
+            }
+            Ok(Err(error)) => {
+                let reason: Arc<str> = error_text(&error).into();
+                self.shared.record_failure(&state, usable, &reason);
+                Err(StoreError::Disconnected(reason))
+            }
+            Err(_) => {
+                self.shared.record_failure(&state, usable, "it did not respond in time");
+                Err(StoreError::Timeout(self.shared.settings.timeout))
+            }
+        }
+    }
+}
+
+/// True if the server says that another one should be used, or none for a while.
+fn is_unavailable(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    matches!(error.code(), "READONLY" | "LOADING" | "MASTERDOWN" | "NOAUTH")
+}
+
+impl LinkState {
+    /// Counts a failure of a connection, and closes it if it has failed too often.
+    fn record_failure(&self, state: &Arc<Connection>, usable: &UsableConnection, reason: &str) {
+        if usable.breaker.record_failure() {
+            self.settings.stats.breaker_opened.fetch_add(1, Ordering::Relaxed);
+            self.lose(state, reason.into());
+            usable.opened.notify_one();
+        }
+    }
+
+    /// Replaces a connection by the reason why it cannot be used, unless that has happened.
+    fn lose(&self, state: &Arc<Connection>, reason: Arc<str>) {
+        let lost = Arc::new(Connection::Lost(reason));
+        let previous = self.state.compare_and_swap(state, lost);
+        if Arc::ptr_eq(&previous, state) && matches!(**state, Connection::Usable(_)) {
+            self.settings.on_lost.notify_one();
+        }
+    }
+}
+
+/// Connects, again and again, until the link is dropped.
+async fn keep_connected(source: ServerSource, link: Arc<LinkState>) {
+    let settings = &link.settings;
+    let (mut failures, mut attempts) = (0_u32, 0_usize);
+    let mut stale_before = Instant::now();
+    let mut warned: Arc<str> = "".into();
+    loop {
+        let (server, outcome) = connect(&source, attempts, stale_before, settings.timeout).await;
+        match outcome {
+            Ok(mut connection) => {
+                settings.stats.connected.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(store = %settings.store, server, "connected to the store");
+                warned = "".into();
+                let since = Instant::now();
+                let reason = serve(&link, &mut connection).await;
+                tracing::warn!(store = %settings.store, server, %reason, "the connection to the store was lost");
+                connection.close().await;
+                if since.elapsed() >= STABLE_AFTER {
+                    failures = 0;
+                }
+            }
+            Err(reason) => {
+                settings.stats.connection_failures.fetch_add(1, Ordering::Relaxed);
+                if warned == reason {
+                    tracing::debug!(store = %settings.store, server, %reason, "still no connection to the store");
+                } else {
+                    tracing::warn!(store = %settings.store, server, %reason, "no connection to the store; trying again");
+                    warned = Arc::clone(&reason);
+                }
+                let state = link.state.load_full();
+                link.lose(&state, reason);
+                attempts = attempts.wrapping_add(1);
+            }
+        }
+        stale_before = Instant::now();
+        sleep_until(stale_before + delay(settings, failures)).await;
+        failures = failures.saturating_add(1);
+    }
+}
+
+/// Returns the delay after so many failures. It is between half of the nominal delay and the whole, so that routers
+/// that lost the same server do not come back at the same moment.
+fn delay(settings: &LinkSettings, failures: u32) -> Duration {
+    let nominal = settings.retry_initial.saturating_mul(2_u32.saturating_pow(failures));
+    nominal.min(settings.retry_max.max(settings.retry_initial)).mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Makes one attempt to connect to a server that responds in time. Returns the name of the server, too.
+async fn connect(
+    source: &ServerSource,
+    attempt: usize,
+    since: Instant,
+    limit: Duration,
+) -> (String, Result<RedisConnection, Arc<str>>) {
+    let address = match source.find_server(attempt, since).await {
+        Ok(address) => address,
+        Err(reason) => return (String::new(), Err(reason.into())),
+    };
+    (address.display_name(), open(&address, source.is_master(), limit).await)
+}
+
+async fn open(
+    address: &RedisAddress,
+    needs_master: bool,
+    limit: Duration,
+) -> Result<RedisConnection, Arc<str>> {
+    let mut connection =
+        RedisConnection::open_database(address, address.database(), NO_PUSHES, None).await?;
+    let ping = redis::cmd("PING");
+    // The first command of a connection may take longer than later ones.
+    let check = async {
+        if needs_master {
+            connection.confirm_master().await?;
+        }
+        connection
+            .multiplexed
+            .send_packed_command(&ping)
+            .await
+            .map_err(|error| error_text(&error))?;
+        Ok::<(), Box<str>>(())
+    };
+    let checked = match timeout(2 * limit, check).await {
+        Ok(checked) => checked,
+        Err(_) => Err("it did not respond in time".into()),
+    };
+    match checked {
+        Ok(()) => Ok(connection),
+        Err(reason) => {
+            connection.close().await;
+            Err(reason.into())
+        }
+    }
+}
+
+/// Lets callers use a connection until it is lost, and returns the reason.
+async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<str> {
+    let settings = &link.settings;
+    let state = Arc::new(Connection::Usable(UsableConnection {
+        commands: connection.multiplexed.clone(),
+        breaker: Breaker::default(),
+        opened: Notify::new(),
+    }));
+    // It was created as usable above.
+    let Connection::Usable(usable) = &*state else { return "".into() };
+    link.state.store(Arc::clone(&state));
+    let mut pinged = connection.multiplexed.clone();
+    let pings = async {
+        let ping = redis::cmd("PING");
+        loop {
+            sleep_until(Instant::now() + PING_INTERVAL).await;
+            match timeout(settings.timeout, pinged.send_packed_command(&ping)).await {
+                Ok(Ok(_)) => usable.breaker.record_success(),
+                Ok(Err(_)) | Err(_) => {
+                    link.record_failure(&state, usable, "it did not respond in time");
+                }
+            }
+        }
+    };
+    let reason: Arc<str> = tokio::select! {
+        () = connection.wait_closed() => "the server has closed the connection".into(),
+        () = usable.opened.notified() => match &**link.state.load() {
+            Connection::Lost(reason) => Arc::clone(reason),
+            Connection::Usable(_) => "it did not respond in time".into(),
+        },
+        () = pings => "".into(),
+    };
+    link.lose(&state, Arc::clone(&reason));
+    reason
+}

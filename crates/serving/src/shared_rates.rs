@@ -1,0 +1,241 @@
+//! Rate limits that several routers share: one script in Redis decides about all limits of an operation.
+//!
+//! The script is the generic cell rate algorithm (`gcra`) in whole microseconds of the server's clock, so the clocks of
+//! routers do not matter. A key has one number, the time at which its whole burst is available again, and expires then.
+//! An operation that one limit refuses counts against none of them: at one server because the script does nothing then.
+//! In a cluster a script may only use keys of one slot, so each limit has a call of its own, and the units of those
+//! that admitted an operation are returned if another one refused it.
+//!
+//! Keys contain a hash in place of what clients sent, which may be a token.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use config::OnStoreFailure;
+use execute::{ErrorCode, GraphqlError, RateLimitState};
+use redis_store::{Command, Reply, Script, Store, StoreError};
+use sha2::{Digest, Sha256};
+
+use crate::gcra::Exceeded;
+use crate::rate_limits::Taken;
+
+/// Takes units of several keys, or none of them. `KEYS` has a key for each limit, `ARGV` for each of them the
+/// microseconds for one unit, those for the whole burst, and the number of units; a negative number returns units.
+///
+/// Replies with `{0}`, or with the number of the limit that refuses, the units that are available there, and the
+/// microseconds until the operation would be admitted.
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("take_units.lua")));
+
+/// The number of bytes of a hash in a key. Two of a billion keys are equal with a probability of 10⁻²⁰.
+const HASH_BYTES: usize = 16;
+
+/// The seconds that clients are asked to wait if an operation is refused because the store is away.
+const RETRY_SECONDS: u64 = 1;
+
+/// The shared part of a rate limit.
+#[derive(Debug)]
+pub(crate) struct SharedRate {
+    store: Arc<Store>,
+    on_failure: OnStoreFailure,
+    /// The beginning of each key: the kind of state, and the name of the limit.
+    prefix: String,
+    /// The microseconds in which one unit becomes available.
+    interval: u64,
+    /// The units that may be taken at once.
+    burst: u64,
+}
+
+/// The limits of an operation that are not decided yet, because several routers share them.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct PendingLimits<'a> {
+    /// Units that were taken from limits of this process.
+    pub(crate) local: Vec<Taken<'a>>,
+    /// Units to be taken from shared limits.
+    pub(crate) shared: Vec<Taken<'a>>,
+}
+
+/// The decision about limits that one script decides.
+enum Decision {
+    Admitted,
+    /// The limit with this index in the group refuses.
+    Refused(usize, Exceeded),
+    /// The store did not decide.
+    Undecided,
+}
+
+impl SharedRate {
+    /// Creates the shared part of a limit.
+    pub(crate) fn new(settings: &config::RateLimit, store: &Arc<Store>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            on_failure: settings.on_failure,
+            prefix: format!("rate:{}:", settings.name),
+            interval: u64::try_from(settings.interval_micros()).unwrap_or(u64::MAX),
+            burst: settings.burst().max(1).into(),
+        }
+    }
+
+    fn key(&self, key: &str) -> String {
+        let digest = Sha256::digest(key.as_bytes());
+        let hash = digest[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}"));
+        std::iter::once(self.prefix.clone()).chain(hash).collect()
+    }
+}
+
+impl<'a> PendingLimits<'a> {
+    /// Decides about all limits in one round trip for each store.
+    ///
+    /// # Errors
+    /// A limit is reached, or cannot be decided and `on_failure` is `deny`. The operation counts against none of them.
+    pub(crate) async fn decide(self) -> Result<(), GraphqlError> {
+        let Self { local, shared } = self;
+        let groups = groups(shared);
+        let decided =
+            futures_util::future::join_all(groups.iter().map(|it| decide_group(it))).await;
+        let mut refusal = None;
+        // Units of this process that were taken because a store did not decide.
+        let mut replaced: Vec<&Taken<'a>> = Vec::new();
+        for (group, decision) in groups.iter().zip(&decided) {
+            match decision {
+                Decision::Admitted => {}
+                Decision::Refused(index, exceeded) => {
+                    let taken = &group[*index];
+                    taken.count_refused();
+                    refusal = refusal.or_else(|| Some(taken.limit.refusal(*exceeded)));
+                }
+                Decision::Undecided => {
+                    for taken in group {
+                        match decide_without_store(taken) {
+                            Ok(true) => replaced.push(taken),
+                            Ok(false) => {}
+                            Err(error) => {
+                                taken.count_refused();
+                                refusal = refusal.or(Some(error));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let Some(refusal) = refusal else {
+            groups.iter().flatten().chain(&local).for_each(Taken::count_admitted);
+            return Ok(());
+        };
+        local.iter().chain(replaced).for_each(Taken::give_back_local);
+        let admitted = groups.iter().zip(&decided);
+        let admitted = admitted.filter(|(_, decision)| matches!(decision, Decision::Admitted));
+        let returned = admitted.map(|(group, _)| run_script(group, -1));
+        // Units that cannot be returned become available again by and by.
+        let _ = futures_util::future::join_all(returned).await;
+        Err(refusal)
+    }
+}
+
+/// Divides limits into those that one script can decide.
+fn groups(shared: Vec<Taken<'_>>) -> Vec<Vec<Taken<'_>>> {
+    let mut groups: Vec<Vec<Taken<'_>>> = Vec::new();
+    for taken in shared {
+        let store = taken.limit.shared.as_ref().map(|it| &it.store);
+        let joins = |group: &Vec<Taken<'_>>| {
+            let other = group[0].limit.shared.as_ref().map(|it| &it.store);
+            store.zip(other).is_some_and(|(a, b)| Arc::ptr_eq(a, b) && !a.is_cluster())
+        };
+        match groups.iter_mut().find(|it| joins(it)) {
+            Some(group) => group.push(taken),
+            None => groups.push(vec![taken]),
+        }
+    }
+    groups
+}
+
+async fn decide_group(group: &[Taken<'_>]) -> Decision {
+    match run_script(group, 1).await.as_ref().map(decision_of) {
+        Ok(Some(Decision::Refused(index, _))) if index >= group.len() => Decision::Undecided,
+        Ok(Some(decision)) => decision,
+        Ok(None) | Err(_) => Decision::Undecided,
+    }
+}
+
+/// Takes the units of a group, or returns them if `sign` is negative.
+async fn run_script(group: &[Taken<'_>], sign: i64) -> Result<Reply, StoreError> {
+    let limits = || group.iter().filter_map(|it| Some((it, it.limit.shared.as_ref()?)));
+    let Some((_, first)) = limits().next() else { return Ok(Reply::Nil) };
+    let keys = limits().map(|(taken, shared)| shared.key(&taken.key));
+    let mut command = Command::script(&TAKE, keys);
+    for (taken, shared) in limits() {
+        // More than the burst is never admitted. The bound keeps numbers small enough to be exact in the script.
+        let weight = taken.weight.min(shared.burst + 1);
+        let window = shared.interval.saturating_mul(shared.burst);
+        command = command.number(shared.interval).number(window);
+        command = command.value((sign * i64::try_from(weight).unwrap_or(i64::MAX)).to_string());
+    }
+    first.store.run_one(command).await
+}
+
+/// Reads the reply of the script; `None` if it has another form.
+fn decision_of(reply: &Reply) -> Option<Decision> {
+    let Reply::List(numbers) = reply else { return None };
+    let mut numbers = numbers.iter().map(|it| u64::try_from(it.integer()?).ok());
+    let number = numbers.next()??;
+    let Some(index) = number.checked_sub(1) else { return Some(Decision::Admitted) };
+    let (remaining, micros) = (numbers.next()??, numbers.next()??);
+    let exceeded = Exceeded { remaining, retry_after: Duration::from_micros(micros) };
+    Some(Decision::Refused(usize::try_from(index).ok()?, exceeded))
+}
+
+/// Decides about a limit of which the store did not respond. Returns true if units of this process were taken.
+fn decide_without_store(taken: &Taken<'_>) -> Result<bool, GraphqlError> {
+    taken.limit.state().undecided.fetch_add(1, Ordering::Relaxed);
+    let on_failure = taken.limit.shared.as_ref().map_or(OnStoreFailure::Local, |it| it.on_failure);
+    match on_failure {
+        OnStoreFailure::Local => taken.take_local(Instant::now()).map(|()| true),
+        OnStoreFailure::Allow => Ok(false),
+        OnStoreFailure::Deny => Err(unavailable(&taken.limit.state().name)),
+    }
+}
+
+/// Returns the error of an operation if the store cannot decide and the limit then refuses.
+fn unavailable(name: &str) -> GraphqlError {
+    let message = format!(
+        "the rate limit `{name}` cannot be checked at present: try again in {RETRY_SECONDS} s"
+    );
+    let mut error = GraphqlError::new(ErrorCode::RateLimited, message);
+    error.extensions = Some(format!(r#"{{"retryAfter":{RETRY_SECONDS}}}"#).into());
+    error.rate_limit = Some(Box::new(RateLimitState {
+        name: name.into(),
+        quota: 0,
+        window_seconds: RETRY_SECONDS,
+        remaining: 0,
+        retry_after_seconds: RETRY_SECONDS,
+        // The client is not at fault.
+        close_after: 0,
+    }));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_of_the_script_are_read_and_others_are_no_decision() {
+        let read = |numbers: &[i64]| {
+            let reply = Reply::List(numbers.iter().map(|it| Reply::Integer(*it)).collect());
+            decision_of(&reply).map(|it| match it {
+                Decision::Admitted => "admitted".to_owned(),
+                Decision::Refused(index, it) => {
+                    format!("{index} {} {:?}", it.remaining, it.retry_after)
+                }
+                Decision::Undecided => "undecided".to_owned(),
+            })
+        };
+        assert_eq!(read(&[0]).as_deref(), Some("admitted"));
+        assert_eq!(read(&[2, 3, 1500]).as_deref(), Some("1 3 1.5ms"));
+        for foreign in [&[][..], &[-1], &[1], &[1, 2], &[1, -2, 3]] {
+            assert_eq!(read(foreign), None, "{foreign:?}");
+        }
+        assert!(decision_of(&Reply::Nil).is_none());
+    }
+}
