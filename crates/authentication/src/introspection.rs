@@ -105,7 +105,8 @@ impl IntrospectedTokens {
         let result = self.judge(hash, response, now)?;
         let mut until = now + if result.is_ok() { self.rules.ttl } else { self.rules.negative_ttl };
         if let Ok(token) = &result {
-            until = until.min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.expires_at));
+            until =
+                until.min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.identity.expires_at));
         }
         self.cache.insert(hash, CachedResult { result: result.clone(), since: now, until });
         Ok(result)
@@ -150,7 +151,7 @@ impl IntrospectedTokens {
             return Ok(Err(Rejection::Audience));
         }
         let claims = Claims::new(response.clone()).ok_or(ResponseDefect::NotAnObject)?;
-        Ok(Ok(Arc::new(VerifiedToken::introspected(claims, expires_at, hash))))
+        Ok(Ok(Arc::new(VerifiedToken::introspected(claims, expires_at, &hash))))
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
         let tokens = tokens(Some("https://issuer"), &["starling", "other"]);
         let read =
             tokens.read_response(hash("a"), &Bytes::copy_from_slice(response.as_bytes()), at(NOW));
-        read.map(|it| it.map(|it| it.expires_at))
+        read.map(|it| it.map(|it| it.identity.expires_at))
     }
 
     #[test]

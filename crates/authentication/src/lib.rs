@@ -8,6 +8,7 @@
 mod introspection;
 mod keys;
 mod schedule;
+mod token_identity;
 mod verifier;
 
 pub use introspection::{
@@ -16,4 +17,7 @@ pub use introspection::{
 pub use jsonwebtoken::Algorithm;
 pub use keys::{KeyError, KeySet};
 pub use schedule::RefreshSchedule;
-pub use verifier::{Issuer, IssuerId, Rejection, TokenHash, VerifiedToken, Verifier, hash_token};
+pub use token_identity::{Fingerprint, TokenIdentity};
+pub use verifier::{
+    Issuer, IssuerId, Rejection, TokenHash, TokenUse, VerifiedToken, Verifier, hash_token,
+};

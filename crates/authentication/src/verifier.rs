@@ -17,6 +17,10 @@ use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 
 use crate::KeySet;
+use crate::token_identity::TokenIdentity;
+
+/// The number of places for hashes of tokens that connections have brought once, of eight bytes each.
+const SEEN_TOKENS_MAX: usize = 4096;
 
 /// The maximum number of cached tokens: for some ten thousand occasional clients, at about a kilobyte each.
 const CACHED_TOKENS_MAX: usize = 16_384;
@@ -51,29 +55,23 @@ pub struct Issuer {
 pub struct VerifiedToken {
     /// The claims.
     pub claims: Claims,
-    /// The time at which the token expires, in seconds since 1970, with the leeway included.
-    pub expires_at: u64,
-    /// The hash of the token.
-    pub fingerprint: TokenHash,
-    /// The issuer whose keys verified the token, and the number of its key set; `None` for an introspected token.
+    /// The token itself, its subject and its expiry.
+    pub identity: TokenIdentity,
+    /// The issuer of the keys that verified the token, and the number of its key set. `None` for an introspected token,
+    /// and for that of a live connection, which nothing verifies again.
     key_set: Option<(IssuerId, u64)>,
 }
 
 impl VerifiedToken {
     /// Creates a token that the identity provider has confirmed.
-    pub(crate) fn introspected(claims: Claims, expires_at: u64, fingerprint: TokenHash) -> Self {
-        Self { claims, expires_at, fingerprint, key_set: None }
+    pub(crate) fn introspected(claims: Claims, expires_at: u64, hash: &TokenHash) -> Self {
+        let identity = TokenIdentity::new(hash, &claims, expires_at);
+        Self { claims, identity, key_set: None }
     }
 
-    /// True if the token has expired.
-    pub fn has_expired(&self, now: SystemTime) -> bool {
-        seconds(now) >= self.expires_at
-    }
-
-    /// Returns the time until the token expires.
-    pub fn time_left(&self, now: SystemTime) -> Duration {
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Duration::from_secs(self.expires_at).saturating_sub(now)
+    /// Creates the token of a live connection from what the connection has kept of it.
+    pub fn kept(claims: Claims, identity: TokenIdentity) -> Self {
+        Self { claims, identity, key_set: None }
     }
 }
 
@@ -160,12 +158,42 @@ impl Rejection {
     }
 }
 
+/// The use of a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenUse {
+    /// One request of many that may have the same token, so a verified token is cached at once.
+    Request,
+    /// A connection that stays and needs the token once. It is cached only if another connection has it too: a hundred
+    /// thousand subscribers with tokens of their own would fill the cache for nothing.
+    Connection,
+}
+
 /// Verifies tokens. The process has one verifier.
 #[derive(Debug)]
 pub struct Verifier {
     issuers: Vec<Checks>,
     token_bytes_max: usize,
     cache: Cache<TokenHash, Arc<VerifiedToken>>,
+    seen: SeenTokens,
+}
+
+/// The hashes of tokens that connections have brought lately. A later token may take the place of an earlier one.
+#[derive(Debug)]
+struct SeenTokens(Box<[AtomicU64]>);
+
+impl SeenTokens {
+    fn new() -> Self {
+        Self((0..SEEN_TOKENS_MAX).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Notes a token. True if it was noted before.
+    fn note(&self, hash: &TokenHash) -> bool {
+        let mut head = [0; 8];
+        head.copy_from_slice(&hash[..8]);
+        let number = u64::from_be_bytes(head);
+        let place = &self.0[number as usize % SEEN_TOKENS_MAX];
+        place.swap(number, Ordering::Relaxed) == number
+    }
 }
 
 #[derive(Debug)]
@@ -184,7 +212,8 @@ impl Verifier {
             issuer,
             key_set: AtomicU64::new(0),
         });
-        Self { issuers: issuers.collect(), token_bytes_max, cache: Cache::new(CACHED_TOKENS_MAX) }
+        let (issuers, cache) = (issuers.collect(), Cache::new(CACHED_TOKENS_MAX));
+        Self { issuers, token_bytes_max, cache, seen: SeenTokens::new() }
     }
 
     /// Replaces the keys of an issuer. Tokens that were verified with the old keys are verified again, because the key
@@ -210,19 +239,24 @@ impl Verifier {
         let (issuer, key_set) = known.key_set?;
         let checks = self.issuers.get(issuer.0)?;
         let is_current = checks.key_set.load(Ordering::Acquire) == key_set;
-        (is_current && !known.has_expired(now)).then_some(known)
+        (is_current && !known.identity.has_expired(now)).then_some(known)
     }
 
     /// Verifies a token.
     ///
     /// # Errors
     /// See [`Rejection`].
-    pub fn verify(&self, token: &str, now: SystemTime) -> Result<Arc<VerifiedToken>, Rejection> {
+    pub fn verify(
+        &self,
+        token: &str,
+        usage: TokenUse,
+        now: SystemTime,
+    ) -> Result<Arc<VerifiedToken>, Rejection> {
         if token.len() > self.token_bytes_max {
             return Err(Rejection::TooLong);
         }
-        let fingerprint = hash_token(token);
-        if let Some(known) = self.find_cached(&fingerprint, now) {
+        let hash = hash_token(token);
+        if let Some(known) = self.find_cached(&hash, now) {
             return Ok(known);
         }
         // An algorithm that the library does not know fails here; `none` is one of these.
@@ -251,9 +285,11 @@ impl Verifier {
                 Ok(expires_at) => {
                     let claims = Claims::new(payload).ok_or(Rejection::Malformed)?;
                     let key_set = Some((id, key_set));
-                    let verified = VerifiedToken { claims, expires_at, fingerprint, key_set };
-                    let verified = Arc::new(verified);
-                    self.cache.insert(fingerprint, Arc::clone(&verified));
+                    let identity = TokenIdentity::new(&hash, &claims, expires_at);
+                    let verified = Arc::new(VerifiedToken { claims, identity, key_set });
+                    if usage == TokenUse::Request || self.seen.note(&hash) {
+                        self.cache.insert(hash, Arc::clone(&verified));
+                    }
                     return Ok(verified);
                 }
                 Err(reason) if reason.rank() > rejection.rank() => rejection = reason,

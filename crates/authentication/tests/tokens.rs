@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use authentication::{Algorithm, Issuer, IssuerId, KeySet, Rejection, Verifier};
+use authentication::{Algorithm, Issuer, IssuerId, KeySet, Rejection, TokenUse, Verifier};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use execute::{ClaimPath, Claims};
@@ -64,18 +64,19 @@ fn unsigned(header: &Value, claims: &Value, signature: &str) -> String {
 }
 
 fn refused(token: &str) -> Option<Rejection> {
-    verifier().verify(token, at(NOW)).err()
+    verifier().verify(token, TokenUse::Request, at(NOW)).err()
 }
 
 #[test]
 fn a_valid_token_yields_its_claims() {
     let verifier = verifier();
-    let verified = verifier.verify(&signed(&claims()), at(NOW)).expect("a good token");
+    let verified =
+        verifier.verify(&signed(&claims()), TokenUse::Request, at(NOW)).expect("a good token");
     let path = ClaimPath::parse("sub").expect("a name");
     let values = Claims::select(Some(&verified.claims), [&path]);
     assert_eq!(values.text(&path).as_deref(), Some("u1"));
-    assert_eq!(verified.expires_at, NOW + 70);
-    assert_eq!(verified.time_left(at(NOW)), Duration::from_secs(70));
+    assert_eq!(verified.identity.expires_at, NOW + 70);
+    assert_eq!(verified.identity.time_left(at(NOW)), Duration::from_secs(70));
     assert!(!format!("{verified:?}").contains("u1"));
 }
 
@@ -99,7 +100,7 @@ fn a_token_of_another_issuer_or_for_another_audience_is_refused() {
 #[test]
 fn a_token_for_an_audience_is_refused_if_none_is_configured() {
     let verifier = Verifier::new(vec![Issuer { audiences: vec![], ..issuer() }], 4096);
-    let verify = |claims| verifier.verify(&signed(&claims), at(NOW)).err();
+    let verify = |claims| verifier.verify(&signed(&claims), TokenUse::Request, at(NOW)).err();
     assert_eq!(verify(claims()), Some(Rejection::Audience));
     assert_eq!(verify(with(json!({"aud": null}))), None);
 }
@@ -145,7 +146,7 @@ fn a_public_key_is_never_used_as_a_shared_secret() {
         // Such a token is refused even if both algorithms are allowed.
         let algorithms = vec![Algorithm::RS256, Algorithm::HS256];
         let careless = Verifier::new(vec![Issuer { algorithms, ..issuer() }], 4096);
-        let rejection = careless.verify(&forged, at(NOW)).err();
+        let rejection = careless.verify(&forged, TokenUse::Request, at(NOW)).err();
         assert_eq!(rejection, Some(Rejection::UnknownKey(IssuerId(0))));
     }
 }
@@ -222,7 +223,7 @@ fn keys_are_found_by_their_id_and_a_revoked_key_verifies_no_token() {
     };
     let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
     let token = encode(&header, &claims(), &ec).expect("a token");
-    let rejection = |verifier: &Verifier| verifier.verify(&token, at(NOW)).err();
+    let rejection = |verifier: &Verifier| verifier.verify(&token, TokenUse::Request, at(NOW)).err();
     assert_eq!(rejection(&verifier), Some(Rejection::NoKeys(IssuerId(0))));
     verifier.replace_keys(IssuerId(0), jwk("two"));
     assert_eq!(rejection(&verifier), Some(Rejection::UnknownKey(IssuerId(0))));
@@ -238,10 +239,10 @@ fn keys_are_found_by_their_id_and_a_revoked_key_verifies_no_token() {
 fn an_empty_key_set_revokes_all_keys_and_an_unknown_one_makes_no_statement() {
     let verifier = verifier();
     let token = signed(&claims());
-    assert!(verifier.verify(&token, at(NOW)).is_ok());
+    assert!(verifier.verify(&token, TokenUse::Request, at(NOW)).is_ok());
     let empty = KeySet::from_jwks(br#"{"keys":[]}"#).expect("a set");
     verifier.replace_keys(IssuerId(0), empty);
-    let rejection = || verifier.verify(&token, at(NOW)).err();
+    let rejection = || verifier.verify(&token, TokenUse::Request, at(NOW)).err();
     assert_eq!(rejection(), Some(Rejection::UnknownKey(IssuerId(0))));
     verifier.replace_keys(IssuerId(0), KeySet::default());
     assert_eq!(rejection(), Some(Rejection::NoKeys(IssuerId(0))));
@@ -252,11 +253,27 @@ fn a_verified_token_is_cached_until_it_expires() {
     let verifier = verifier();
     let token = signed(&claims());
     assert!(verifier.recall(&token, at(NOW)).is_none(), "not seen yet");
-    let first = verifier.verify(&token, at(NOW)).expect("a good token");
+    let first = verifier.verify(&token, TokenUse::Request, at(NOW)).expect("a good token");
     let again = verifier.recall(&token, at(NOW + 69)).expect("it is cached");
     assert!(Arc::ptr_eq(&first, &again));
     assert!(verifier.recall(&token, at(NOW + 70)).is_none());
-    assert_eq!(verifier.verify(&token, at(NOW + 70)).err(), Some(Rejection::Expired));
+    assert_eq!(
+        verifier.verify(&token, TokenUse::Request, at(NOW + 70)).err(),
+        Some(Rejection::Expired)
+    );
+}
+
+#[test]
+fn the_token_of_a_connection_is_cached_once_it_comes_again() {
+    let verifier = verifier();
+    let token = signed(&claims());
+    let verify = || verifier.verify(&token, TokenUse::Connection, at(NOW)).expect("a good token");
+    let first = verify();
+    assert!(verifier.recall(&token, at(NOW)).is_none(), "a connection keeps what it needs");
+    let second = verify();
+    assert!(!Arc::ptr_eq(&first, &second), "verified again");
+    assert!(Arc::ptr_eq(&second, &verify()));
+    assert_eq!(first.identity, second.identity);
 }
 
 #[test]
@@ -273,11 +290,11 @@ fn each_issuer_verifies_only_its_own_tokens() {
         let key = EncodingKey::from_secret(&[7; 32]);
         encode(&Header::new(Algorithm::HS256), claims, &key).expect("a token")
     };
-    assert!(verifier.verify(&signed(&claims()), at(NOW)).is_ok());
+    assert!(verifier.verify(&signed(&claims()), TokenUse::Request, at(NOW)).is_ok());
     let theirs = with(json!({"iss": "https://other"}));
-    assert!(verifier.verify(&hmac(&theirs), at(NOW)).is_ok());
+    assert!(verifier.verify(&hmac(&theirs), TokenUse::Request, at(NOW)).is_ok());
     // The key of one issuer does not verify tokens of the other.
-    let rejection = |token: &str| verifier.verify(token, at(NOW)).err();
+    let rejection = |token: &str| verifier.verify(token, TokenUse::Request, at(NOW)).err();
     assert_eq!(rejection(&hmac(&claims())), Some(Rejection::Algorithm));
     assert_eq!(rejection(&signed(&theirs)), Some(Rejection::Algorithm));
 }
@@ -285,7 +302,7 @@ fn each_issuer_verifies_only_its_own_tokens() {
 proptest::proptest! {
     #[test]
     fn no_random_text_is_a_valid_token(text in ".{0,200}") {
-        proptest::prop_assert!(verifier().verify(&text, at(NOW)).is_err());
+        proptest::prop_assert!(verifier().verify(&text, TokenUse::Request, at(NOW)).is_err());
     }
 
     #[test]
@@ -296,6 +313,6 @@ proptest::proptest! {
         changed.replace_range(place..=place, &letter);
         let is_same = changed == token;
         // The last letter has unused bits, which must be zero.
-        proptest::prop_assert_eq!(verifier().verify(&changed, at(NOW)).is_ok(), is_same);
+        proptest::prop_assert_eq!(verifier().verify(&changed, TokenUse::Request, at(NOW)).is_ok(), is_same);
     }
 }

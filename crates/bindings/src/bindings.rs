@@ -158,6 +158,12 @@ impl Bindings {
         self.subscribe.get(&field).map_or(&[], |it| &it.claims)
     }
 
+    /// Returns the claims that any field reads, some of them several times.
+    pub fn all_claims(&self) -> impl Iterator<Item = &ClaimPath> {
+        let subscribe = self.subscribe.values().flat_map(|it| &it.claims);
+        subscribe.chain(self.send.values().flat_map(|it| &it.claims))
+    }
+
     /// Checks that a client with these claims is allowed to subscribe to `field` with these variables.
     ///
     /// # Errors

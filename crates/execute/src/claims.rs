@@ -2,8 +2,9 @@
 //! of this module.
 
 use std::fmt;
+use std::sync::Arc;
 
-use astjson::{Document, Kind};
+use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
 
 /// Maximum nesting of claims.
@@ -11,8 +12,12 @@ const DEPTH_MAX: u32 = 32;
 
 /// The claims of a token: a JSON object's text. Kept as text, since it lives as long as a
 /// connection and is read when operations begin.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Claims(Bytes);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Claims {
+    text: Bytes,
+    /// The paths of the claims that were kept, see [`Claims::keep`]; `None` if all were.
+    kept: Option<Arc<[ClaimPath]>>,
+}
 
 /// The path of a claim: a name, and the names of members below it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,7 +44,32 @@ impl Claims {
     pub fn new(text: Bytes) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(text.clone()).ok()?;
-        (document.kind(root) == Kind::Object).then_some(Self(text))
+        (document.kind(root) == Kind::Object).then_some(Self { text, kept: None })
+    }
+
+    /// Returns the claims at `paths` and no others: clients that differ in other claims have equal ones then. The paths
+    /// must be sorted. Claims that were selected so before stay as they are, because the others are gone.
+    #[must_use]
+    pub fn keep(&self, paths: &Arc<[ClaimPath]>) -> Self {
+        if self.kept.is_some() {
+            return self.clone();
+        }
+        debug_assert!(paths.is_sorted(), "members of one object are neighbours");
+        let mut document = Document::with_depth_limit(DEPTH_MAX);
+        let names: Vec<&[Box<str>]> = paths.iter().map(|path| &*path.0).collect();
+        let mut text = String::new();
+        match document.parse(self.text.clone()) {
+            Ok(root) => append_members(&document, root, &names, &mut text),
+            // It was parsed before.
+            Err(_) => text.push_str("{}"),
+        }
+        Self { text: text.into(), kept: Some(Arc::clone(paths)) }
+    }
+
+    /// True if these claims have the values at all of `paths`, as far as the token has them.
+    pub fn has_kept(&self, paths: &[ClaimPath]) -> bool {
+        let Some(kept) = &self.kept else { return true };
+        paths.iter().all(|path| kept.iter().any(|it| path.0.starts_with(&it.0)))
     }
 
     /// Returns the claims at `paths`. Without claims none of them has a value.
@@ -53,8 +83,13 @@ impl Claims {
         if paths.is_empty() {
             return ClaimValues::default();
         }
+        debug_assert!(
+            claims
+                .is_none_or(|it| paths.iter().all(|path| it.has_kept(std::slice::from_ref(*path)))),
+            "a claim is read that the connection has not kept: see `ServingGraph::read_claims`"
+        );
         let mut document = Document::with_depth_limit(DEPTH_MAX);
-        let root = claims.and_then(|claims| document.parse(claims.0.clone()).ok());
+        let root = claims.and_then(|claims| document.parse(claims.text.clone()).ok());
         let value = |path: &ClaimPath| {
             let mut node = root?;
             for name in &path.0 {
@@ -70,8 +105,49 @@ impl Claims {
 
     /// The size in memory.
     pub fn bytes(&self) -> usize {
-        self.0.len()
+        self.text.len()
     }
+}
+
+/// Appends an object with the members of `node` at the paths `names`, which are sorted. Members that are null count as
+/// absent.
+fn append_members(document: &Document, node: NodeId, names: &[&[Box<str>]], out: &mut String) {
+    out.push('{');
+    let begin = out.len();
+    for group in names.chunk_by(|one, other| one.first() == other.first()) {
+        let Some(name) = group.first().and_then(|it| it.first()) else { continue };
+        let Some(member) = document.get(node, name).filter(|it| !document.is_null(*it)) else {
+            continue;
+        };
+        let is_whole = group.iter().any(|it| it.len() == 1);
+        if !is_whole && document.kind(member) != Kind::Object {
+            continue;
+        }
+        if out.len() > begin {
+            out.push(',');
+        }
+        append_name(name, out);
+        if is_whole {
+            out.push_str(&document.to_string(member));
+        } else {
+            let below: Vec<&[Box<str>]> = group.iter().map(|it| &it[1..]).collect();
+            append_members(document, member, &below, out);
+        }
+    }
+    out.push('}');
+}
+
+/// Appends the name of a member and the colon behind it.
+fn append_name(name: &str, out: &mut String) {
+    out.push('"');
+    for letter in name.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            '\0'..='\u{1f}' => out.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => out.push(letter),
+        }
+    }
+    out.push_str("\":");
 }
 
 /// Prints no claims, which are secret.
@@ -214,6 +290,36 @@ mod tests {
         assert_eq!(values.text(&path("sub")).as_deref(), Some("u1"));
         let debug = format!("{values:?} {:?}", claims());
         assert!(!debug.contains("u1") && debug.contains("sub"), "{debug}");
+    }
+
+    #[test]
+    fn only_kept_claims_are_left_and_equal_ones_are_equal() {
+        let keep = |text: &str, paths: &[&str]| {
+            let mut paths: Vec<_> = paths.iter().map(|it| path(it)).collect();
+            paths.sort_unstable();
+            Claims::new(text.to_owned().into()).expect("an object").keep(&paths.into())
+        };
+        let text = r#"{"sub":"u1","scope":"a b","a":{"roles":["x"],"id":7,"deep":{"b":1,"c":2}},"gone":null,"q\"":1}"#;
+        for (paths, expected) in [
+            (&["scope"][..], r#"{"scope":"a b"}"#),
+            (&[], "{}"),
+            (&["gone", "none", "scope.a", "a.id.b"], r#"{"a":{}}"#),
+            (&["a.roles", "a.deep.c", "q\""], r#"{"a":{"deep":{"c":2},"roles":["x"]},"q\"":1}"#),
+            (&["a.id", "a"], r#"{"a":{"roles":["x"],"id":7,"deep":{"b":1,"c":2}}}"#),
+        ] {
+            assert_eq!(keep(text, paths).text, expected, "{paths:?}");
+        }
+        assert_eq!(keep(text, &["scope"]), keep(r#"{"sub":"u2","scope":"a b"}"#, &["scope"]));
+        assert_ne!(keep(text, &["scope"]), keep(r#"{"scope":"a"}"#, &["scope"]));
+
+        let kept = keep(text, &["a.deep", "scope"]);
+        assert!(kept.has_kept(&[path("a.deep.b"), path("scope")]) && kept.has_kept(&[]));
+        assert!(!kept.has_kept(&[path("a")]) && !kept.has_kept(&[path("scope"), path("sub")]));
+        let values = Claims::select(Some(&kept), &[path("a.deep.b"), path("scope")]);
+        assert_eq!(values.json(&path("a.deep.b")), Some("1"));
+        assert_eq!(values.text(&path("scope")).as_deref(), Some("a b"));
+        assert_eq!(kept.keep(&[path("sub")].into()), kept, "the others are gone");
+        assert!(claims().has_kept(&[path("anything")]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clients::authentication::{ClientAuthentication, Identity};
+use clients::authentication::{ClientAuthentication, Identity, TokenUse};
 use clients::cache_control;
 use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
@@ -163,7 +163,12 @@ async fn endpoint(
     {
         return refused;
     }
-    let identity = match pipeline.authentication.authenticate(request.headers_mut()).await {
+    let usage = match kind {
+        EndpointRequest::WebSocket => TokenUse::Connection,
+        _ => TokenUse::Request,
+    };
+    let authenticated = pipeline.authentication.authenticate(request.headers_mut(), usage);
+    let identity = match authenticated.await {
         Ok(identity) => identity,
         Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
     };

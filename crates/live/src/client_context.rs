@@ -3,19 +3,31 @@
 use clients::authentication::Identity;
 use clients::request_source::ConnectionOrigin;
 use config::{Config, CostMode, HeaderRule, HeaderRules};
+use execute::Claims;
 use http::{HeaderMap, HeaderName};
 use serving::{cost_control, forwarding, trace};
 
-/// The headers and the identity of a connection's client.
+/// The headers and the identity of the client of a new connection.
 #[derive(Clone, Debug, Default)]
 pub struct ClientContext {
     /// The headers of the handshake, replaced by those of `connection_init` where that is allowed.
     pub headers: HeaderMap,
-    /// The identity of the latest token.
+    /// The identity of the token.
     pub identity: Identity,
-    /// The origin of the connection, if an expression of the configuration reads it. Connections with equal contexts
-    /// share one, and their origins are all different.
+    /// The origin of the connection.
     pub origin: ConnectionOrigin,
+}
+
+/// The part of a client's headers and identity that its operations may read. Connections with equal ones share it, so
+/// it has nothing else: different tokens that mean the same to every rule are one context.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptContext {
+    /// The needed headers of the handshake, replaced by those of `connection_init` where that is allowed.
+    pub(crate) headers: HeaderMap,
+    /// The claims that operations read, of the latest token; `None` without a token.
+    pub(crate) claims: Option<Claims>,
+    /// The origin of the connection, if an expression of the configuration reads it.
+    pub(crate) origin: ConnectionOrigin,
 }
 
 /// Selects the headers that a rule or expression of the configuration may read, or that request a trace or costs where

@@ -61,6 +61,7 @@ pub fn error_reference() -> String {
          | 4429 | a rate limit has refused more operations of the connection than its `close_after` |\n\
          | 1001 | the router is shutting down |\n\
          | 1013 | the token of `connection_init` cannot be verified at present; reconnect with the same token |\n\
+         | 1012 | the graph was replaced and reads claims of the token that the connection has not kept; reconnect |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
          | 1008 | a message took longer than a minute from its first byte to its last, or the client sent too much before `connection_ack` |\n\
          | 1009 | a message is over `websocket.max_message_size`, or `websocket.max_init_message_size` before `connection_ack`, or expands more than a hundredfold |\n\

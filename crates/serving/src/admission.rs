@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clients::request_source::RequestSource;
 use config::diagnostic::Diagnostic;
 use config::{Config, Expression, RateUnit};
-use execute::{Claims, ErrorCode, GraphqlError};
+use execute::{ClaimPath, Claims, ErrorCode, GraphqlError};
 use expressions::{ClaimFacts, Expected, Program, RequestFacts, Scope};
 use http::HeaderMap;
 use plan::OperationKind;
@@ -153,6 +153,11 @@ impl Admission {
             limits,
             cost_limits,
         }))
+    }
+
+    /// Returns the claims that the conditions and limits read.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
+        self.needed.claims.iter().chain(&self.needed_for_costs.claims)
     }
 
     /// Returns the states of the rate limits, for metrics.

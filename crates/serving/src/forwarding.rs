@@ -110,6 +110,11 @@ impl Forwarding {
         Ok(RequestRules { rules: rules.to_vec(), computed })
     }
 
+    /// Returns the claims that the rules read.
+    pub(crate) fn claims(&self) -> &[ClaimPath] {
+        &self.claims
+    }
+
     /// Converts the result of [`Forwarding::apply`] for another graph and the same configuration to this graph.
     pub(crate) fn renumbered(&self, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
         let ids = || self.by_subgraph.iter().map(|(id, _)| *id);

@@ -54,6 +54,8 @@ pub struct ServingGraph {
     pub bindings: Arc<Bindings>,
     /// The claims that cursors are bound to.
     pub cursor_claims: Vec<ClaimPath>,
+    /// All claims that are read for any operation, in order. A live connection keeps no others.
+    pub read_claims: Arc<[ClaimPath]>,
     /// The rules for forwarded headers.
     pub forwarding: Forwarding,
     /// The conditions and limits that operations must pass; `None` if the configuration has none.
@@ -164,14 +166,30 @@ pub fn load(
     };
     let mut settings = prepare_settings(config, &graph);
     settings.cost = cost.as_ref().map(|it| it.settings().clone());
+    let forwarding = Forwarding::new(config, &graph).map_err(|error| vec![*error])?;
+    let access = FieldAccess::new(config, &graph, policies.as_ref());
+    let document_exceptions = DocumentExceptions::new(config).map_err(|error| vec![*error])?;
+    let cursor_claims = config.cursor.claims();
+    let mut read_claims: Vec<ClaimPath> = bindings.all_claims().cloned().collect();
+    read_claims.extend_from_slice(&cursor_claims);
+    read_claims.extend_from_slice(forwarding.claims());
+    // Also if no field needs a scope, so that the first one that does ends no connection at the reload.
+    read_claims.extend(config.authorization.scope_claims());
+    read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
+    read_claims.extend(document_exceptions.claims().iter().cloned());
+    read_claims.extend(policies.iter().flat_map(|it| it.claims()));
+    read_claims.extend(streams.iter().flatten().flat_map(SubgraphStreams::claims).cloned());
+    read_claims.sort_unstable();
+    read_claims.dedup();
     Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
-        access: FieldAccess::new(config, &graph, policies.as_ref()),
+        access,
         policies,
         cost,
-        cursor_claims: config.cursor.claims(),
-        forwarding: Forwarding::new(config, &graph).map_err(|error| vec![*error])?,
+        cursor_claims,
+        read_claims: read_claims.into(),
+        forwarding,
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
         streams,
@@ -185,7 +203,7 @@ pub fn load(
             publisher: Arc::new(publisher),
         }),
         admission,
-        document_exceptions: DocumentExceptions::new(config).map_err(|error| vec![*error])?,
+        document_exceptions,
         expressions,
     })
 }

@@ -74,6 +74,11 @@ pub async fn prepare_text(
     source: RequestSource<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let loaded = serving.current();
+    if identity.claims().is_some_and(|it| !it.has_kept(&loaded.read_claims)) {
+        let message = "the graph was replaced and reads other claims of tokens: connect again";
+        serving.metrics.count_refusal(ErrorCode::GraphReloaded);
+        return Err(vec![GraphqlError::new(ErrorCode::GraphReloaded, message)]);
+    }
     let deadline = Instant::now() + serving.time_max;
     let client = || identity.client_key().unwrap_or(address);
     let refused = |error: &PrepareError| {

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use clients::client_limits::ClientLimits;
 use clients::operation_metrics::OperationMetrics;
 use config::Config;
+use execute::ClaimPath;
 use http::HeaderMap;
 use persisted_documents::DocumentSet;
 use redis_store::Stores;
@@ -65,6 +66,11 @@ impl Serving {
     /// Returns the graph that serves now.
     pub fn current(&self) -> Arc<ServingGraph> {
         self.loaded.load_full()
+    }
+
+    /// Returns the claims that operations on the current graph read, see [`ServingGraph::read_claims`].
+    pub fn read_claims(&self) -> Arc<[ClaimPath]> {
+        Arc::clone(&self.loaded.load().read_claims)
     }
 
     /// Puts another graph into service.

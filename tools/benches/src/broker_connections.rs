@@ -38,10 +38,15 @@ pub(crate) fn list_redis_connections(address: &str) -> Result<Vec<BrokerConnecti
 
 /// Fetches a page of JSON, such as one of the monitoring endpoint of a NATS server.
 pub(crate) fn fetch_json_page(address: SocketAddr, path: &str) -> Result<Value, Failure> {
+    serde_json::from_str(&fetch_page(address, path)?)
+        .map_err(|error| format!("http://{address}{path}: {error}"))
+}
+
+/// Fetches a page and returns its body.
+pub(crate) fn fetch_page(address: SocketAddr, path: &str) -> Result<String, Failure> {
     let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n");
     let text = exchange_text(address, &request, |_| false)?;
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).map_err(|error| format!("http://{address}{path}: {error}"))
+    Ok(text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
 }
 
 /// Counts the TCP connections of a process to a port of this machine, from the kernel's tables.

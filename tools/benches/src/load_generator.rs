@@ -14,7 +14,8 @@ const OBSERVATION_INTERVAL: Duration = Duration::from_millis(200);
 /// The parameters of one run of the load generator.
 pub(crate) struct LoadRun<'a> {
     pub(crate) name: &'a str,
-    pub(crate) operation: &'a Path,
+    /// The file of the operation; `None` if further arguments name it otherwise.
+    pub(crate) operation: Option<&'a Path>,
     pub(crate) connections: u32,
     /// Further arguments of `starling bench query`.
     pub(crate) extra: Vec<String>,
@@ -63,13 +64,14 @@ impl Bench {
             .args(["bench", "query", "--quiet", "--warmup", "1s", "--name", run.name])
             .args(["--url", &server.url(), "--pid", &server.pid().to_string()])
             .args(["--connections", &run.connections.to_string()])
-            .args(["--duration", &format!("{}s", self.seconds), "--operation"])
-            .arg(run.operation)
-            .arg("--json")
+            .args(["--duration", &format!("{}s", self.seconds), "--json"])
             .arg(&report)
             .args(&run.extra)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
+        if let Some(operation) = run.operation {
+            command.arg("--operation").arg(operation);
+        }
         // Status 1 may mean failed requests, which the report states. Only a missing report is a failure here.
         let _ = std::fs::remove_file(&report);
         let status =

@@ -22,7 +22,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         let unique = ["--unique-header", "authorization"];
         let extra = unique.iter().chain(extra).map(|word| (*word).to_owned()).collect();
         let connections = CONNECTIONS;
-        bench.run_query_load(&router, &LoadRun { name, operation: &operation, connections, extra })
+        let operation = Some(&*operation);
+        bench.run_query_load(&router, &LoadRun { name, operation, connections, extra })
     };
     // Unique headers prevent sharing; otherwise the maximum would be that of one shared request.
     let maximum = load("closed loop", &[])?;

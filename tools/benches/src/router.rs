@@ -1,18 +1,23 @@
-//! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor.
+//! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor, of the rules for its
+//! request, and of the id of a persisted document in place of its text.
 
+use crate::document_ids;
 use crate::load_generator::LoadRun;
+use crate::request_rules;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
 use crate::statistics::Samples;
 use serde_json::Value;
+use std::path::Path;
 use test_kit::commands::Failure;
 
 /// The behaviour of the clients.
-struct Scenario {
-    name: &'static str,
-    connections: u32,
-    /// True if every request has a unique `authorization` header, which is forwarded to the subgraphs.
-    unique: bool,
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) connections: u32,
+    /// True if every request has a unique header, which is forwarded to the subgraphs: `authorization`, unless that has
+    /// a token.
+    pub(crate) unique: bool,
 }
 
 const SCENARIOS: [Scenario; 3] = [
@@ -23,28 +28,66 @@ const SCENARIOS: [Scenario; 3] = [
 
 /// The measurements of one server in one scenario.
 #[derive(Default)]
-struct ScenarioSamples {
-    cpu_us: Samples,
+pub(crate) struct ScenarioSamples {
+    pub(crate) cpu_us: Samples,
     per_second: Samples,
     p50_ms: Samples,
     p99_ms: Samples,
     resident_mib: Samples,
 }
 
-/// Measures floor and router in turn, in every scenario with `filter` in its name.
+/// A comparison of Starling with itself.
+type Comparison = fn(&Bench, &Scenario, &ServerProcess, &Path) -> Result<Vec<Value>, Failure>;
+
+/// The comparisons that only Starling supports, by the first word of their names.
+const COMPARISONS: [(&str, Comparison); 2] =
+    [("rules", request_rules::compare), ("documents", document_ids::compare)];
+
+/// The router that the comparisons measure.
+const STARLING: &str = "starling";
+
+/// Runs every measurement with `filter` in its name: the scenarios beside the floor, then the comparisons in each
+/// scenario.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
-    let fixture = bench.file("fixtures/federation-benchmark");
-    let operation = fixture.join("operation.graphql");
-    let floor = bench.start_floor(&fixture.join("expected_response.json"))?;
+    let is_chosen = |name: &str| filter.is_none_or(|filter| name.contains(filter));
+    let compared: Vec<(&str, Comparison, &Scenario)> = COMPARISONS
+        .iter()
+        .filter(|_| bench.router == STARLING)
+        .flat_map(|&(name, compare)| SCENARIOS.iter().map(move |it| (name, compare, it)))
+        .filter(|(name, _, scenario)| is_chosen(&format!("{name}, {}", scenario.name)))
+        .collect();
+    let measured: Vec<&Scenario> = SCENARIOS.iter().filter(|it| is_chosen(it.name)).collect();
+    if measured.is_empty() && compared.is_empty() {
+        return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
+    }
+    let operation = bench.file("fixtures/federation-benchmark/operation.graphql");
     let subgraphs = bench.start_subgraphs(0)?;
+    if !measured.is_empty() {
+        compare_with_floor(bench, &measured, &subgraphs, &operation)?;
+    }
+    for (name, compare, scenario) in compared {
+        println!("\n## {name}, {}\n", scenario.name);
+        let runs = compare(bench, scenario, &subgraphs, &operation)?;
+        let report = format!("router-{name}-{}", scenario.name.replace(' ', "-"));
+        bench.write_report(&report, &runs)?;
+    }
+    Ok(())
+}
+
+/// Measures floor and router in turn, in every given scenario.
+fn compare_with_floor(
+    bench: &Bench,
+    scenarios: &[&Scenario],
+    subgraphs: &ServerProcess,
+    operation: &Path,
+) -> Result<(), Failure> {
+    let floor =
+        bench.start_floor(&bench.file("fixtures/federation-benchmark/expected_response.json"))?;
     let mut runs = Vec::new();
     let mut rows = Vec::new();
-    for scenario in &SCENARIOS {
-        if filter.is_some_and(|filter| !scenario.name.contains(filter)) {
-            continue;
-        }
+    for scenario in scenarios {
         // A fresh router for each scenario, so that its memory is that of the scenario alone.
-        let router = bench.start_benchmark_router(&subgraphs)?;
+        let router = bench.start_benchmark_router(subgraphs)?;
         let extra: Vec<String> = match scenario.unique {
             true => ["--unique-header", "authorization"].map(str::to_owned).into(),
             false => Vec::new(),
@@ -55,7 +98,7 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
                 server,
                 &LoadRun {
                     name: &name,
-                    operation: &operation,
+                    operation: Some(operation),
                     connections: scenario.connections,
                     extra: extra.clone(),
                 },
@@ -72,16 +115,13 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         }
         rows.push((scenario.name, floor_samples, router_samples));
     }
-    if rows.is_empty() {
-        return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
-    }
     print_table(bench, &rows);
     bench.write_report(&format!("router-{}", bench.router), &runs)
 }
 
 impl ScenarioSamples {
     /// Adds a run and returns the CPU time of one response, in microseconds.
-    fn add(&mut self, run: &Value) -> Result<f64, Failure> {
+    pub(crate) fn add(&mut self, run: &Value) -> Result<f64, Failure> {
         let failed = run["failed"].as_u64().unwrap_or(u64::MAX);
         if failed > 0 {
             return Err(format!("{}: {failed} requests failed: {}", run["name"], run["example"]));

@@ -10,7 +10,7 @@ use std::path::Path;
 use test_kit::commands::Failure;
 
 /// The subgraphs of the federation benchmark, as named in its supergraph.
-const BENCHMARK_SUBGRAPHS: [&str; 4] = ["accounts", "inventory", "products", "reviews"];
+pub(crate) const BENCHMARK_SUBGRAPHS: [&str; 4] = ["accounts", "inventory", "products", "reviews"];
 
 impl Bench {
     /// Starts the floor on the measured core: a server that sends a fixed response, the least work possible.

@@ -29,7 +29,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
             &router,
             &LoadRun {
                 name: &format!("{items} items"),
-                operation: &operation,
+                operation: Some(&operation),
                 connections: 1,
                 extra: vec!["--variables".to_owned(), variables.display().to_string()],
             },

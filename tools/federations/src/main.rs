@@ -1,15 +1,19 @@
-//! Tries random federations until a response is wrong or the time is over: `federations [--seconds N] [--seed FIRST]
-//! [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
+//! Tries random federations until a response is wrong or the time is over, each with all rights and with requirements
+//! that clients meet in part: `federations [--seconds N] [--seed FIRST] [--out FOLDER]`. `cargo xtask fuzz federations`
+//! runs it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use federations::{Tally, run_trial};
+use federations::{Tally, run_access_trial, run_trial};
 
 /// The number of operations for each federation.
 const OPERATIONS: usize = 10;
+
+/// The number of operations for each of the clients of a federation with requirements.
+const OPERATIONS_PER_CLIENT: usize = 5;
 
 struct Settings {
     time: Duration,
@@ -56,12 +60,15 @@ fn settings() -> Result<Settings, String> {
 
 fn run(settings: &Settings) -> Result<(), String> {
     let started = Instant::now();
-    let mut tally = Tally::default();
+    let (mut tally, mut access_tally) = (Tally::default(), Tally::default());
     let mut seed = settings.seed;
     while started.elapsed() < settings.time {
-        run_trial(seed, OPERATIONS, &mut tally).map_err(|found| found.write_case(&settings.out))?;
+        run_trial(seed, OPERATIONS, &mut tally)
+            .and_then(|()| run_access_trial(seed, OPERATIONS_PER_CLIENT, &mut access_tally))
+            .map_err(|found| found.write_case(&settings.out))?;
         seed += 1;
     }
     println!("seeds {} to {}: {tally:?}", settings.seed, seed.saturating_sub(1));
+    println!("with requirements: {access_tally:?}");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Authentication as transports use it: verification as configured, or none, with refusals counted.
 
+use authentication::TokenUse;
 use http::HeaderMap;
 
 use super::metrics::AuthenticationMetrics;
@@ -37,14 +38,18 @@ impl ClientAuthentication {
         self.metrics.count_refusal(EXPIRED);
     }
 
-    /// Returns the identity of a client that sends these headers; anonymous if tokens are not checked. Tokens that were
-    /// not verified are removed from the headers.
+    /// Returns the identity of a client that sends these headers and uses its token so; anonymous if tokens are not
+    /// checked. Tokens that were not verified are removed from the headers.
     ///
     /// # Errors
     /// The client has an invalid token.
-    pub async fn authenticate(&self, headers: &mut HeaderMap) -> Result<Identity, TokenRefusal> {
+    pub async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        usage: TokenUse,
+    ) -> Result<Identity, TokenRefusal> {
         match &self.authenticator {
-            Some(authenticator) => authenticator.authenticate(&self.metrics, headers).await,
+            Some(authenticator) => authenticator.authenticate(&self.metrics, headers, usage).await,
             None => Ok(Identity::ANONYMOUS),
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use authentication::VerifiedToken;
-use execute::{ClaimPath, Claims, ClientKey};
+use authentication::{Fingerprint, TokenIdentity, VerifiedToken};
+use execute::{Claims, ClientKey};
 
 /// The maximum interval between two checks whether a token has expired. A change of the system's clock is noticed
 /// within it.
@@ -23,6 +23,18 @@ impl Identity {
         Self(Some(token))
     }
 
+    /// Returns the identity of the client of a live connection, from the claims that the connection has kept, see
+    /// [`Claims::keep`], and its token.
+    pub fn of_kept(claims: Option<&Claims>, token: Option<&TokenIdentity>) -> Self {
+        let kept = claims.zip(token);
+        Self(kept.map(|(claims, token)| Arc::new(VerifiedToken::kept(claims.clone(), *token))))
+    }
+
+    /// Returns the token's part that tells clients apart, which is all that a live connection keeps beside claims.
+    pub fn token(&self) -> Option<&TokenIdentity> {
+        self.0.as_ref().map(|verified| &verified.identity)
+    }
+
     /// Returns the claims of the token.
     pub fn claims(&self) -> Option<&Claims> {
         self.0.as_ref().map(|verified| &verified.claims)
@@ -33,37 +45,24 @@ impl Identity {
         self.0.is_none()
     }
 
-    /// Returns the key under which work for this identity is queued and counted; `None` without a token. Parses the
-    /// claims, so it is for work that costs more than that.
+    /// Returns the key under which work for this identity is queued and counted; `None` without a token.
     pub fn client_key(&self) -> Option<ClientKey> {
-        let claims = self.claims()?;
-        let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
-        let values = Claims::select(Some(claims), issuer.iter().chain(&subject));
-        // Renewed tokens of one subject are one client. Without a subject each token is a client of its own.
-        let has_subject = subject.is_some_and(|path| values.json(&path).is_some());
-        let mut identity = Vec::new();
-        values.append_canonical(&mut identity);
-        Some(ClientKey::of_identity(if has_subject { &identity } else { self.fingerprint() }))
+        self.token().map(client_key_of)
     }
 
     /// True if both have a token of one issuer and subject. A token without a subject names nobody.
     pub fn is_same_subject(&self, other: &Self) -> bool {
-        let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
-        let paths = || issuer.iter().chain(&subject);
-        let values =
-            |identity: &Self| identity.claims().map(|it| Claims::select(Some(it), paths()));
-        let (Some(own), Some(others)) = (values(self), values(other)) else { return false };
-        subject.as_ref().is_some_and(|path| own.json(path).is_some()) && own == others
+        self.token().zip(other.token()).is_some_and(|(own, others)| own.is_same_subject(others))
     }
 
-    /// Returns a fingerprint that is equal only for equal tokens; empty without a token.
-    pub fn fingerprint(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |verified| &verified.fingerprint[..])
+    /// Returns a fingerprint that is equal only for equal tokens; `None` without a token.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.token().map(|token| token.fingerprint)
     }
 
     /// Returns the time until the token expires; `None` if it does not.
     pub fn time_left(&self, now: SystemTime) -> Option<Duration> {
-        self.0.as_ref().map(|verified| verified.time_left(now))
+        self.token().map(|token| token.time_left(now))
     }
 
     /// Returns when the token has expired.
@@ -77,4 +76,10 @@ impl Identity {
             }
         }
     }
+}
+
+/// Returns the key under which work for the client with this token is queued and counted. Renewed tokens of one subject
+/// are one client; without a subject each token is a client of its own.
+pub fn client_key_of(token: &TokenIdentity) -> ClientKey {
+    ClientKey::of_identity(token.subject.as_ref().unwrap_or(&token.fingerprint))
 }

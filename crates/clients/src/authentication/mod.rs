@@ -22,8 +22,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::metrics::AuthenticationMetrics;
 use crate::refusal::Refusal;
+pub use authentication::{Fingerprint, TokenIdentity, TokenUse};
 pub use client_authentication::ClientAuthentication;
-pub use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity};
+pub use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity, client_key_of};
 pub use introspector::Introspector;
 pub use key_sets::KeySets;
 pub use token_sources::{PlaceId, TokenSources};
@@ -219,8 +220,8 @@ impl Authenticator {
         &self.verifier
     }
 
-    /// Returns the identity of the client that sent a request with these headers. Tokens that were not verified are
-    /// removed from the headers.
+    /// Returns the identity of the client that sent a request with these headers, which uses its token so. Tokens that
+    /// were not verified are removed from the headers.
     ///
     /// # Errors
     /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::authorize`].
@@ -228,10 +229,11 @@ impl Authenticator {
         &self,
         metrics: &AuthenticationMetrics,
         headers: &mut HeaderMap,
+        usage: TokenUse,
     ) -> Result<Identity, TokenRefusal> {
         let verified = match self.sources.find(headers) {
             Ok(None) => return Ok(Identity::ANONYMOUS),
-            Ok(Some(found)) => self.verify(found.text).await.map(|it| (it, found.place)),
+            Ok(Some(found)) => self.verify(found.text, usage).await.map(|it| (it, found.place)),
             Err(refusal) => Err(refusal),
         };
         match verified {
@@ -305,7 +307,7 @@ impl Authenticator {
         metrics: &AuthenticationMetrics,
         token: &PresentedToken,
     ) -> Result<InitOutcome, TokenRefusal> {
-        match self.verify(&token.text).await {
+        match self.verify(&token.text, TokenUse::Connection).await {
             Ok(identity) => Ok(self.outcome(identity, token)),
             Err(refusal) if token.is_renewal => {
                 count_refusal(metrics, &refusal);
@@ -358,14 +360,14 @@ impl Authenticator {
         Ok(())
     }
 
-    async fn verify(&self, token: &str) -> Result<Identity, TokenRefusal> {
+    async fn verify(&self, token: &str, usage: TokenUse) -> Result<Identity, TokenRefusal> {
         if let Some(introspector) = &self.introspector
             && introspector.is_responsible(token)
         {
             let verified = introspector.verify(token).await;
             return verified.map(Identity::verified).map_err(TokenRefusal::Rejected);
         }
-        let verify = || self.verifier.verify(token, SystemTime::now());
+        let verify = || self.verifier.verify(token, usage, SystemTime::now());
         let verified = match verify() {
             // The key may be new, so the key set is refreshed.
             Err(Rejection::UnknownKey(issuer) | Rejection::NoKeys(issuer))

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use clients::authentication::{Fingerprint, Identity, TokenIdentity, client_key_of};
 use clients::connections::ConnectionPermit;
 use clients::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use config::Subscriptions;
@@ -12,16 +13,17 @@ use futures_util::future::AbortHandle;
 use hub::{GroupId, Subscription};
 
 use super::super::backlog::Backlog;
-use super::super::client_context::ClientContext;
+use super::super::client_context::KeptContext;
 use super::super::client_work::ClientWork;
 use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::metrics::{OpenGauge, Transport};
 
 /// The data of one connection.
 pub(crate) struct Client {
-    /// The identity, and the headers of the handshake that rules of the configuration read; shared by all clients with
-    /// equal ones.
-    pub(super) context: Arc<ClientContext>,
+    /// The headers and claims that rules read; shared by all clients with equal ones.
+    pub(super) context: Arc<KeptContext>,
+    /// The latest token, without its claims.
+    pub(super) token: Option<Box<TokenIdentity>>,
     /// The operations in progress.
     pub(super) operations: ClientOperations,
     /// The deliveries that wait for the socket. `None` unless the socket is full or a loss is unannounced.
@@ -72,7 +74,17 @@ pub(super) enum ClientOperation {
 impl Client {
     /// Returns the key under which work for the client is queued and counted.
     pub(super) fn key(&self) -> ClientKey {
-        self.context.identity.client_key().unwrap_or(self.permit.client())
+        self.token.as_deref().map_or(self.permit.client(), client_key_of)
+    }
+
+    /// Returns the identity with which the client's operations are prepared.
+    pub(super) fn identity(&self) -> Identity {
+        Identity::of_kept(self.context.claims.as_ref(), self.token.as_deref())
+    }
+
+    /// Returns the fingerprint of the client's token; `None` without a token.
+    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
+        self.token.as_ref().map(|token| token.fingerprint)
     }
 
     /// True if the operation is in progress.
@@ -242,7 +254,7 @@ impl ClientOperations {
 pub(super) struct SharedContexts {
     /// The contexts by hash. Of different contexts with the same hash only the first is shared, which costs some
     /// memory.
-    known: HashMap<u64, Weak<ClientContext>>,
+    known: HashMap<u64, Weak<KeptContext>>,
     hashes: RandomState,
     /// The number of contexts in use after the last sweep.
     used: usize,
@@ -250,7 +262,7 @@ pub(super) struct SharedContexts {
 
 impl SharedContexts {
     /// Returns a shared context that equals `context`.
-    pub(super) fn share(&mut self, context: ClientContext) -> Arc<ClientContext> {
+    pub(super) fn share(&mut self, context: KeptContext) -> Arc<KeptContext> {
         let hash = self.hash(&context);
         if let Some(known) = self.known.get(&hash).and_then(Weak::upgrade) {
             return if are_equal(&known, &context) { known } else { Arc::new(context) };
@@ -265,9 +277,9 @@ impl SharedContexts {
         shared
     }
 
-    fn hash(&self, context: &ClientContext) -> u64 {
+    fn hash(&self, context: &KeptContext) -> u64 {
         let mut hasher = self.hashes.build_hasher();
-        (context.identity.fingerprint(), context.origin).hash(&mut hasher);
+        (&context.claims, context.origin).hash(&mut hasher);
         for (name, value) in &context.headers {
             (name, value.as_bytes()).hash(&mut hasher);
         }
@@ -275,10 +287,8 @@ impl SharedContexts {
     }
 }
 
-fn are_equal(one: &ClientContext, other: &ClientContext) -> bool {
-    one.headers == other.headers
-        && one.origin == other.origin
-        && one.identity.fingerprint() == other.identity.fingerprint()
+fn are_equal(one: &KeptContext, other: &KeptContext) -> bool {
+    one.headers == other.headers && one.origin == other.origin && one.claims == other.claims
 }
 
 /// The minimum length of a list of contexts that is swept.
@@ -286,6 +296,7 @@ const SWEPT_FROM: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use execute::{ClaimPath, Claims};
     use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
@@ -325,15 +336,27 @@ mod tests {
     #[test]
     fn equal_headers_are_shared_and_unused_ones_removed() {
         let mut shared = SharedContexts::default();
-        let context = |list| ClientContext { headers: headers(list), ..ClientContext::default() };
+        let context = |list| KeptContext { headers: headers(list), ..KeptContext::default() };
         let first = shared.share(context(&[("a", "1")]));
         assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
         assert!(!Arc::ptr_eq(&first, &shared.share(context(&[("a", "2")]))));
         for _ in 0..10 * SWEPT_FROM {
             let name = HeaderValue::from_str(&format!("{}", shared.known.len())).expect("a number");
             let headers = HeaderMap::from_iter([(http::header::ACCEPT, name)]);
-            shared.share(ClientContext { headers, ..ClientContext::default() });
+            shared.share(KeptContext { headers, ..KeptContext::default() });
         }
+        let claims = |text: &str| {
+            let claims = Claims::new(text.to_owned().into()).expect("an object");
+            let paths = [ClaimPath::parse("scope").expect("a name")];
+            KeptContext { claims: Some(claims.keep(&paths.into())), ..KeptContext::default() }
+        };
+        let reader = shared.share(claims(r#"{"sub":"a","scope":"read"}"#));
+        let other = shared.share(claims(r#"{"sub":"b","scope":"read"}"#));
+        assert!(Arc::ptr_eq(&reader, &other), "the subject is not read");
+        let writer = shared.share(claims(r#"{"sub":"a","scope":"write"}"#));
+        let anonymous = shared.share(KeptContext::default());
+        let nothing = shared.share(claims("{}"));
+        assert!(!Arc::ptr_eq(&reader, &writer) && !Arc::ptr_eq(&anonymous, &nothing));
         assert!(shared.known.len() <= SWEPT_FROM + 2, "{}", shared.known.len());
         assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clients::authentication::{InitOutcome, TokenRefusal};
+use clients::authentication::{Fingerprint, InitOutcome, TokenRefusal};
 use clients::connections::ConnectionPermit;
 use clients::kept_operations::KeptOperation;
 use execute::{GraphqlError, Payload};
@@ -44,7 +44,7 @@ pub(crate) enum Message {
     /// The identity of the client that sent another token on its connection.
     TokenRenewed(Token, Result<InitOutcome, TokenRefusal>),
     /// What a renewed token, named by its fingerprint, means for a subscription of the connection.
-    RenewalChecked(Token, u32, Box<[u8]>, RenewalStep),
+    RenewalChecked(Token, u32, Option<Fingerprint>, RenewalStep),
     /// A large message of the connection, read by another thread.
     LargeMessageRead(Token, ReadMessage<ParsedMessage>),
     /// A request for the count of messages that were sent to clients without sockets.

@@ -4,7 +4,7 @@
 use clients::request_source::RequestSource;
 use config::Config;
 use config::diagnostic::Diagnostic;
-use execute::Claims;
+use execute::{ClaimPath, Claims};
 use expressions::{ClaimFacts, Expected, Program, Scope};
 use http::HeaderMap;
 
@@ -34,6 +34,11 @@ impl DocumentExceptions {
         let programs = conditions.iter().map(|(_, program)| program);
         let needed = NeededFacts::of(programs, &config.client_info);
         Ok(Self { conditions, needed })
+    }
+
+    /// Returns the claims that the conditions read.
+    pub(crate) fn claims(&self) -> &[ClaimPath] {
+        &self.needed.claims
     }
 
     /// True if any condition holds. One that cannot be evaluated makes no exception.

@@ -98,6 +98,35 @@ describe("field authorization", () => {
     assert.ok(await readMetric(router, "starling_operations_denied_total", '"true"') >= 5);
   });
 
+  it("grants nothing for a claim that is not a text or a list of texts, and serves other clients as before", async () => {
+    const router = await open();
+    const denied = [200, { flight: null }, [["UNAUTHORIZED_FIELD_OR_TYPE", "flight.number"]]];
+    let deep = "flights:read";
+    for (let level = 0; level < 20; level++) deep = [deep];
+    for (const scope of [
+      { "flights:read": true }, [["flights:read"]], deep, true, "", " ", "flights:read,admin", "flights:read\u0000",
+      "FLIGHTS:READ", "flights:*", [{ name: "flights:read" }],
+    ]) {
+      const { status, data, places } = await ask(router, FLIGHT, { scope });
+      assert.deepEqual([status, data, places], denied, JSON.stringify(scope));
+      const client = keep(openSocket(router, bearer({ scope })));
+      const { results } = await client.subscribe(FLIGHT).ended();
+      assert.deepEqual(results[0].data, { flight: null }, JSON.stringify(scope));
+    }
+    const many = await ask(router, FLIGHT, { scope: Array.from({ length: 500 }, (_, at) => `scope:${at}`).join(" ") });
+    assert.deepEqual([many.status, many.data, many.places], denied);
+    const reader = await ask(router, FLIGHT, { scope: "flights:read" });
+    assert.equal(reader.data.flight.number, "ST 101");
+  });
+
+  it("leaves introspection and types as they are", async () => {
+    const router = await open();
+    const asked = await ask(router, '{ __typename __type(name: "Flight") { fields { name } } flight(id: "1") { __typename } }');
+    assert.equal(asked.places, undefined);
+    assert.deepEqual([asked.data.__typename, asked.data.flight.__typename], ["Query", "Flight"]);
+    assert.ok(asked.data.__type.fields.some(({ name }) => name === "number"));
+  });
+
   it("can refuse the operation, name the places elsewhere, or only count", async () => {
     const rejecting = await open({ mode: "reject" });
     const refused = await ask(rejecting, FLIGHT);
@@ -176,5 +205,30 @@ describe("field authorization", () => {
     const again = reader.subscribe(MOVED_NUMBER);
     const { data } = await repeatUntil(again.next(), publish, "an event");
     assert.equal(data.flightMoved, null);
+    assert.equal(reader.opened(), 1);
+  });
+
+  it("closes a connection that has not kept the claims which a new graph reads", async () => {
+    const router = await open();
+    const client = keep(openSocket(router, bearer({ sub: "ann", flights: ["1"] })));
+    const live = client.subscribe(MOVED);
+    const publish = () => router.publish(PROVIDER, "flights.moved", event("1", 1));
+    await repeatUntil(live.next(), publish, "an event before the reload");
+    const topic = 'topics: ["flights.moved.{{ args.id }}"],';
+    const restricted = graph().replace(topic, `$& authorize: {claim: "flights", CONTAINS: ["{{ args.id }}"]},`);
+    assert.notEqual(restricted, graph());
+    const file = path.join(router.folder, "supergraph.graphql");
+    await writeFile(`${file}.new`, restricted);
+    await rename(`${file}.new`, file);
+    await eventually(async () => await readMetric(router, "starling_graph_generation") === 2, "the new graph");
+    const count = live.results.length;
+    await repeatUntil(live.find(() => live.results.length > count, "an event"), publish, "an event after the reload");
+    const query = 'subscription { flightMovedById(id: "1") { altitude } }';
+    const { error } = await client.subscribe(query).ended();
+    assert.equal(error.code, 1012, JSON.stringify(error));
+    const again = keep(openSocket(router, bearer({ sub: "ann", flights: ["1"] }))).subscribe(query);
+    const moved = () => router.publish(PROVIDER, "flights.moved.1", event("1", 2));
+    const { data } = await repeatUntil(again.next(), moved, "an event for the client with its token");
+    assert.equal(data.flightMovedById.altitude, 2);
   });
 });

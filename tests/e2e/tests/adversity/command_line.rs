@@ -71,6 +71,9 @@ fn an_invalid_configuration_is_refused_with_line_column_and_help() {
         "supergraph: {file: nowhere.graphql}\nlog: {format: text, level: error}",
         "path: graphql",
         "path: /graphql\npath: /graphql",
+        "block: {mutations: \"client.nome == ''\"}",
+        "block:\n  rules:\n    - when: |\n        claims.sub == 'ann' &&\n        claims.sub ==\n",
+        "rate_limits: [{name: a, key: \"[claims.sub]\", rate: 1, per: 1s}]",
         "7",
     ] {
         let check = outcome(&CHECK, configuration, &supergraph());
@@ -221,6 +224,41 @@ fn an_invalid_configuration_is_refused_with_line_column_and_help() {
           | ^^^^ given again here
           |
           = help: remove one of the two, or combine their contents in one
+
+        --- block: {mutations: "client.nome == ''"}
+        exit 1
+        error[invalid-value]: `block.mutations` must be a condition
+         --> $HERE/starling.yaml:1:28
+          |
+        1 | block: {mutations: "client.nome == ''"}
+          |                            ^^^^ `client` has no member `nome` (column 8 of the expression)
+          |
+          = help: `client` has `name` and `version`
+
+        --- block:
+          rules:
+            - when: |
+                claims.sub == 'ann' &&
+                claims.sub ==
+
+        exit 1
+        error[invalid-value]: `block.rules[0].when` must be a condition
+         --> $HERE/starling.yaml:4:9
+          |
+        4 |         claims.sub == 'ann' &&
+          |         ^^^^^^^^^^^^^^^^^^^^^^ syntax error: mismatched input the end of the expression (line 2, column 14 of the expression)
+          |
+          = help: write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == ""`
+
+        --- rate_limits: [{name: a, key: "[claims.sub]", rate: 1, per: 1s}]
+        exit 1
+        error[invalid-value]: `rate_limits[0].key` must be an expression
+         --> $HERE/starling.yaml:1:31
+          |
+        1 | rate_limits: [{name: a, key: "[claims.sub]", rate: 1, per: 1s}]
+          |                               ^^^^^^^^^^^^ the result is a list, and must be a text (column 1 of the expression)
+          |
+          = help: `.join(",")` makes a text of a list of texts
 
         --- 7
         exit 1

@@ -207,6 +207,48 @@ fn ids_are_opaque_texts_in_the_path_of_a_document() {
     shop.assert_unaffected();
 }
 
+/// A manifest of Relay with documents of 4 kB that have different texts.
+fn large_manifest(documents: usize) -> String {
+    let padding = "x".repeat(4_000);
+    let document = |number: usize| format!("\"{number}\":\"{QUERY} # {number} {padding}\"");
+    let members: Vec<String> = (0..documents).map(document).collect();
+    format!("{{{}}}", members.join(",\n"))
+}
+
+#[test]
+fn a_manifest_of_ten_megabytes_is_read_while_others_are_served_and_a_larger_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = with_manifest(folder.path(), &json!({ "a": QUERY }).to_string(), "off")
+        .replace("{mode", "{max_size: 12MiB, mode");
+    let shop = Shop::with(&configuration);
+    let manifest = large_manifest(2_500);
+    assert!(manifest.len() > 10_000_000);
+    // Renamed, so that no part of it is read.
+    let replace = |manifest: String| {
+        std::fs::write(folder.path().join("next.json"), manifest).unwrap();
+        std::fs::rename(folder.path().join("next.json"), folder.path().join("manifest.json"))
+            .unwrap();
+    };
+    replace(manifest);
+    let served =
+        || assert_eq!(outcome(&shop.query(QUERY)), r#"200 {"warehouse":{"city":"Bergen"}}"#);
+    served();
+    shop.wait_for_metric("starling_persisted_document_loads_total{result=\"loaded\"}", 1);
+    served();
+    let ask = |id: &str| outcome(&post(&shop, "/graphql", &json!({ "documentId": id })));
+    assert_eq!(ask("2499"), r#"200 {"warehouse":{"city":"Bergen"}}"#);
+    assert_eq!(ask("a"), "404 PERSISTED_DOCUMENT_NOT_FOUND");
+    replace(large_manifest(3_500));
+    shop.wait_for_metric("starling_persisted_document_loads_total{result=\"refused\"}", 1);
+    assert_eq!(ask("2499"), r#"200 {"warehouse":{"city":"Bergen"}}"#, "the documents before it");
+    assert_eq!(ask("3499"), "404 PERSISTED_DOCUMENT_NOT_FOUND");
+    let output = shop.router.output();
+    let reason =
+        "the manifests are larger than 12582912 bytes together (`persisted_documents.max_size`)";
+    assert!(output.contains(reason), "{output}");
+    shop.assert_unaffected();
+}
+
 #[test]
 fn a_manifest_with_a_mistake_is_refused_and_the_documents_before_it_stay() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,9 +22,6 @@ pub(super) const SPREAD_MAX_MIB: f64 = 2.0;
 
 pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
-/// The lengths of a header that is unique to each client.
-const HEADER_LENGTHS: [u32; 3] = [0, 512, 2_048];
-
 /// The CPU use that counts as none: a tick of the kernel's clock in two seconds.
 const IDLE_CORES_MAX: f64 = 0.005;
 
@@ -96,42 +93,6 @@ fn run_idle_clients(stage: &Stage<'_>, count: u32, is_tls: bool) -> Result<Value
     let run = stage.run_clients(&router, &clients(&format!("{count} clients"), count))?;
     check_run(&run)?;
     Ok(run)
-}
-
-/// Measures how much a unique header adds to the memory of a subscription if the router must keep it for forwarding.
-pub(crate) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
-    let forwarding = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
-    println!("| own header, bytes | bytes a subscription | more than without |\n|---|---|---|");
-    let (mut runs, mut without) = (Vec::new(), None);
-    for bytes in HEADER_LENGTHS {
-        let router = stage.start_router(None, forwarding)?;
-        stage.run_clients(
-            &router,
-            &ClientSettings {
-                name: "warm",
-                count: WARM_UP_CLIENTS,
-                query: PLAIN,
-                extra: &IDLE_ARGUMENTS,
-            },
-        )?;
-        let (name, length) = (format!("{bytes} bytes"), bytes.to_string());
-        let extra = [&IDLE_ARGUMENTS[..], &["--header-bytes", &length]].concat();
-        let run = stage.run_clients(
-            &router,
-            &ClientSettings {
-                name: &name,
-                count: stage.bench.clients.unwrap_or(CLIENTS),
-                query: PLAIN,
-                extra: &extra,
-            },
-        )?;
-        check_run(&run)?;
-        let each = number(&run["server"]["bytes_per_subscription"]);
-        let without = *without.get_or_insert(each);
-        println!("| {bytes} | {each:.0} | {:.0} |", each - without);
-        runs.push(run);
-    }
-    Ok(runs)
 }
 
 /// Measures CPU use and threads while all clients are subscribed and no events are sent.

@@ -5,12 +5,14 @@
 //!
 //! - `compare`: floor and router, the router with and without clients that never read.
 //! - `idle_memory`: memory, idle CPU use, storms of connections.
+//! - `own_headers`: the memory of headers and tokens that differ by client.
 //! - `sustained_load`: more events than usual, more groups, reloads.
 //! - `topics`: many topics at a time, and topics that are opened and closed quickly, with each provider.
 //! - `upstream`: subscriptions that the subgraph serves itself, beside the floor and beside those of a broker.
 
 mod compare;
 mod idle_memory;
+mod own_headers;
 pub(crate) mod stage;
 pub(crate) mod sustained_load;
 mod topics;
@@ -33,7 +35,7 @@ const MEASUREMENTS: [Measurement; 17] = [
     ("never-readers", compare::compare_with_never_readers),
     ("memory", |stage| idle_memory::measure_memory(stage, false)),
     ("memory-tls", |stage| idle_memory::measure_memory(stage, true)),
-    ("header-bytes", idle_memory::measure_header_memory),
+    ("header-bytes", own_headers::measure),
     ("idle", idle_memory::measure_idle_cpu),
     ("connect-storm", |stage| idle_memory::run_connection_storm(stage, "connect-storm")),
     ("reconnect-storm", |stage| idle_memory::run_connection_storm(stage, "reconnect-storm")),

@@ -24,6 +24,8 @@ pub struct QueryTarget {
 pub struct MeasuredOperation {
     /// The GraphQL text.
     pub text: String,
+    /// The id of a persisted document, which is sent in place of the text.
+    pub document_id: Option<String>,
     /// The name of the operation, if the text has several.
     pub name: Option<String>,
     /// The variables of each request in turn. If it is empty, requests have no variables.
@@ -96,7 +98,11 @@ impl MeasuredOperation {
         variables: Option<&Map<String, Value>>,
     ) -> RequestTemplate {
         // Formatted by hand, so that the members have this order regardless of serde_json's maps.
-        let mut body = format!("{{\"query\":{}", Value::from(self.text.as_str()));
+        let (member, named) = match &self.document_id {
+            Some(id) => ("documentId", id),
+            None => ("query", &self.text),
+        };
+        let mut body = format!("{{\"{member}\":{}", Value::from(named.as_str()));
         if let Some(name) = &self.name {
             body.push_str(&format!(",\"operationName\":{}", Value::from(name.as_str())));
         }
@@ -166,6 +172,7 @@ mod tests {
             variables: vec![serde_json::from_str(r#"{"a":1}"#).unwrap()],
             headers: vec![(HeaderName::from_static("x-y"), HeaderValue::from_static("z"))],
             unique_header: Some(http::header::AUTHORIZATION),
+            ..MeasuredOperation::default()
         };
         let requests = operation.requests(&target).unwrap();
         let mut text = Vec::new();
@@ -179,6 +186,21 @@ mod tests {
             body.len()
         );
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_id_of_a_document_takes_the_place_of_the_text() {
+        let target = QueryTarget::parse("http://127.0.0.1:4000/graphql").unwrap();
+        let operation = MeasuredOperation {
+            document_id: Some("a\"b".to_owned()),
+            variables: vec![serde_json::from_str(r#"{"a":1}"#).unwrap()],
+            ..MeasuredOperation::default()
+        };
+        let mut text = Vec::new();
+        operation.requests(&target).unwrap()[0].write(0, &mut text);
+        let text = String::from_utf8(text).unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        assert_eq!(body, r#"{"documentId":"a\"b","variables":{"a":1}}"#);
     }
 
     #[test]

@@ -123,6 +123,16 @@ impl SubscriptionSettings {
         if self.subscription.header_bytes > HEADER_BYTES_MAX {
             return Err(format!("the header of a client has at most {HEADER_BYTES_MAX} bytes"));
         }
+        if self.subscription.header_bytes > 0 && !self.subscription.tokens.is_empty() {
+            return Err(
+                "a client has one header `authorization`: give it a length or a token, not both"
+                    .to_owned(),
+            );
+        }
+        let is_long = |token: &Box<str>| token.len() > HEADER_BYTES_MAX;
+        if self.subscription.tokens.iter().any(is_long) {
+            return Err(format!("a token has at most {HEADER_BYTES_MAX} bytes"));
+        }
         if self.subscription.keys > self.clients {
             return Err(
                 "there are more keys than clients: some keys would have no client".to_owned()

@@ -50,6 +50,8 @@ pub struct Subscription {
     pub expects: Option<String>,
     /// The length of a unique header `authorization` of each client; 0 for none.
     pub header_bytes: usize,
+    /// Tokens: client `n` sends the one at `n` modulo their number in its header `authorization`.
+    pub tokens: Vec<Box<str>>,
 }
 
 impl SubscriptionTarget {
@@ -138,6 +140,11 @@ impl SubscriptionTarget {
                 let bits = mix(number as u64, (place / 16) as u64) >> (place % 16 * 4);
                 into.push(hex[(bits & 15) as usize]);
             }
+            into.extend_from_slice(b"\r\n");
+        }
+        if let Some(at) = number.checked_rem(subscription.tokens.len()) {
+            into.extend_from_slice(b"authorization: Bearer ");
+            into.extend_from_slice(subscription.tokens[at].as_bytes());
             into.extend_from_slice(b"\r\n");
         }
         into.extend_from_slice(b"\r\n");
@@ -234,6 +241,20 @@ mod tests {
         assert_eq!(token(1).len(), 100);
         assert_ne!(token(1)[..16], token(2)[..16]);
         assert_ne!(token(1)[84..], token(2)[84..]);
+    }
+
+    #[test]
+    fn clients_send_the_tokens_in_turn() {
+        let target = SubscriptionTarget::parse("ws://127.0.0.1:9/graphql").unwrap();
+        let tokens = ["a", "b"].map(Box::from).into();
+        let subscription = Subscription { tokens, ..Subscription::default() };
+        for (number, expected) in [(0, "Bearer a\r\n"), (1, "Bearer b\r\n"), (4, "Bearer a\r\n")] {
+            let mut bytes = Vec::new();
+            target.write_handshake(&subscription, number, &mut bytes);
+            let text = String::from_utf8(bytes).unwrap();
+            assert_eq!(text.matches("authorization: ").count(), 1);
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use clients::authentication::{
-    EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
+    EXPIRY_CHECK_INTERVAL_MAX, InitIdentification, InitOutcome, TokenIdentity, TokenRefusal,
 };
 use reactor::Token;
 use wire::graphql_transport_ws::INVALID_MESSAGE;
@@ -13,7 +13,7 @@ use wire::graphql_transport_ws::INVALID_MESSAGE;
 use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
-use crate::client_context::ClientContext;
+use crate::client_context::{ClientContext, KeptContext};
 use crate::{init_payload, websocket};
 
 /// The shortest interval between two searches for expired tokens. A search through a hundred thousand connections takes
@@ -47,12 +47,11 @@ impl SubscriptionServer {
         };
         if init.headers != client.context.headers {
             let headers = reactor.needed_headers.select(&init.headers);
-            let ClientContext { identity, origin, .. } = &*client.context;
-            let context = ClientContext { headers, identity: identity.clone(), origin: *origin };
+            let KeptContext { claims, origin, .. } = &*client.context;
+            let context = KeptContext { headers, claims: claims.clone(), origin: *origin };
             client.context = self.contexts.share(context);
         }
-        match reactor.runner.authentication.on_connection_init(init.token, &client.context.identity)
-        {
+        match reactor.runner.authentication.on_connection_init(init.token, &client.identity()) {
             InitIdentification::Known(identified) => {
                 self.on_token_verified(sockets, token, identified);
             }
@@ -82,28 +81,39 @@ impl SubscriptionServer {
             .and_then(|it| reactor.runner.authentication.authorize(&it.identity).map(|()| it));
         let refusal = admitted.as_ref().err().cloned();
         if let Ok(outcome) = admitted
-            && (outcome.sets_header()
-                || outcome.identity.fingerprint() != client.context.identity.fingerprint())
+            && (outcome.sets_header() || outcome.identity.fingerprint() != client.fingerprint())
         {
             let mut headers = client.context.headers.clone();
             if outcome.sets_header() {
                 outcome.set_header(&mut headers);
                 headers = reactor.needed_headers.select(&headers);
             }
-            let identity = outcome.identity;
             let origin = client.context.origin;
-            let context = ClientContext { headers, identity: identity.clone(), origin };
-            client.context = self.contexts.share(context);
-            self.schedule_expiry(&identity);
+            let context = ClientContext { headers, identity: outcome.identity, origin };
+            self.replace_context(sockets, token, context);
         }
         if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
             websocket::finish_init(&mut connection.protocol, refusal.as_ref());
         }
     }
 
-    /// Schedules the search for expired tokens for the expiry of a new identity.
-    pub(super) fn schedule_expiry(&mut self, identity: &Identity) {
-        if let Some(left) = identity.time_left(SystemTime::now()) {
+    /// Gives a client another context.
+    pub(super) fn replace_context(
+        &mut self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        context: ClientContext,
+    ) {
+        let (context, kept_token) = self.keep(context);
+        self.schedule_expiry(kept_token.as_deref());
+        if let Some(client) = sockets.client(token) {
+            (client.context, client.token) = (context, kept_token);
+        }
+    }
+
+    /// Schedules the search for expired tokens for the expiry of a new token.
+    pub(super) fn schedule_expiry(&mut self, token: Option<&TokenIdentity>) {
+        if let Some(left) = token.map(|token| token.time_left(SystemTime::now())) {
             // The system's clock, which decides on tokens, may be changed meanwhile.
             let at = Instant::now() + left.min(EXPIRY_CHECK_INTERVAL_MAX);
             self.next_expiry = Some(self.next_expiry.map_or(at, |next| next.min(at)));
@@ -117,13 +127,16 @@ impl SubscriptionServer {
         let mut next: Option<Duration> = None;
         for token in sockets.tokens() {
             let Some(client) = sockets.client(token) else { continue };
-            let Some(left) = client.context.identity.time_left(now) else { continue };
+            let Some(left) = client.token.as_ref().map(|token| token.time_left(now)) else {
+                continue;
+            };
             if !left.is_zero() {
                 next = Some(next.map_or(left, |next| next.min(left)));
                 continue;
             }
-            // The next search skips a client without an identity.
-            client.context = self.contexts.share(ClientContext::default());
+            // The next search skips a client without a token.
+            client.context = self.contexts.share(KeptContext::default());
+            client.token = None;
             if let Some(reactor) = &self.reactor {
                 reactor.runner.authentication.count_expired();
             }

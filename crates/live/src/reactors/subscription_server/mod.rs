@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use clients::authentication::TokenIdentity;
 use clients::connection_metrics::TimeoutPhase;
 use clients::drain;
 use futures_util::future::AbortHandle;
@@ -28,6 +29,7 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
+use crate::client_context::{ClientContext, KeptContext};
 use crate::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::websocket;
 
@@ -62,7 +64,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // The memory of an idle connection with its first subscription in the slab. In addition there are the id of the
 // subscription, its place in the list of its group (`group_members`), and an entry in the timer wheel: some 350 bytes
 // together, measured by `starling bench subscriptions --simulate`; 440 are allowed.
-const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
+const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 304);
 
 impl SubscriptionServer {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -86,11 +88,12 @@ impl SubscriptionServer {
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
         let Adoption { stream, machine, early, context, permit, open, first, later } = adoption;
-        self.schedule_expiry(&context.identity);
-        let context = self.contexts.share(context);
+        let (context, kept_token) = self.keep(context);
+        self.schedule_expiry(kept_token.as_deref());
         let transport = machine.transport();
         let client = Client {
             context,
+            token: kept_token,
             operations: ClientOperations::None,
             backlog: None,
             work: None,
@@ -123,6 +126,18 @@ impl SubscriptionServer {
         if self.is_shutting_down {
             shut_down_client(sockets, token);
         }
+    }
+
+    /// Splits the context of a client into the part that it shares with others and its token.
+    fn keep(&mut self, context: ClientContext) -> (Arc<KeptContext>, Option<Box<TokenIdentity>>) {
+        let ClientContext { headers, identity, origin } = context;
+        let read = self.reactor.as_ref().map(|it| it.runner.serving.read_claims());
+        let claims = identity.claims().map(|claims| match &read {
+            Some(read) => claims.keep(read),
+            None => claims.clone(),
+        });
+        let context = self.contexts.share(KeptContext { headers, claims, origin });
+        (context, identity.token().map(|token| Box::new(*token)))
     }
 
     /// Attaches a stream that many requests share. Some of them may have started operations already.
@@ -204,7 +219,7 @@ impl Application for SubscriptionServer {
                 self.on_verification_done(sockets, token, renewed);
             }
             Message::RenewalChecked(token, number, fingerprint, step) => {
-                self.on_renewal_checked(sockets, token, number, &fingerprint, step);
+                self.on_renewal_checked(sockets, token, number, fingerprint, step);
             }
             Message::LargeMessageRead(token, message) => {
                 self.reading.remove(&token);

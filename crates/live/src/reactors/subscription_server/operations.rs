@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use clients::authentication::Identity;
 use clients::kept_operations::{Amounts, ExistingAmounts};
 use clients::request_source::RequestSource;
 use execute::ClientKey;
@@ -13,7 +14,7 @@ use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
 use serving::operation;
 use wire::connection::OffThreadParse;
-use wire::websocket::LargeMessage;
+use wire::websocket::{CloseCode, LargeMessage};
 
 use super::super::client::ClientOperation;
 use super::super::client_machine::ClientMachine;
@@ -21,9 +22,9 @@ use super::super::message::{Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
 use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::backlog::Delivery;
-use crate::client_context::ClientContext;
+use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
-use crate::end_reasons::{TOO_MANY_REFUSALS, broken_off};
+use crate::end_reasons::{OTHER_CLAIMS, TOO_MANY_REFUSALS, broken_off};
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
@@ -38,6 +39,17 @@ impl SubscriptionServer {
         wanted: StartRequest,
     ) {
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
+        let identity = client.identity();
+        if matches!(wanted, StartRequest::Unprepared(_))
+            && let Some(claims) = identity.claims()
+            && !claims.has_kept(&reactor.runner.serving.read_claims())
+        {
+            // Only the token itself has the claims that this graph reads in addition.
+            if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+                connection.protocol.close(CloseCode::SERVICE_RESTART, OTHER_CLAIMS);
+            }
+            return sockets.flush_machine(token);
+        }
         let work = client.work.take().unwrap_or_else(|| {
             let outlet = Arc::clone(&self.outlet);
             let on_resume = Box::new(move || outlet.mailbox().send(Message::ResumeReading(token)));
@@ -55,7 +67,7 @@ impl SubscriptionServer {
         let (runner, context) = (Arc::clone(&reactor.runner), Arc::clone(&client.context));
         reactor.workers.run(Box::new(move || {
             Box::pin(async move {
-                let run = operation_run.run(&runner, wanted, &context);
+                let run = operation_run.run(&runner, wanted, &context, identity);
                 // Aborted if the client has gone, or has completed the operation.
                 let _ = Abortable::new(run, registration).await;
             })
@@ -188,18 +200,19 @@ impl StartingOperation {
         mut self,
         runner: &OperationRunner,
         wanted: StartRequest,
-        context: &ClientContext,
+        context: &KeptContext,
+        identity: Identity,
     ) {
         let (mut trace, prepared) = match wanted {
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                let ClientContext { headers, identity, origin } = context;
+                let KeptContext { headers, origin, .. } = context;
                 let trace = runner.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
                     &runner.serving,
                     &request,
                     Kept(headers),
-                    identity.clone(),
+                    identity,
                     self.address,
                     RequestSource::of_websocket(&runner.serving.path, *origin),
                 );

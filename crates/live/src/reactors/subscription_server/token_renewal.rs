@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::authentication::{
-    Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
+    Fingerprint, Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
 };
 use clients::request_source::RequestSource;
 use execute::{ErrorCode, GraphqlError, Missed};
@@ -23,7 +23,7 @@ use super::super::client_machine::ClientMachine;
 use super::super::message::{Message, RenewalStep, StartRequest};
 use super::{ClientSockets, SubscriptionServer};
 use crate::backlog::Delivery;
-use crate::client_context::ClientContext;
+use crate::client_context::{ClientContext, KeptContext};
 use crate::init_payload;
 use crate::operation_runner::OperationRunner;
 
@@ -52,7 +52,7 @@ impl SubscriptionServer {
         match read {
             // The payload is the client's own affair.
             Ok(None) => {}
-            Ok(Some(_)) if client.context.identity.is_anonymous() => {
+            Ok(Some(_)) if client.token.is_none() => {
                 let reason =
                     "only a connection with a token can renew it: send it with connection_init";
                 close(sockets, token, reason);
@@ -75,8 +75,7 @@ impl SubscriptionServer {
         }
         let Some(presented) = renewal.next.take() else { return };
         let authentication = &reactor.runner.authentication;
-        let before = &client.context.identity;
-        match authentication.on_connection_init(Ok(Some(presented)), before) {
+        match authentication.on_connection_init(Ok(Some(presented)), &client.identity()) {
             InitIdentification::Known(renewed) => self.on_token_renewed(sockets, token, renewed),
             InitIdentification::Unverified(presented) => {
                 renewal.is_verifying = true;
@@ -121,11 +120,11 @@ impl SubscriptionServer {
             }
             Err(refusal) => close(sockets, token, &refusal.to_string()),
             Ok(outcome) => {
-                let before = &client.context.identity;
+                let before = client.identity();
                 if outcome.identity.fingerprint() == before.fingerprint() {
                     return;
                 }
-                if !outcome.identity.is_same_subject(before) {
+                if !outcome.identity.is_same_subject(&before) {
                     let reason =
                         "the renewed token is of another subject: open a connection for it";
                     return close(sockets, token, reason);
@@ -150,11 +149,10 @@ impl SubscriptionServer {
         }
         let identity = outcome.identity.clone();
         let origin = client.context.origin;
-        client.context = self.contexts.share(ClientContext { headers, identity, origin });
         let (live, starting) = client.operations.live_and_starting();
+        self.replace_context(sockets, token, ClientContext { headers, identity, origin });
         self.renewals.entry(token).or_default().starting = starting;
         self.check_subscriptions(sockets, token, live);
-        self.schedule_expiry(&outcome.identity);
     }
 
     /// Checks a subscription that has become live, if it was started with an older token.
@@ -194,12 +192,12 @@ impl SubscriptionServer {
             return;
         }
         let (runner, outlet) = (Arc::clone(&reactor.runner), Arc::clone(&self.outlet));
-        let (context, address) = (Arc::clone(&client.context), client.permit.client());
+        let (context, identity) = (Arc::clone(&client.context), client.identity());
+        let (address, fingerprint) = (client.permit.client(), client.fingerprint());
         reactor.workers.run(Box::new(move || {
             Box::pin(async move {
                 for (number, group) in live {
-                    let step = renewal_step(&runner, &context, address, group).await;
-                    let fingerprint = context.identity.fingerprint().into();
+                    let step = renewal_step(&runner, &context, &identity, address, group).await;
                     let message = Message::RenewalChecked(token, number, fingerprint, step);
                     outlet.mailbox().send(message);
                 }
@@ -213,12 +211,12 @@ impl SubscriptionServer {
         sockets: &mut ClientSockets,
         token: Token,
         number: u32,
-        fingerprint: &[u8],
+        fingerprint: Option<Fingerprint>,
         step: RenewalStep,
     ) {
         let Some(client) = sockets.client(token) else { return };
         // A later token is checked too; or the client has completed the operation.
-        if client.context.identity.fingerprint() != fingerprint || !client.has_operation(number) {
+        if client.fingerprint() != fingerprint || !client.has_operation(number) {
             return;
         }
         match step {
@@ -238,10 +236,11 @@ impl SubscriptionServer {
     }
 }
 
-/// Finds out whether a subscription of that group stays in it under the identity of `context`.
+/// Finds out whether a subscription of that group stays in it under this identity.
 async fn renewal_step(
     runner: &OperationRunner,
-    context: &ClientContext,
+    context: &KeptContext,
+    identity: &Identity,
     address: execute::ClientKey,
     group: GroupId,
 ) -> RenewalStep {
@@ -252,13 +251,19 @@ async fn renewal_step(
     let Some(request) = subscription_migration::request_of(&present) else {
         return RenewalStep::End(renewed("it cannot be prepared again"));
     };
-    let ClientContext { headers, identity, origin } = context;
-    let identity: Identity = identity.clone();
+    let KeptContext { headers, origin, .. } = context;
     let source = RequestSource::of_websocket(&runner.serving.path, *origin);
     let source = RequestSource { is_new: false, ..source };
     let headers = Kept(headers);
-    let prepared =
-        operation::prepare_text(&runner.serving, request, headers, identity, address, source).await;
+    let prepared = operation::prepare_text(
+        &runner.serving,
+        request,
+        headers,
+        identity.clone(),
+        address,
+        source,
+    )
+    .await;
     let ready = match prepared {
         Ok(ready) => ready,
         Err(errors) => {

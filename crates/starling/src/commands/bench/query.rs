@@ -40,8 +40,11 @@ pub(crate) struct QueryArguments {
     #[arg(long)]
     url: String,
     /// The file with the operation (GraphQL).
-    #[arg(long, value_name = "FILE")]
-    operation: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "document_id")]
+    operation: Option<PathBuf>,
+    /// The id of a persisted document, which is sent as `documentId` in place of a text.
+    #[arg(long, value_name = "ID", conflicts_with = "operation")]
+    document_id: Option<String>,
     /// The name of the operation; required if the file has several.
     #[arg(long, value_name = "NAME")]
     operation_name: Option<String>,
@@ -170,7 +173,8 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
     let headers = arguments.headers.iter().map(|header| parse_header(header));
     let unique_header = arguments.unique_header.as_deref().map(header_name).transpose()?;
     let operation = MeasuredOperation {
-        text: read_file(&arguments.operation)?,
+        text: arguments.operation.as_deref().map(read_file).transpose()?.unwrap_or_default(),
+        document_id: arguments.document_id.clone(),
         name: arguments.operation_name.clone(),
         variables: arguments.variables.as_deref().map(variables).transpose()?.unwrap_or_default(),
         headers: headers.collect::<Result<_, _>>()?,

@@ -114,6 +114,9 @@ pub(crate) struct SubscriptionArguments {
     /// Gives each client a unique header `authorization` of this length.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     header_bytes: usize,
+    /// A file with one token in each line: client n sends line n modulo their number as `authorization: Bearer …`.
+    #[arg(long, value_name = "FILE", conflicts_with = "header_bytes")]
+    tokens: Option<PathBuf>,
     /// slow-consumers: the share of clients that never read.
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share)]
     slow: f64,
@@ -282,6 +285,7 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
             distinct: arguments.distinct,
             expects: arguments.expect.clone(),
             header_bytes: arguments.header_bytes,
+            tokens: arguments.tokens.as_deref().map(read_tokens).transpose()?.unwrap_or_default(),
         },
         clients,
         scenario,
@@ -315,6 +319,26 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
 }
 
 /// Parses a JSON object, or a file with one.
+/// Reads the tokens of a file, one in each line that is not empty.
+fn read_tokens(path: &Path) -> Result<Vec<Box<str>>, String> {
+    let text = read_file(path)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<Box<str>> = lines.map(Box::from).collect();
+    // The tokens are not shown: they are secrets.
+    if tokens.is_empty() {
+        return Err(format!("{}: there are no tokens in this file", path.display()));
+    }
+    let is_visible = |token: &str| token.bytes().all(|byte| byte.is_ascii_graphic());
+    match tokens.iter().position(|token| !is_visible(token)) {
+        None => Ok(tokens),
+        Some(at) => Err(format!(
+            "{}: token {} has characters that are not allowed in a token",
+            path.display(),
+            at + 1
+        )),
+    }
+}
+
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let owned;
     let json = if text.trim_start().starts_with('{') {
