@@ -14,8 +14,8 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency, store_consistency,
-    subgraph_subscription_consistency, token_consistency, web_page_consistency,
+    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency,
+    store_consistency, subgraph_subscription_consistency, token_consistency, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.

@@ -26,7 +26,7 @@ struct HardeningItem {
 }
 
 /// The checklist, in the order of the page.
-const ITEMS: [HardeningItem; 16] = [
+const ITEMS: [HardeningItem; 17] = [
     HardeningItem {
         name: "no-tls",
         state: "a listener for other machines without TLS",

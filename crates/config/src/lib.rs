@@ -24,6 +24,7 @@ mod authorization;
 mod aws_sigv4;
 mod block;
 mod build_features;
+mod caching;
 mod check;
 mod client_info;
 mod client_tls;
@@ -104,6 +105,7 @@ pub use authentication::{
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use aws_sigv4::{AwsCredentials, AwsSigv4};
 pub use block::{Block, BlockRule};
+pub use caching::{Caching, FieldTtl, PrivateBy, SubgraphCache, SubgraphCaches, TypeCache};
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
@@ -263,6 +265,12 @@ pub struct Config {
     /// shared.
     pub sharing: Sharing,
 
+    /// The caches of responses (`docs/caching.md`). By default nothing is stored.
+    ///
+    /// Only responses are stored that something gives a time to live: `cache-control` of the subgraph, the header
+    /// `ttl_header`, or this section. An invalidation makes stale what it names at once.
+    pub cache: Caching,
+
     /// Limits on the cost of a client's operation. Larger operations are refused before they are planned.
     pub limits: Limits,
 
@@ -360,6 +368,7 @@ impl Default for Config {
             traffic: Traffic::default(),
             sharing: Sharing::default(),
             limits: Limits::default(),
+            cache: Caching::default(),
             cost: Cost::default(),
             persisted_documents: PersistedDocuments::default(),
             apq: Apq::default(),
@@ -429,6 +438,10 @@ impl Config {
             .chain(in_section(
                 "cost.subgraphs.subgraphs",
                 self.cost.subgraphs.subgraphs.keys().collect(),
+            ))
+            .chain(in_section(
+                "cache.subgraphs.subgraphs",
+                self.cache.subgraphs.subgraphs.keys().collect(),
             ))
     }
 }

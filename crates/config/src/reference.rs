@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 35] = [
+const SECTIONS: [&str; 36] = [
     "listen",
     "path",
     "supergraph",
@@ -24,6 +24,7 @@ const SECTIONS: [&str; 35] = [
     "include_subgraph_errors",
     "traffic",
     "sharing",
+    "cache",
     "events",
     "cursor",
     "subscriptions",

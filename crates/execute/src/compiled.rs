@@ -1,9 +1,12 @@
 //! The compiled forms of fetches and entity batches: everything that is constant between executions of a plan.
 
+use std::sync::Arc;
+
 use astjson::Shape;
 use bytes::Bytes;
 use plan::Fetch;
 
+use crate::caching::FetchCaching;
 use crate::compiled_objects::{CompiledRepresentation, CompiledReusePlace, CompiledTarget};
 
 /// The constants of one fetch, with the same index as in [`plan::Plan::fetches`].
@@ -23,6 +26,8 @@ pub(crate) struct CompiledFetch {
     pub(crate) batches: Vec<CompiledBatch>,
     /// The layout of the response.
     pub(crate) response: Shape,
+    /// The facts about its responses on which their storing depends; `None` if they are never stored.
+    pub(crate) caching: Option<Arc<FetchCaching>>,
 }
 
 /// A subscription that a subgraph serves.

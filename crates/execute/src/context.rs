@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use graph::{SubgraphId, Supergraph};
 
+use crate::caching::{RequestCaching, SubgraphCaches};
 use crate::{Claims, Disclosure, ForwardedHeaders, Publisher, Sharing, Subgraph, Trace, Uploads};
 
 /// One immutable loaded graph with everything that serves it. A reload creates a new one; requests
@@ -23,6 +24,8 @@ pub struct Generation {
     pub publisher: Arc<dyn Publisher>,
     /// The errors and headers of subgraphs that clients see beside the data.
     pub disclosure: Disclosure,
+    /// The caches of subgraphs' responses; `None` if nothing is stored.
+    pub caches: Option<Arc<SubgraphCaches>>,
 }
 
 impl Generation {
@@ -55,4 +58,7 @@ pub struct RequestContext {
     pub claims: Option<Claims>,
     /// The files of the request, if it has any.
     pub uploads: Option<Arc<Uploads>>,
+    /// The use of the caches of subgraphs' responses; `None` if the operation must not read from them: mutations, events
+    /// and the current state before them.
+    pub caching: Option<RequestCaching>,
 }

@@ -155,7 +155,7 @@ mod tests {
 
     fn cached_result(text: &'static str) -> CachedResult {
         let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
-        Ok(SubgraphResponse { status, headers, body: text.into() })
+        Ok(SubgraphResponse { status, headers, body: text.into(), policy: None })
     }
 
     async fn fetch_counted(cache: &EventFetchCache, key: QueryKey, sent: &Cell<u32>) {

@@ -12,6 +12,7 @@ use plan::{
     Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation, SubscriptionRoot, Variables,
 };
 
+use crate::caching::FetchCaching;
 use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch, CompiledSubscription};
 use crate::compiled_objects::{
     CompiledRepresentation, CompiledReusePlace, CompiledTarget, common_steps, step_slots,
@@ -93,6 +94,15 @@ impl Executable {
         self
     }
 
+    /// Stores the responses to fetches with these facts, by fetch.
+    #[must_use]
+    pub fn with_caching(mut self, caching: Vec<Option<FetchCaching>>) -> Self {
+        for (fetch, caching) in self.fetches.iter_mut().zip(caching) {
+            fetch.caching = caching.map(Arc::new);
+        }
+        self
+    }
+
     /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -155,6 +165,7 @@ fn compile_fetch(
         below: None,
         batches: Vec::new(),
         response: shape.at(response),
+        caching: None,
     };
     match &fetch.kind {
         FetchKind::Root { operation, .. } => {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
+use cache::PolicyFold;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, StatusCode};
@@ -30,9 +31,11 @@ use crate::{
 
 mod apply_entity_cache;
 mod batched_fetch;
+mod cached_requests;
 pub(crate) mod execute_batch;
 mod failure;
 mod in_flight;
+mod item_parts;
 mod merge_response;
 mod request_splitting;
 mod write_requests;
@@ -88,6 +91,8 @@ pub(crate) struct Execution<'a> {
     /// The number of subgraphs that know the entity, and of those that do not.
     subgraphs_with_entity: u32,
     subgraphs_without_entity: u32,
+    /// The policies of all responses so far.
+    policies: PolicyFold,
 }
 
 impl<'a> Execution<'a> {
@@ -115,6 +120,7 @@ impl<'a> Execution<'a> {
             checks_existence: false,
             subgraphs_with_entity: 0,
             subgraphs_without_entity: 0,
+            policies: PolicyFold::default(),
         }
     }
 
@@ -370,6 +376,9 @@ impl<'a> Execution<'a> {
         if self.context.generation.disclosure.denied_places == DeniedPlaces::Errors {
             errors.append(&mut denied);
         }
+        // The clients of a response with errors should try again.
+        let is_complete = errors.is_empty() && denied.is_empty();
+        let caching = self.policies.finish().filter(|_| is_complete).map(Arc::new);
         if !errors.is_empty() {
             out.extend_from_slice(b",\"errors\":");
             print_errors(&errors, &mut out);
@@ -396,6 +405,7 @@ impl<'a> Execution<'a> {
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
             headers,
             cost,
+            caching,
         }
     }
 }

@@ -27,6 +27,7 @@
 
 mod argument_text;
 mod bounds;
+mod caching;
 mod claims;
 mod client_key;
 mod compiled;
@@ -61,6 +62,10 @@ mod trace;
 mod uploads;
 
 pub use argument_text::print_value;
+pub use caching::{
+    FetchCaching, FetchesInFlight, PartCaching, RequestCaching, RootTag, SubgraphCache,
+    SubgraphCaches, TypeTags,
+};
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::FoldedPolicy;
 use http::HeaderMap;
 
 /// One printed response: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to
@@ -24,6 +25,8 @@ pub struct Payload {
     pub headers: Option<Arc<HeaderMap>>,
     /// The cost of the response, if costs are measured.
     pub cost: Option<u64>,
+    /// For how long the response may be used, and by which clients; `None` if it may not be stored.
+    pub caching: Option<Arc<FoldedPolicy>>,
 }
 
 /// The events that a recipient lost before a payload.
@@ -134,6 +137,7 @@ impl Payload {
             errors: self.errors,
             headers: self.headers.clone(),
             cost: self.cost,
+            caching: self.caching.clone(),
         }
     }
 }
@@ -143,7 +147,15 @@ mod tests {
     use super::*;
 
     fn payload(text: &'static str, splice: usize) -> Payload {
-        Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None, cost: None }
+        Payload {
+            bytes: text.into(),
+            splice,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+            caching: None,
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub fn request_error(errors: &[GraphqlError]) -> Payload {
         errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
         headers: None,
         cost: None,
+        caching: None,
     }
 }
 

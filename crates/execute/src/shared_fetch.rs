@@ -7,6 +7,7 @@ use bytes::Bytes;
 use graph::SubgraphId;
 use single_flight::{Role, WorkFailed};
 
+use crate::caching::ResponseStoring;
 use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;
 use crate::{
@@ -19,18 +20,19 @@ pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
     EpochGuard(context.sharing.as_deref().map(|sharing| &sharing.epoch))
 }
 
-/// Sends one request to a subgraph, shared if that is allowed, and traced if requested.
+/// Sends one request to a subgraph, shared if that is allowed, traced if requested, and stored by `storing`.
 pub(crate) async fn fetch(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
     is_mutation: bool,
+    storing: Option<Box<ResponseStoring>>,
 ) -> Result<SubgraphResponse, FetchError> {
     let Some(trace) = &context.trace else {
-        return fetch_or_join(context, subgraph, body, is_mutation).await.0;
+        return fetch_or_join(context, subgraph, body, is_mutation, storing).await.0;
     };
     let (began, request_bytes) = (trace.now(), body.len());
-    let (result, role) = fetch_or_join(context, subgraph, body, is_mutation).await;
+    let (result, role) = fetch_or_join(context, subgraph, body, is_mutation, storing).await;
     let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
     let took = trace.now().saturating_sub(began);
     trace.record(FetchTrace { subgraph, began, took, request_bytes, response, role });
@@ -42,6 +44,7 @@ async fn fetch_or_join(
     subgraph: SubgraphId,
     body: Bytes,
     is_mutation: bool,
+    storing: Option<Box<ResponseStoring>>,
 ) -> (Result<SubgraphResponse, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
@@ -83,7 +86,7 @@ async fn fetch_or_join(
             async move {
                 let headers = headers.of(subgraph);
                 let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
-                server.fetch(request).await
+                store(server.fetch(request).await, storing)
             }
         });
         return match result.await {
@@ -97,7 +100,18 @@ async fn fetch_or_join(
     let _guard = is_mutation.then(|| guard_epoch(context));
     let headers = context.headers.of(subgraph);
     let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
-    (generation.subgraph(subgraph).fetch(request).await, None)
+    (store(generation.subgraph(subgraph).fetch(request).await, storing), None)
+}
+
+/// Stores a response by `storing`, once for all operations that share it.
+fn store(
+    mut result: Result<SubgraphResponse, FetchError>,
+    storing: Option<Box<ResponseStoring>>,
+) -> Result<SubgraphResponse, FetchError> {
+    if let (Ok(response), Some(storing)) = (&mut result, storing) {
+        storing.store(response);
+    }
+    result
 }
 
 /// The cache of responses for the event that is being resolved, if responses of that subgraph may

@@ -6,6 +6,10 @@ use bytes::Bytes;
 use graph::SubgraphId;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use std::sync::Arc;
+
+use cache::PolicyFold;
+
 use crate::MultipartBody;
 
 /// A future that stays on its worker: request state need not be `Send`.
@@ -90,6 +94,8 @@ pub struct SubgraphResponse {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
+    /// For how long the response may be used, and by which clients; `None` if it may not be stored.
+    pub policy: Option<Arc<PolicyFold>>,
 }
 
 /// Reason why a subgraph sent no usable response.

@@ -164,7 +164,12 @@ impl Subgraph for Oracle {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let (status, body) = self.respond(&request.body)?;
-            Ok(SubgraphResponse { status, headers: HeaderMap::new(), body: body.into() })
+            Ok(SubgraphResponse {
+                status,
+                headers: HeaderMap::new(),
+                body: body.into(),
+                policy: None,
+            })
         })
     }
 
@@ -322,6 +327,7 @@ fn world(oracle: &Arc<Oracle>) -> Arc<Generation> {
 fn context(generation: &Arc<Generation>, sharing: Option<Arc<Sharing>>) -> RequestContext {
     RequestContext {
         uploads: None,
+        caching: None,
         generation: Arc::clone(generation),
         headers: Arc::new(ForwardedHeaders::default()),
         // The clock of these tests advances when all tasks wait.

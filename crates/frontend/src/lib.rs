@@ -9,6 +9,7 @@ mod authority;
 mod batch;
 pub mod body;
 pub mod callback;
+pub mod client_caching;
 mod client_connection;
 pub mod compression;
 mod connection;

@@ -10,6 +10,7 @@ use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::callback::CallbackRoute;
+use super::client_caching::{CachedRequest, ClientCacheRules};
 use super::client_connection::ClientRequest;
 use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
@@ -51,6 +52,8 @@ pub struct Pipeline {
     pub has_websocket_compression: bool,
     /// The endpoint for callbacks of subgraphs, if the listener for clients serves it.
     pub callbacks: Option<CallbackRoute>,
+    /// What clients and their caches are told; `None` if they must not store anything.
+    pub caching: Option<ClientCacheRules>,
     /// The counters of responses.
     pub metrics: HttpMetrics,
 }
@@ -112,8 +115,11 @@ async fn route(
         RequestKind::Endpoint(kind) => {
             let tokens = pipeline.authentication.token_sources();
             let is_personal = cache_control::is_personal(request.headers(), tokens);
+            let cached = CachedRequest::of(request.method(), request.headers(), is_personal);
             let mut response = endpoint(pipeline, client, kind, request).await;
-            response::keep_out_of_caches(&mut response, is_personal, tokens);
+            let caching = pipeline.caching.as_ref();
+            let is_storable = caching.is_some_and(|it| it.apply(&cached, &mut response));
+            response::keep_out_of_caches(&mut response, is_personal && !is_storable, tokens);
             response
         }
     }

@@ -17,6 +17,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use super::client_caching::StorableResponse;
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
 
@@ -76,6 +77,9 @@ pub fn payload(payload: Payload, media: ResponseFormat) -> Response {
     if is_refused {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    if let Some(caching) = payload.caching.filter(|_| payload.errors == 0) {
+        response.extensions_mut().insert(StorableResponse(caching));
     }
     for (name, value) in payload.headers.iter().flat_map(|it| it.iter()) {
         response.headers_mut().append(name.clone(), value.clone());

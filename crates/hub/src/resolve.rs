@@ -67,6 +67,7 @@ impl EventResolver {
         };
         let context = RequestContext {
             uploads: None,
+            caching: None,
             generation: Arc::clone(&self.generation),
             headers: bindings::with_event_trace_context(&event.event, &self.headers),
             deadline: Instant::now() + self.timeout,
@@ -123,6 +124,7 @@ impl Resolve for EventResolver {
             };
             let context = RequestContext {
                 uploads: None,
+                caching: None,
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),
                 deadline: Instant::now() + self.timeout,

@@ -141,6 +141,7 @@ impl Subgraph for Orders {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
             body: body.into(),
+            policy: None,
         };
         let delay = Duration::from_millis(5 + self.slower.load(Relaxed));
         Box::pin(async move {
@@ -177,6 +178,7 @@ impl Router {
             subgraphs: vec![subgraph(), subgraph()],
             publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), STEP_TIMEOUT, 1000)),
             disclosure: Default::default(),
+            caches: None,
         });
         let preparer = Preparer::new(graph, 1, PrepareSettings::default());
         Self { memory, bindings, generation, preparer, orders }
@@ -716,6 +718,7 @@ impl Router {
         let prepared = self.prepare(query);
         let context = RequestContext {
             uploads: None,
+            caching: None,
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
@@ -808,6 +811,7 @@ async fn a_mutation_publishes_its_arguments_to_its_topic() {
     let mutation = router.prepare(r#"mutation { move(region: "eu", id: 7) { success } }"#);
     let context = RequestContext {
         uploads: None,
+        caching: None,
         claims: None,
         generation: Arc::clone(&router.generation),
         headers: Arc::new(ForwardedHeaders::default()),

@@ -34,6 +34,7 @@ impl Resolve for Echo {
             errors: 0,
             headers: None,
             cost: None,
+            caching: None,
         };
         Box::pin(std::future::ready(payload))
     }

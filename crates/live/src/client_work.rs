@@ -157,8 +157,15 @@ mod tests {
         let work = work(&Arc::default());
         let (one, two) = (work.start_operation(), work.start_operation());
         let bytes = vec![b'x'; 2 << 10].into();
-        let payload =
-            Payload { bytes, splice: 0, has_data: true, errors: 0, headers: None, cost: None };
+        let payload = Payload {
+            bytes,
+            splice: 0,
+            has_data: true,
+            errors: 0,
+            headers: None,
+            cost: None,
+            caching: None,
+        };
         let permit = one.permit().await;
         assert!(permit.is_some());
         let unread = one.charge(payload);

@@ -63,6 +63,7 @@ pub async fn wait_for_first_event(
                 errors: 0,
                 headers: None,
                 cost: None,
+                caching: None,
             }),
         },
         Ok(FirstDelivery::ShutDown) => {

@@ -240,6 +240,7 @@ mod tests {
             errors: 0,
             headers: None,
             cost: None,
+            caching: None,
         }
     }
 
@@ -403,6 +404,7 @@ mod tests {
             errors: 0,
             headers: None,
             cost: None,
+            caching: None,
         };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));

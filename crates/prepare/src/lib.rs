@@ -26,6 +26,7 @@ mod compact_text;
 mod concurrency_limit;
 mod diagnostic_text;
 mod error;
+mod fetch_caching;
 mod field_merging;
 mod identity;
 mod input_types;

@@ -11,7 +11,7 @@ use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use cost::{CostModel, OperationCost};
 use execute::{Executable, StatePlan};
-use graph::{InitialState, OverrideLabels, Supergraph};
+use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
@@ -19,6 +19,7 @@ use crate::access::{self, AccessFacts};
 use crate::coerce::VariableTypes;
 use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
+use crate::fetch_caching::caching_of;
 use crate::field_merging::{self, MergeStop};
 use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
@@ -251,7 +252,11 @@ impl Pipeline {
             .cost
             .as_ref()
             .map(|model| Arc::new(OperationCost::compile(model, &variant.graph, operation, &plan)));
-        let executable = Executable::new(Arc::new(plan)).with_cost(cost.clone());
+        let caching = self.settings.caching.as_ref();
+        let caching = caching.map(|rules| caching_of(&plan, &variant.graph, rules));
+        let executable = Executable::new(Arc::new(plan))
+            .with_cost(cost.clone())
+            .with_caching(caching.unwrap_or_default());
         Ok(SharedPlan { executable: Arc::new(executable), state, cost })
     }
 

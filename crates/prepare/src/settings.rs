@@ -1,5 +1,7 @@
 //! The settings of a preparer.
 
+use std::sync::Arc;
+
 use crate::limits::Limits;
 
 /// Default number of operations that may wait to be prepared. One takes some milliseconds, so the
@@ -35,6 +37,8 @@ pub struct PrepareSettings {
     pub operations_max: u32,
     /// The settings of costs; `None` if costs are neither estimated nor measured.
     pub cost: Option<cost::CostSettings>,
+    /// The times to live of the configuration; `None` if responses of subgraphs are not stored.
+    pub caching: Option<Arc<cache::TtlRules>>,
 }
 
 impl Default for PrepareSettings {
@@ -52,6 +56,7 @@ impl Default for PrepareSettings {
             waiting_per_client_max: WAITING_PER_CLIENT_MAX,
             operations_max: 2_048,
             cost: None,
+            caching: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use telemetry::{LogLimit, MetricsExporter, TextFormat};
 
 use crate::admin_host;
 use crate::internal_listener::InternalListener;
+use crate::invalidation::read_invalidations;
 use crate::profiling;
 use crate::subscriptions_page::{self, SubscriptionsView};
 
@@ -27,6 +28,9 @@ const LISTENER: InternalListener =
 
 /// The maximum size of a test event.
 const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum size of a request with invalidations.
+const INVALIDATION_BYTES_MAX: usize = 4 << 20;
 
 /// The content type of a body in which each line is an event: <https://github.com/ndjson/ndjson-spec>.
 const EVENTS_BY_LINE: &str = "application/x-ndjson";
@@ -84,7 +88,12 @@ async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
             false => complete(admin, &request),
         },
-        "/admin/publish" | "/admin/complete" => not_allowed("POST"),
+        "/admin/invalidate" if request.method() == Method::POST => match is_from_web_page(&request)
+        {
+            true => response::text(StatusCode::FORBIDDEN, "web pages may not invalidate\n"),
+            false => invalidate(admin, request).await,
+        },
+        "/admin/publish" | "/admin/complete" | "/admin/invalidate" => not_allowed("POST"),
         "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
             not_allowed("GET")
         }
@@ -101,7 +110,8 @@ async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
              GET  /debug/pprof/        profiles, if `admin.profiling` is set\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
              or, as application/x-ndjson, each of its lines\n\
-             POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n",
+             POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n\
+             POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n",
         ),
     }
 }
@@ -231,6 +241,31 @@ fn complete<B>(admin: &Admin, request: &Request<B>) -> Response {
 /// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
 /// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
 /// HTTP.
+/// Makes stale what the body names. When the response is sent, no later request gets anything that was fetched before.
+async fn invalidate(admin: &Admin, request: Request<Incoming>) -> Response {
+    let serving = admin.serving.current();
+    let Some(caching) = &serving.caching else {
+        let text = "nothing is cached: `cache.enabled` is not set".to_owned();
+        return refuse(StatusCode::NOT_FOUND, text);
+    };
+    let body = body::read(request.into_body(), INVALIDATION_BYTES_MAX, BODY_TIME_MAX).await;
+    let body: Bytes = match body {
+        Ok(body) => body,
+        Err(body::BodyError::TooLarge) => {
+            let text = format!("invalidations may have at most {INVALIDATION_BYTES_MAX} bytes");
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, text);
+        }
+        Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
+    };
+    match read_invalidations(&body) {
+        Ok(all) => {
+            caching.process.invalidate(&all);
+            response::text(StatusCode::OK, format!("{{\"invalidations\":{}}}\n", all.len()))
+        }
+        Err(problem) => refuse(StatusCode::BAD_REQUEST, problem),
+    }
+}
+
 async fn publish(admin: &Admin, request: Request<Incoming>) -> Response {
     let (provider, topic) = match provider_and_topic(admin, &request) {
         Ok(found) => found,

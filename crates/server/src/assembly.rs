@@ -9,6 +9,7 @@ use clients::shutdown::Shutdown;
 use clients::workers::{Job, Workers};
 use config::{Config, OverflowPolicy};
 use events::Providers;
+use frontend::client_caching::ClientCacheRules;
 use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
@@ -166,6 +167,7 @@ pub(crate) fn assemble(
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
+            caching: ClientCacheRules::new(&config),
             metrics: HttpMetrics::default(),
         },
         limits,

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use cache::LOOKUP_COUNTERS;
 use clients::authentication::ClientAuthentication;
 use clients::authentication::metrics::{
     AUTHENTICATION_METRICS, INTROSPECTION_METRICS, KEY_SET_METRICS,
@@ -32,6 +33,7 @@ use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use redis_store::{STORE_COUNTERS, STORE_METRICS, Stores};
 use serving::admission::Admission;
+use serving::caching::GenerationCaches;
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
 use serving::known_operations::{
@@ -141,6 +143,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     if let Some(policies) = &serving.policies {
         write_policies(out, policies)?;
     }
+    if let Some(caching) = &serving.caching {
+        write_caches(out, caching)?;
+    }
     let known = &sources.runner.serving.known_operations;
     out.write(KNOWN_OPERATION_METRICS, known)?;
     out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
@@ -163,6 +168,23 @@ fn write_policies(out: &mut MetricsWriter<'_>, policies: &PolicyDecider) -> fmt:
         out.write(DECISION_POINT_METRICS, point)?;
     }
     policies.rego().map_or(Ok(()), |rego| out.write(REGO_METRICS, rego))
+}
+
+fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt::Result {
+    let process = &caching.process;
+    let level = |level| vec![("level", level)];
+    let subgraphs = caching.subgraphs.subgraphs.iter().flatten();
+    let mut lookups: Vec<_> = subgraphs
+        .map(|it| (vec![("level", "subgraph"), ("subgraph", &*it.name)], &*it.stats))
+        .collect();
+    lookups.push((vec![("level", "response"), ("subgraph", "")], &process.response_stats));
+    out.write_each(LOOKUP_COUNTERS, &lookups)?;
+    let stores = [("subgraph", &*process.entities), ("response", &*process.responses)];
+    let stores = stores.map(|(name, store)| (level(name), store));
+    out.write_each(cache::STORE_METRICS, &stores)?;
+    let stats: Vec<_> =
+        stores.iter().map(|(labels, store)| (labels.clone(), store.stats())).collect();
+    out.write_each(cache::STORE_COUNTERS, &stats)
 }
 
 fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

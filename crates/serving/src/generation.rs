@@ -24,6 +24,7 @@ use telemetry::Metric;
 use upstream::Upstream;
 
 use crate::admission::Admission;
+use crate::caching::GenerationCaches;
 use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
@@ -64,6 +65,8 @@ pub struct ServingGraph {
     pub document_exceptions: DocumentExceptions,
     /// The counters of expressions, which all graphs of the process share.
     pub expressions: Arc<ExpressionStats>,
+    /// The caches; `None` if nothing is stored.
+    pub caching: Option<GenerationCaches>,
     /// The subgraphs that have a server.
     pub upstreams: Vec<Arc<Upstream>>,
     /// The subgraphs that serve subscriptions, by [`SubgraphId`].
@@ -164,6 +167,12 @@ pub fn load(
         Some(previous) => previous.policies.clone(),
         None => load_policies(config)?.map(Arc::new),
     };
+    let caching =
+        GenerationCaches::new(config, &graph, number, previous.and_then(|it| it.caching.as_ref()));
+    let caching = caching.map_err(|error| {
+        let message = format!("the system has no random bytes for the keys of the cache: {error}");
+        vec![Diagnostic::error("cache", message)]
+    })?;
     let mut settings = prepare_settings(config, &graph);
     settings.cost = cost.as_ref().map(|it| it.settings().clone());
     let forwarding = Forwarding::new(config, &graph).map_err(|error| vec![*error])?;
@@ -177,6 +186,7 @@ pub fn load(
     read_claims.extend(config.authorization.scope_claims());
     read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
     read_claims.extend(document_exceptions.claims().iter().cloned());
+    read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
     read_claims.extend(policies.iter().flat_map(|it| it.claims()));
     read_claims.extend(streams.iter().flatten().flat_map(SubgraphStreams::claims).cloned());
     read_claims.sort_unstable();
@@ -198,6 +208,7 @@ pub fn load(
             number,
             graph_id,
             disclosure: disclosure(config, &graph, &expressions).map_err(|error| vec![*error])?,
+            caches: caching.as_ref().map(|it| Arc::clone(&it.subgraphs)),
             graph,
             subgraphs,
             publisher: Arc::new(publisher),
@@ -205,6 +216,7 @@ pub fn load(
         admission,
         document_exceptions,
         expressions,
+        caching,
     })
 }
 

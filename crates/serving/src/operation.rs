@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cache::RefreshClaim;
 use clients::authentication::Identity;
 use clients::error_mapping;
 use clients::offload::INLINE_BYTES_MAX;
@@ -16,6 +17,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
+use crate::caching::{ResponseLookup, ResponseSlot};
 use crate::cost_control;
 use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
@@ -159,6 +161,9 @@ pub async fn prepare_text(
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
     })?;
+    // A mutation changes data, and an event is newer than what is stored.
+    let caching = loaded.caching.as_ref().filter(|_| prepared.kind == OperationKind::Query);
+    let caching = caching.map(|it| it.request_caching(identity.claims(), client_headers.map()));
     let extensions = match prepared.kind {
         OperationKind::Subscription => request.extensions.clone(),
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
@@ -176,6 +181,7 @@ pub async fn prepare_text(
         cost,
         shows_cost,
         uploads: None,
+        caching,
     })
 }
 
@@ -274,6 +280,19 @@ pub async fn run(
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
     let shown_cost = ready.cost.filter(|_| ready.shows_cost);
+    let slot = match stored_response(&ready, trace.is_some()) {
+        Some(ResponseLookup::Hit(payload)) => {
+            serving.metrics.count(kind, false, started.elapsed());
+            return Ok(with_cost(payload, shown_cost));
+        }
+        Some(ResponseLookup::Refresh(payload, slot, claim)) => {
+            refresh(ready, slot, claim, subgraphs, deadline);
+            serving.metrics.count(kind, false, started.elapsed());
+            return Ok(with_cost(payload, shown_cost));
+        }
+        Some(ResponseLookup::Miss(slot)) => Some(slot),
+        None => None,
+    };
     let (payload, role) = match &serving.sharing.operations {
         // An operation without fetches ends before another one could join it.
         Some(flights)
@@ -283,23 +302,56 @@ pub async fn run(
         {
             let ready = Arc::new(ready);
             let key = OperationKey { epoch: subgraphs.epoch.now(), ready: Arc::clone(&ready) };
-            let start = || async move { execute_now(&ready, subgraphs, fetches, deadline).await };
+            let start = || async move {
+                execute_and_store(&ready, slot, subgraphs, fetches, deadline).await
+            };
             match flights.join(key, deadline, start).await {
                 Ok((payload, role)) => (payload?, Some(role)),
                 Err(WorkFailed) => return Err(vec![broken()]),
             }
         }
-        _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
+        _ => (execute_and_store(&ready, slot, subgraphs, fetches, deadline).await?, None),
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
-    let payload = match shown_cost {
-        None => payload,
-        Some(estimated) => cost_control::show(&payload, estimated),
-    };
+    let payload = with_cost(payload, shown_cost);
     Ok(match trace {
         None => payload,
         Some(trace) => trace.put(&payload, role, &generation.graph),
     })
+}
+
+/// Adds the cost of a response, if the client sees it.
+fn with_cost(payload: Payload, shown_cost: Option<u64>) -> Payload {
+    match shown_cost {
+        None => payload,
+        Some(estimated) => cost_control::show(&payload, estimated),
+    }
+}
+
+/// Looks up the whole response to a query. `None` if its response is not stored. A trace shows what happens in this
+/// request, so a traced one is executed.
+fn stored_response(ready: &PreparedRequest, is_traced: bool) -> Option<ResponseLookup> {
+    let caches = ready.loaded.caching.as_ref()?;
+    ready.caching?;
+    if is_traced || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
+        return None;
+    }
+    Some(caches.look_up(ready))
+}
+
+/// Executes an operation in the background, whose stored response was served, and stores its new one.
+fn refresh(
+    ready: PreparedRequest,
+    slot: ResponseSlot,
+    claim: RefreshClaim,
+    subgraphs: Arc<execute::Sharing>,
+    deadline: Instant,
+) {
+    tokio::task::spawn_local(async move {
+        // A failure leaves the old response for as long as it may be served.
+        let _ = execute_and_store(&ready, Some(slot), subgraphs, None, deadline).await;
+        drop(claim);
+    });
 }
 
 /// True if several clients may get one response. False if the response could contain a cookie, or depends on claims
@@ -311,6 +363,21 @@ fn may_share(ready: &PreparedRequest) -> bool {
         return false;
     }
     disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
+}
+
+/// Executes an operation, and stores its whole response in `slot`.
+async fn execute_and_store(
+    ready: &PreparedRequest,
+    slot: Option<ResponseSlot>,
+    sharing: Arc<execute::Sharing>,
+    trace: Option<Arc<execute::Trace>>,
+    deadline: Instant,
+) -> Result<Payload, Vec<GraphqlError>> {
+    let payload = execute_now(ready, sharing, trace, deadline).await?;
+    if let (Some(slot), Some(caches)) = (slot, &ready.loaded.caching) {
+        caches.store(&slot, &payload);
+    }
+    Ok(payload)
 }
 
 async fn execute_now(
@@ -329,6 +396,8 @@ async fn execute_now(
         trace,
         claims: ready.identity.claims().cloned(),
         uploads: ready.uploads.clone(),
+        // The text of a request does not tell apart the files that it names.
+        caching: ready.caching.filter(|_| ready.uploads.is_none()),
     };
     let executable = &ready.prepared.executable;
     let seed = Seed::Nothing;

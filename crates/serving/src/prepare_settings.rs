@@ -1,5 +1,8 @@
 //! The settings of preparing operations, from the configuration.
 
+use std::sync::Arc;
+
+use crate::caching::ttl_rules;
 use config::Config;
 use graph::Supergraph;
 use plan::{BatchLimits, Batching};
@@ -26,6 +29,7 @@ pub(crate) fn prepare_settings(config: &Config, graph: &Supergraph) -> PrepareSe
         operations_max: config.limits.prepared_operations,
         // `generation` sets it, with the counters of the generation before.
         cost: None,
+        caching: ttl_rules(&config.cache, graph).map(Arc::new),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::authentication::Identity;
-use execute::{ForwardedHeaders, Uploads};
+use execute::{ForwardedHeaders, RequestCaching, Uploads};
 use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
@@ -39,4 +39,6 @@ pub struct PreparedRequest {
     pub shows_cost: bool,
     /// The files of a request with uploads.
     pub uploads: Option<Arc<Uploads>>,
+    /// The use of caches; `None` if nothing is stored for the operation.
+    pub caching: Option<RequestCaching>,
 }

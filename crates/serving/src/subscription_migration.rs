@@ -218,6 +218,7 @@ pub async fn renew(
         cost: None,
         shows_cost: false,
         uploads: None,
+        caching: None,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

@@ -50,7 +50,12 @@ impl Subgraph for WebSocketSubgraph {
                 tokio::time::timeout_at(deadline.into(), self.client.fetch(wanted)).await;
             let timeout = || FetchError::Timeout(deadline.saturating_duration_since(began));
             let body = response.map_err(|_| timeout())??;
-            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
+            Ok(SubgraphResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body,
+                policy: None,
+            })
         })
     }
 

@@ -70,7 +70,7 @@ where
         false => decode::expand(body, codings, limit).await,
     };
     let response::Parts { status, headers, .. } = head;
-    let response = body.map(|body| SubgraphResponse { status, headers, body });
+    let response = body.map(|body| SubgraphResponse { status, headers, body, policy: None });
     ReceivedResponse { response: response.map_err(FailedAttempt::from), is_read_to_end: true }
 }
 

@@ -141,7 +141,7 @@ fn measure_latency(
         }
         let rate = CALM_RATE.to_string();
         let extra = ["--rate", &rate].map(str::to_owned).to_vec();
-        let run = LoadRun { name, operation, connections: CONNECTIONS, extra };
+        let run = LoadRun { name, operation: Some(operation), connections: CONNECTIONS, extra };
         bench.run_query_load(&router, &run)
     })
 }

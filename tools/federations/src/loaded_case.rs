@@ -190,6 +190,7 @@ impl LoadedCase {
             subgraphs: subgraphs.iter().map(as_dyn).collect(),
             publisher: broker.clone(),
             disclosure: Default::default(),
+            caches: None,
         });
         // Tests of the planner have operations that the default limits would refuse.
         let limits = Limits { aliases: 10_000, tokens: 100_000, ..Limits::default() };
@@ -264,6 +265,7 @@ impl LoadedCase {
             sharing: None,
             trace: None,
             uploads: None,
+            caching: None,
         };
         self.runtime.block_on(execute::execute(executable, variables, None, seed, &context))
     }

@@ -34,7 +34,12 @@ impl execute::Subgraph for InMemorySubgraph {
             // Yields to the runtime once, so that concurrent fetches really are in flight at the same time.
             tokio::task::yield_now().await;
             let body = response.map_err(FetchError::Protocol)?;
-            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
+            Ok(SubgraphResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body,
+                policy: None,
+            })
         })
     }
 }

@@ -51,9 +51,11 @@ impl Benchmark {
             graph: Arc::clone(&graph),
             publisher: Arc::new(NoPublisher),
             disclosure: Default::default(),
+            caches: None,
         };
         let context = RequestContext {
             uploads: None,
+            caching: None,
             claims: None,
             generation: Arc::new(generation),
             headers: Arc::new(ForwardedHeaders::default()),
@@ -93,7 +95,12 @@ impl Subgraph for Replay {
                     response
                 }
             };
-            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
+            Ok(SubgraphResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body,
+                policy: None,
+            })
         })
     }
 }

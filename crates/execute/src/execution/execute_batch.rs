@@ -199,7 +199,7 @@ async fn send_all<'a>(
     for PendingRequest { execution, request, call: requests_of_fetch, lists } in requests_of_fetch {
         let context = &contexts[execution];
         match requests_of_fetch {
-            OutgoingRequest::Subgraph { body, is_mutation: false }
+            OutgoingRequest::Subgraph { body, is_mutation: false, .. }
                 if shared_fetch::is_first_for_event(context, fetch.subgraph, &body) =>
             {
                 let (sender, part) = oneshot::channel();

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
+use crate::caching::{FetchesInFlight, InFlight, ResponseStoring};
 use crate::representations::CollectedBatch;
 use crate::{
     EventRequest, FetchError, GraphqlError, RequestContext, SubgraphResponse, shared_fetch,
@@ -18,21 +19,42 @@ pub(super) enum FetchState {
 
 /// A request in flight.
 pub(super) enum OutgoingRequest<'a> {
-    Subgraph { body: Bytes, is_mutation: bool },
-    Publish { event: &'a EventField, arguments: Bytes },
-    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
+    Subgraph {
+        body: Bytes,
+        is_mutation: bool,
+        /// Stores the response, if that is allowed.
+        storing: Option<Box<ResponseStoring>>,
+        /// The response from the cache that is used if the request fails.
+        backup: Option<Box<SubgraphResponse>>,
+    },
+    /// A response from the cache.
+    Stored(Box<SubgraphResponse>),
+    /// Waits for requests of other operations, which will store what this one needs.
+    Await(Vec<InFlight>),
+    Publish {
+        event: &'a EventField,
+        arguments: Bytes,
+    },
+    Request {
+        event: &'a EventField,
+        arguments: Bytes,
+        is_mutation: bool,
+    },
 }
 
 impl OutgoingRequest<'_> {
     /// Creates the request that sends `body` for `operation`.
     pub(super) fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
-        Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
+        let is_mutation = operation.kind == OperationKind::Mutation;
+        Self::Subgraph { body, is_mutation, storing: None, backup: None }
     }
 }
 
 /// The result of a request.
 pub(super) enum RequestOutcome {
     Response(Result<SubgraphResponse, FetchError>),
+    /// The requests of other operations have ended.
+    Awaited,
     Published(Result<bool, GraphqlError>),
     Requested(Result<Bytes, GraphqlError>),
 }
@@ -53,9 +75,19 @@ pub(super) async fn send_request<'a>(
     };
     let publisher = &context.generation.publisher;
     let outcome = match call {
-        OutgoingRequest::Subgraph { body, is_mutation } => RequestOutcome::Response(
-            shared_fetch::fetch(context, fetch.subgraph, body, is_mutation).await,
-        ),
+        OutgoingRequest::Subgraph { body, is_mutation, storing, backup } => {
+            let subgraph = fetch.subgraph;
+            let result = shared_fetch::fetch(context, subgraph, body, is_mutation, storing).await;
+            RequestOutcome::Response(match backup {
+                Some(backup) if has_failed(&result) => Ok(*backup),
+                _ => result,
+            })
+        }
+        OutgoingRequest::Stored(response) => RequestOutcome::Response(Ok(*response)),
+        OutgoingRequest::Await(in_flight) => {
+            FetchesInFlight::wait(in_flight).await;
+            RequestOutcome::Awaited
+        }
         OutgoingRequest::Publish { event, arguments } => {
             let _guard = shared_fetch::guard_epoch(context);
             RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
@@ -68,13 +100,21 @@ pub(super) async fn send_request<'a>(
     (request, outcome)
 }
 
+/// True if a stored response may be used in place of this one (`stale-if-error`, RFC 5861, section 4).
+fn has_failed(result: &Result<SubgraphResponse, FetchError>) -> bool {
+    match result {
+        Ok(response) => response.status.is_server_error(),
+        Err(_) => true,
+    }
+}
+
 /// A request that was sent.
 pub(super) struct SentRequest {
     /// The index of its fetch.
     pub(super) fetch: usize,
     /// The objects of each batch; empty if the request is not for entities.
     pub(super) collected: Vec<CollectedBatch>,
-    /// The body, for requests with several aliases that have not been repeated yet.
+    /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others.
     pub(super) body: Bytes,
     /// True if its response has come.
     pub(super) is_finished: bool,

@@ -32,13 +32,16 @@ impl<'a> Execution<'a> {
         self.sent[request].is_finished = true;
         let sent = match outcome {
             RequestOutcome::Response(Ok(sent)) => sent,
+            RequestOutcome::Awaited => return self.look_again(request, calls),
             RequestOutcome::Response(Err(error)) => {
+                self.policies.forbid();
                 if !may_succeed_smaller(&error) || !self.retry_aliases_alone(request, calls) {
                     self.fail_request(request, fetch, &error);
                 }
                 return;
             }
             RequestOutcome::Published(Ok(success)) => {
+                self.policies.forbid();
                 if let FetchKind::Publish(event) = &fetch.kind {
                     let result = self.document.new_object();
                     let success = self.document.new_bool(success);
@@ -48,12 +51,17 @@ impl<'a> Execution<'a> {
                 return;
             }
             RequestOutcome::Requested(Ok(response)) => {
+                self.policies.forbid();
                 return self.merge_broker_response(index, fetch, response);
             }
             RequestOutcome::Published(Err(error)) | RequestOutcome::Requested(Err(error)) => {
                 return self.fail_with(index, fetch, &[], error);
             }
         };
+        match &sent.policy {
+            Some(policy) => self.policies.merge(policy),
+            None => self.policies.forbid(),
+        }
         let shape = &self.executable.fetches[index].response;
         let (status, headers) = (sent.status, sent.headers);
         let response = response::read_response(&mut self.document, status, sent.body, shape);

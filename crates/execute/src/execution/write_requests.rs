@@ -5,6 +5,7 @@ use bytes::Bytes;
 use plan::{EntityBatch, Fetch, FetchKind, OperationKind, Path, SubgraphOperation};
 
 use super::Execution;
+use super::cached_requests::Look;
 use super::in_flight::{OutgoingRequest, SentRequest};
 use super::request_splitting::{ListStart, split_body};
 use crate::argument_text::print_arguments;
@@ -28,16 +29,14 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Root { operation, .. } if operation.variables.is_empty() => {
                 let body = compiled.constant_body.clone();
-                let call = OutgoingRequest::subgraph(operation, body);
-                self.send(SentRequest::whole(index), call, calls);
+                self.send_root(index, operation, body, Look::First, calls);
             }
             FetchKind::Root { operation, .. } => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                let call = OutgoingRequest::subgraph(operation, Bytes::from(body));
-                self.send(SentRequest::whole(index), call, calls);
+                self.send_root(index, operation, body.into(), Look::First, calls);
             }
             FetchKind::RootBelow { operation, target } => {
                 self.write_root_below(index, fetch, operation, target, calls);
@@ -159,22 +158,26 @@ impl<'a> Execution<'a> {
         }
         if items <= fetch.representations_max {
             body.extend_from_slice(b"}}");
-            self.send_entities(index, operation, all, body.into(), calls);
+            self.send_entities(index, operation, all, body.into(), Look::First, calls);
             return;
         }
         for (body, group) in split_body(&body, start, batches, all, fetch.representations_max) {
-            self.send_entities(index, operation, group, body, calls);
+            self.send_entities(index, operation, group, body, Look::First, calls);
         }
     }
 
-    fn send_entities(
+    /// Sends a request for entities, without those that are stored.
+    pub(super) fn send_entities(
         &mut self,
         index: usize,
-        operation: &SubgraphOperation,
+        operation: &'a SubgraphOperation,
         collected: Vec<CollectedBatch>,
         body: Bytes,
+        look: Look,
         calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
+        let sent = self.send_missing_entities(index, operation, collected, body, look, calls);
+        let Err((collected, body)) = sent else { return };
         let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
         let call = OutgoingRequest::subgraph(operation, body);
         self.send(SentRequest::entities(index, collected, kept), call, calls);
@@ -197,7 +200,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        operation: &SubgraphOperation,
+        operation: &'a SubgraphOperation,
         calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let compiled = &self.executable.fetches[index];
@@ -250,7 +253,7 @@ impl<'a> Execution<'a> {
             }
         }
         for (body, collected) in requests {
-            self.send_entities(index, operation, collected, body, calls);
+            self.send_entities(index, operation, collected, body, Look::First, calls);
         }
     }
 

@@ -51,6 +51,7 @@ impl World {
     pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
         RequestContext {
             uploads: None,
+            caching: None,
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
@@ -74,6 +75,7 @@ pub fn generation(
         subgraphs,
         publisher,
         disclosure: Default::default(),
+        caches: None,
     })
 }
 
@@ -151,7 +153,7 @@ impl Subgraph for InMemory {
                     // Yields once to the runtime, so that concurrent fetches are in flight at once.
                     tokio::task::yield_now().await;
                     let body = Bytes::copy_from_slice(body.as_bytes());
-                    Ok(SubgraphResponse { status, headers: HeaderMap::new(), body })
+                    Ok(SubgraphResponse { status, headers: HeaderMap::new(), body, policy: None })
                 }
             }
         })

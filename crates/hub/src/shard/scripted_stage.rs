@@ -196,6 +196,7 @@ pub(super) fn payload(event: &Bytes) -> Payload {
         errors: 0,
         headers: None,
         cost: None,
+        caching: None,
     }
 }
 

@@ -322,6 +322,7 @@ mod tests {
             errors: 0,
             headers: None,
             cost: None,
+            caching: None,
         };
         let mut is_queued =
             |is_stored, now| waiting.queue_result(group, &payload, is_stored, now).is_some();

@@ -162,6 +162,7 @@ mod tests {
             errors: 0,
             headers: None,
             cost: None,
+            caching: None,
         }
     }
 

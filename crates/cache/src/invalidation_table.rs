@@ -1,0 +1,350 @@
+//! The times of the last invalidations, by tag, in constant memory.
+//!
+//! An entry is valid if its fetch began after the last invalidation of each of its tags. So an invalidation writes one
+//! number, and neither looks for entries nor knows them: there are no lists from tags to entries that could keep an
+//! entry that has other tags by now, and nothing is scanned. It also covers a fetch that began before an invalidation
+//! and ends after it: its response is stale when it is stored.
+//!
+//! "Time" is the number of invalidations so far ([`Sequence`]), so that clocks and their precision do not matter.
+//!
+//! # Bounded memory
+//!
+//! The table consists of buckets of one cache line: seven tags with the sequence of their last invalidation, and a
+//! floor. When an eighth tag comes, the tag that was invalidated first leaves, and its sequence becomes the floor: all
+//! tags of the bucket count as invalidated then. Forgetting makes some old entries stale early, and never serves one.
+//!
+//! # Order of memory accesses
+//!
+//! Writers are serialised by a lock. A writer raises the sequence first, then the floor, then the slot. A reader reads
+//! the slots first and the floor last: if it sees a slot in which a new tag has replaced another one, it also sees the
+//! floor that covers the replaced tag.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use crate::tags::Tag;
+
+/// The number of slots of a bucket: with the floor, eight words of 8 bytes are one cache line.
+const SLOTS: usize = 7;
+
+/// The bits of a slot that hold the sequence. Ten million invalidations a second take 20 days to reach the end, a
+/// thousand take five centuries.
+const SEQUENCE_BITS: u32 = 44;
+const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
+
+/// The number of buckets of [`InvalidationTable::default`]: 4 MiB, which remember about 400,000 invalidated tags.
+const BUCKETS_DEFAULT: usize = 1 << 16;
+
+/// The number of invalidations before an event: a point in the order of invalidations.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Sequence(pub(crate) u64);
+
+/// The last invalidations of all tags, see the module.
+#[derive(Debug)]
+pub struct InvalidationTable {
+    buckets: Box<[Bucket]>,
+    /// The number of invalidations so far.
+    sequence: AtomicU64,
+    /// Entries with an earlier start of their fetch are stale, whatever their tags are.
+    floor: AtomicU64,
+    forgotten: AtomicU64,
+    writer: Mutex<()>,
+}
+
+/// One cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    /// A fingerprint of the tag above the sequence of its last invalidation; 0 if the slot is free.
+    slots: [AtomicU64; SLOTS],
+    /// All tags of this bucket count as invalidated at this sequence.
+    floor: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl InvalidationTable {
+    /// Creates a table with room for `buckets` times seven tags, 64 bytes for each bucket. The number is rounded up to
+    /// a power of two.
+    pub fn with_buckets(buckets: usize) -> Self {
+        let buckets = buckets.clamp(1, 1 << 24).next_power_of_two();
+        Self {
+            buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
+            sequence: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
+            writer: Mutex::new(()),
+        }
+    }
+
+    /// Returns the sequence for a fetch that begins now. It must be read before the request is sent.
+    pub fn now(&self) -> Sequence {
+        Sequence(self.sequence.load(SeqCst))
+    }
+
+    /// Makes everything stale that has one of `tags`, also responses to fetches in flight. When this returns, no later
+    /// lookup finds it.
+    pub fn invalidate(&self, tags: impl IntoIterator<Item = Tag>) {
+        // The lock protects no data of its own, so a panic under it leaves nothing inconsistent.
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sequence) = self.next_sequence() else { return };
+        tags.into_iter().for_each(|tag| self.stamp(tag, sequence));
+    }
+
+    /// Makes everything stale, also responses to fetches in flight.
+    pub fn invalidate_all(&self) {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sequence) = self.next_sequence() {
+            self.floor.store(sequence, SeqCst);
+        }
+    }
+
+    /// True if none of these tags was invalidated after `since`. `is_unbounded` is true for an entry that counts as
+    /// having every tag.
+    ///
+    /// Hot path: one load if there was no invalidation at all, otherwise one cache line for each tag.
+    pub fn is_valid(
+        &self,
+        since: Sequence,
+        tags: impl IntoIterator<Item = Tag>,
+        is_unbounded: bool,
+    ) -> bool {
+        if self.sequence.load(SeqCst) <= since.0 {
+            // Also right at the end of all sequences: the floor is above every sequence then.
+            return self.floor.load(SeqCst) <= since.0;
+        }
+        !is_unbounded
+            && self.floor.load(SeqCst) <= since.0
+            && tags.into_iter().all(|tag| self.last_invalidation(tag) <= since.0)
+    }
+
+    /// The number of invalidated tags that were forgotten, because more had to be remembered than the table has room
+    /// for. A number that grows means that entries become stale early.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(SeqCst)
+    }
+
+    /// The size of the table.
+    pub fn bytes(&self) -> usize {
+        self.buckets.len() * size_of::<Bucket>()
+    }
+
+    /// Advances the sequence. `None` at its end: everything is stale for ever then.
+    fn next_sequence(&self) -> Option<u64> {
+        let next = self.sequence.load(SeqCst) + 1;
+        if next > SEQUENCE_MAX {
+            self.floor.store(u64::MAX, SeqCst);
+            return None;
+        }
+        self.sequence.store(next, SeqCst);
+        Some(next)
+    }
+
+    fn place(&self, Tag(tag): Tag) -> (&Bucket, u64) {
+        // The number of buckets is a power of two, and fingerprint and bucket use different bits: at most 24 and 20.
+        let bucket = &self.buckets[tag as usize & (self.buckets.len() - 1)];
+        // Never 0, so that a slot in use differs from a free one in the fingerprint.
+        let fingerprint = (tag >> SEQUENCE_BITS).max(1);
+        (bucket, fingerprint)
+    }
+
+    /// Records an invalidation. The caller holds the lock.
+    fn stamp(&self, tag: Tag, sequence: u64) {
+        let (bucket, fingerprint) = self.place(tag);
+        let mut oldest = (u64::MAX, 0);
+        for (index, slot) in bucket.slots.iter().enumerate() {
+            let word = slot.load(SeqCst);
+            if word >> SEQUENCE_BITS == fingerprint {
+                oldest = (0, index);
+                break;
+            }
+            // A free slot has the sequence 0, and so is the oldest.
+            if word & SEQUENCE_MAX < oldest.0 {
+                oldest = (word & SEQUENCE_MAX, index);
+            }
+        }
+        let (replaced, index) = oldest;
+        if replaced > 0 {
+            self.forgotten.fetch_add(1, SeqCst);
+            // Before the slot: see the module.
+            bucket.floor.fetch_max(replaced, SeqCst);
+        }
+        bucket.slots[index].store(fingerprint << SEQUENCE_BITS | sequence, SeqCst);
+    }
+
+    /// The sequence of the last invalidation that a tag may have had; 0 if it had none.
+    fn last_invalidation(&self, tag: Tag) -> u64 {
+        let (bucket, fingerprint) = self.place(tag);
+        let mut last = 0;
+        for slot in &bucket.slots {
+            let word = slot.load(SeqCst);
+            if word >> SEQUENCE_BITS == fingerprint {
+                last = word & SEQUENCE_MAX;
+            }
+        }
+        // After the slots: see the module.
+        last.max(bucket.floor.load(SeqCst))
+    }
+}
+
+impl Default for InvalidationTable {
+    fn default() -> Self {
+        Self::with_buckets(BUCKETS_DEFAULT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A tag as a hash would make it: all bits depend on the number.
+    fn tag(number: u64) -> Tag {
+        Tag(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
+    }
+
+    #[test]
+    fn an_invalidation_concerns_its_tags_and_what_began_before() {
+        let table = InvalidationTable::with_buckets(16);
+        let before = table.now();
+        table.invalidate([tag(1)]);
+        assert!(!table.is_valid(before, [tag(0), tag(1)], false));
+        assert!(table.is_valid(before, [tag(0), tag(2)], false));
+        assert!(!table.is_valid(before, [], true), "an unbounded set has every tag");
+        assert!(table.is_valid(table.now(), [tag(1)], true), "a fetch that begins later is valid");
+        table.invalidate_all();
+        assert!(!table.is_valid(before, [], false));
+        assert!(table.is_valid(table.now(), [tag(1)], false));
+    }
+
+    #[test]
+    fn a_table_that_overflows_makes_old_entries_stale_and_remembers_new_ones() {
+        let table = InvalidationTable::with_buckets(1);
+        let before = table.now();
+        (0..7).for_each(|number| table.invalidate([tag(number)]));
+        assert_eq!(table.forgotten(), 0);
+        assert!(table.is_valid(before, [tag(100)], false));
+        table.invalidate([tag(7)]);
+        assert_eq!(table.forgotten(), 1);
+        assert!(!table.is_valid(before, [tag(100)], false), "the floor covers all tags");
+        let later = Sequence(1);
+        assert!(table.is_valid(later, [tag(100)], false), "it began after what was forgotten");
+        assert!(!table.is_valid(later, [tag(7)], false));
+    }
+
+    #[test]
+    fn at_the_end_of_all_sequences_everything_is_stale() {
+        let table = InvalidationTable::with_buckets(1);
+        table.sequence.store(SEQUENCE_MAX - 1, SeqCst);
+        table.invalidate([tag(1)]);
+        let last = table.now();
+        assert!(table.is_valid(last, [tag(1)], false));
+        table.invalidate([tag(2)]);
+        assert!(!table.is_valid(last, [tag(1)], false));
+        assert!(!table.is_valid(table.now(), [], false));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin,
+        Invalidate(Vec<u64>),
+        InvalidateAll,
+    }
+
+    fn steps(tags: u64) -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => Just(Step::Begin),
+            8 => proptest::collection::vec(0..tags, 1..4).prop_map(Step::Invalidate),
+            1 => Just(Step::InvalidateAll),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    /// Plays steps on a table and on a model that forgets nothing. Returns for each fetch and tag whether table and
+    /// model say that it is valid.
+    fn play(table: &InvalidationTable, steps: &[Step], tags: u64) -> Vec<(bool, bool)> {
+        let mut last: HashMap<u64, usize> = HashMap::new();
+        let mut fetches = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            match step {
+                Step::Begin => fetches.push((number, table.now())),
+                Step::Invalidate(names) => {
+                    table.invalidate(names.iter().copied().map(tag));
+                    last.extend(names.iter().map(|name| (*name, number)));
+                }
+                Step::InvalidateAll => {
+                    table.invalidate_all();
+                    last.extend((0..tags).map(|name| (name, number)));
+                }
+            }
+        }
+        let each = |(number, since): &(usize, Sequence)| {
+            let (number, since) = (*number, *since);
+            let last = &last;
+            (0..tags)
+                .map(move |name| {
+                    let is_valid = last.get(&name).is_none_or(|last| *last < number);
+                    (table.is_valid(since, [tag(name)], false), is_valid)
+                })
+                .collect::<Vec<_>>()
+        };
+        fetches.iter().flat_map(each).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_large_table_is_exact(steps in steps(12)) {
+            let table = InvalidationTable::with_buckets(1 << 10);
+            for (valid, expected) in play(&table, &steps, 12) {
+                prop_assert_eq!(valid, expected);
+            }
+        }
+
+        #[test]
+        fn a_table_that_is_too_small_never_calls_something_stale_valid(steps in steps(40)) {
+            let table = InvalidationTable::with_buckets(1);
+            for (valid, expected) in play(&table, &steps, 40) {
+                prop_assert!(expected || !valid);
+            }
+        }
+    }
+
+    /// Readers check, in every order that the scheduler makes, that what was invalidated before they looked is stale.
+    #[test]
+    fn readers_see_every_invalidation_that_has_returned() {
+        const TAGS: u64 = 64;
+        // One bucket, so that each invalidation replaces another tag.
+        let table = InvalidationTable::with_buckets(1);
+        let returned: Vec<AtomicU64> = (0..TAGS).map(|_| AtomicU64::new(0)).collect();
+        let (start, is_done) = (Barrier::new(3), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for reader in 0..2u64 {
+                let (table, returned, start, is_done) = (&table, &returned, &start, &is_done);
+                scope.spawn(move || {
+                    start.wait();
+                    let mut number = reader;
+                    while !is_done.load(SeqCst) {
+                        number = (number + 7) % TAGS;
+                        // The invalidation with this sequence has returned, so anything before it is stale.
+                        let last = returned[number as usize].load(SeqCst);
+                        if last > 0 {
+                            assert!(!table.is_valid(Sequence(last - 1), [tag(number)], false));
+                        }
+                    }
+                });
+            }
+            start.wait();
+            for round in 0..200_000u64 {
+                let number = round * 31 % TAGS;
+                table.invalidate([tag(number)]);
+                returned[number as usize].store(table.now().0, SeqCst);
+            }
+            is_done.store(true, SeqCst);
+        });
+    }
+}

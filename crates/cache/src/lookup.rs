@@ -1,0 +1,73 @@
+//! The results of lookups.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::address::EntryAddress;
+use crate::entry::StoredEntry;
+use crate::policy::CachePolicy;
+use crate::refresh::RefreshClaim;
+use crate::time_to_live::ResponseContent;
+
+/// The result of a lookup.
+#[derive(Debug)]
+pub enum Lookup {
+    /// A fresh entry. If it has a [`Hit::refresh`], the caller serves it and also fetches it again.
+    Fresh(Hit),
+    /// An entry that may be served during the next fetch. The caller fetches if it has the [`Hit::refresh`]; otherwise
+    /// another caller does.
+    Stale(Hit),
+    /// An entry that may be served only if fetching fails. The caller fetches first.
+    StaleIfError(Hit),
+    /// No usable entry.
+    Miss(MissReason),
+}
+
+/// The reason of a miss.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MissReason {
+    /// There is no entry, or it was evicted.
+    Absent,
+    /// The entry was invalidated.
+    Invalidated,
+    /// The times of the entry are over.
+    Expired,
+}
+
+/// An entry that was found.
+#[derive(Debug)]
+pub struct Hit {
+    pub(crate) entry: StoredEntry,
+    /// The time since the fetch of the entry began.
+    pub age: Duration,
+    /// The right to fetch the entry again, if this caller should do that. Keep it until the new entry is stored.
+    pub refresh: Option<RefreshClaim>,
+}
+
+impl Hit {
+    /// The body.
+    pub fn body(&self) -> &[u8] {
+        self.entry.body()
+    }
+
+    /// The body as shared bytes, which keep the entry alive. Costs one small allocation and copies nothing.
+    pub fn shared_body(&self) -> Bytes {
+        self.entry.shared_body()
+    }
+
+    /// The bytes that were stored beside the body.
+    pub fn extra(&self) -> &[u8] {
+        self.entry.extra()
+    }
+
+    /// Whether the body has data.
+    pub fn content(&self) -> ResponseContent {
+        self.entry.content()
+    }
+
+    /// The policy as it was stored, with the tags of `address`. Fold it with [`Hit::age`].
+    pub fn policy(&self, address: &EntryAddress) -> CachePolicy {
+        self.entry.policy(&address.tags)
+    }
+}

@@ -1,0 +1,260 @@
+//! Cache policies: how long a response may be used, by which clients, and what makes it stale before.
+
+use std::time::Duration;
+
+use crate::tags::Tags;
+
+/// The clients that may get a stored response.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Scope {
+    /// Every client with the same key.
+    #[default]
+    Public,
+    /// Only the client of the request: the same partition.
+    Private,
+}
+
+/// The time for which a response may be used, its scope and its tags.
+///
+/// The three times follow each other: the response is fresh for `fresh_for`. After that it may be served for
+/// `stale_for` during the next fetch, and for `stale_if_error` if that fetch fails; both times begin when it is no
+/// longer fresh (RFC 5861).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CachePolicy {
+    /// The time for which the response is fresh, from the start of its fetch.
+    pub fresh_for: Duration,
+    /// The time for which a response that is no longer fresh may be served while it is fetched again.
+    pub stale_for: Duration,
+    /// The time for which a response that is no longer fresh may be served if fetching it fails.
+    pub stale_if_error: Duration,
+    /// The clients that may get the response.
+    pub scope: Scope,
+    /// The names that make the response stale when they are invalidated.
+    pub tags: Tags,
+}
+
+impl CachePolicy {
+    /// Returns the policy with the times that are left at this age.
+    #[must_use]
+    pub fn left_at(&self, age: Duration) -> Self {
+        let until = |stale: Duration| self.fresh_for.saturating_add(stale).saturating_sub(age);
+        let fresh_for = self.fresh_for.saturating_sub(age);
+        Self {
+            fresh_for,
+            stale_for: until(self.stale_for) - fresh_for,
+            stale_if_error: until(self.stale_if_error) - fresh_for,
+            scope: self.scope,
+            tags: self.tags.clone(),
+        }
+    }
+
+    /// Returns the strictest combination of both: a response that is made of two responses with these policies may be
+    /// used as long as both may, and everything that makes one of them stale makes it stale.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.restrict(other);
+        self
+    }
+
+    /// Restricts this policy to what `other` permits too: see [`CachePolicy::and`].
+    fn restrict(&mut self, other: &Self) {
+        // A part that is fresh for long covers the time in which another part is served stale.
+        let ends = |mine: Duration, theirs: Duration| {
+            let mine = self.fresh_for.saturating_add(mine);
+            mine.min(other.fresh_for.saturating_add(theirs))
+        };
+        let fresh_for = self.fresh_for.min(other.fresh_for);
+        let stale_for = ends(self.stale_for, other.stale_for) - fresh_for;
+        let stale_if_error = ends(self.stale_if_error, other.stale_if_error) - fresh_for;
+        (self.fresh_for, self.stale_for, self.stale_if_error) =
+            (fresh_for, stale_for, stale_if_error);
+        self.scope = self.scope.max(other.scope);
+        self.tags.insert_all(&other.tags);
+    }
+}
+
+/// Folds the policies of all parts of a response into one.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use cache::{CachePolicy, PolicyFold};
+///
+/// let seconds = Duration::from_secs;
+/// let product = CachePolicy { fresh_for: seconds(60), ..CachePolicy::default() };
+/// let price = CachePolicy { fresh_for: seconds(20), stale_for: seconds(5), ..CachePolicy::default() };
+///
+/// let mut fold = PolicyFold::default();
+/// fold.add(&product, seconds(50));
+/// fold.add(&price, seconds(0));
+/// let folded = fold.finish().expect("both parts may be stored");
+/// assert_eq!(folded.policy.fresh_for, seconds(10), "the time that is left of the product");
+/// assert_eq!(folded.age, seconds(50), "the age of the oldest part");
+///
+/// fold.forbid();
+/// assert_eq!(fold.finish(), None, "one part that may not be stored is enough");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PolicyFold(FoldState);
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+enum FoldState {
+    /// Nothing was added.
+    #[default]
+    Empty,
+    Parts(FoldedPolicy),
+    /// A part may not be stored.
+    NoStore,
+}
+
+/// The policy of a response that is made of parts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FoldedPolicy {
+    /// The times that are left of the parts.
+    pub policy: CachePolicy,
+    /// The age of the oldest part.
+    pub age: Duration,
+}
+
+impl PolicyFold {
+    /// Adds a part of this age.
+    pub fn add(&mut self, policy: &CachePolicy, age: Duration) {
+        self.add_left(&policy.left_at(age), age);
+    }
+
+    /// Adds a part by the times that are left of it.
+    fn add_left(&mut self, left: &CachePolicy, age: Duration) {
+        match &mut self.0 {
+            FoldState::Empty => {
+                self.0 = FoldState::Parts(FoldedPolicy { policy: left.clone(), age });
+            }
+            FoldState::Parts(parts) => {
+                parts.policy.restrict(left);
+                parts.age = parts.age.max(age);
+            }
+            FoldState::NoStore => {}
+        }
+    }
+
+    /// Adds a part that may not be stored: the response of a mutation, an error, a part without a policy.
+    pub fn forbid(&mut self) {
+        self.0 = FoldState::NoStore;
+    }
+
+    /// Adds all parts of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        match &other.0 {
+            FoldState::Empty => {}
+            FoldState::Parts(parts) => self.add_left(&parts.policy, parts.age),
+            FoldState::NoStore => self.forbid(),
+        }
+    }
+
+    /// Returns the policy of the whole response. `None` if it may not be stored, because a part may not or because it
+    /// has no parts.
+    pub fn finish(&self) -> Option<FoldedPolicy> {
+        match &self.0 {
+            FoldState::Parts(parts) => Some(parts.clone()),
+            FoldState::Empty | FoldState::NoStore => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tags::Tag;
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    fn policy(fresh: u64, stale: u64, error: u64) -> CachePolicy {
+        CachePolicy {
+            fresh_for: seconds(fresh),
+            stale_for: seconds(stale),
+            stale_if_error: seconds(error),
+            ..CachePolicy::default()
+        }
+    }
+
+    #[test]
+    fn stale_times_end_when_the_first_part_may_no_longer_be_used() {
+        let both = policy(10, 30, 0).and(&policy(60, 0, 0));
+        assert_eq!(both, policy(10, 30, 0), "the second part is fresh meanwhile");
+        let both = policy(10, 30, 100).and(&policy(20, 5, 0));
+        assert_eq!(both, policy(10, 15, 10));
+    }
+
+    #[test]
+    fn private_wins_and_tags_are_joined() {
+        let tagged = |scope, tag| CachePolicy {
+            scope,
+            tags: [Tag(tag)].into_iter().collect(),
+            ..policy(1, 0, 0)
+        };
+        let both = tagged(Scope::Private, 1).and(&tagged(Scope::Public, 2));
+        assert_eq!(both.scope, Scope::Private);
+        assert_eq!(both.tags.iter().collect::<Vec<_>>(), [Tag(1), Tag(2)]);
+    }
+
+    #[test]
+    fn a_response_without_parts_may_not_be_stored() {
+        assert_eq!(PolicyFold::default().finish(), None);
+    }
+
+    #[test]
+    fn a_part_that_is_served_stale_leaves_no_fresh_time() {
+        assert_eq!(policy(10, 30, 90).left_at(seconds(25)), policy(0, 15, 75));
+        assert_eq!(policy(10, 30, 90).left_at(seconds(1_000)), policy(0, 0, 0));
+    }
+
+    fn policies() -> impl Strategy<Value = CachePolicy> {
+        (0u64..50, 0u64..50, 0u64..50, any::<bool>(), 0u64..4).prop_map(
+            |(fresh, stale, error, is_private, tag)| CachePolicy {
+                scope: if is_private { Scope::Private } else { Scope::Public },
+                tags: [Tag(tag)].into_iter().collect(),
+                ..policy(fresh, stale, error)
+            },
+        )
+    }
+
+    proptest! {
+        /// The model asks each part whether it may be used at a time, and in which way.
+        #[test]
+        fn a_fold_permits_what_all_parts_permit(
+            parts in proptest::collection::vec((policies(), 0u64..60), 1..6),
+            later in 0u64..200,
+        ) {
+            let mut fold = PolicyFold::default();
+            parts.iter().for_each(|(policy, age)| fold.add(policy, seconds(*age)));
+            let folded = fold.finish().expect("parts").policy;
+            // A fresh part covers any way of being served.
+            let end = |policy: &CachePolicy, stale: Duration| policy.fresh_for + stale;
+            let all = |end_of: &dyn Fn(&CachePolicy) -> Duration| {
+                parts.iter().all(|(policy, age)| seconds(age + later) < end_of(policy))
+            };
+            prop_assert_eq!(all(&|it| it.fresh_for), seconds(later) < folded.fresh_for);
+            let stale = seconds(later) < end(&folded, folded.stale_for);
+            prop_assert_eq!(all(&|it| end(it, it.stale_for)), stale);
+            let on_error = seconds(later) < end(&folded, folded.stale_if_error);
+            prop_assert_eq!(all(&|it| end(it, it.stale_if_error)), on_error);
+        }
+
+        #[test]
+        fn the_order_of_parts_makes_no_difference(
+            parts in proptest::collection::vec((policies(), 0u64..60), 1..6),
+        ) {
+            let (mut forth, mut back) = (PolicyFold::default(), PolicyFold::default());
+            parts.iter().for_each(|(policy, age)| forth.add(policy, seconds(*age)));
+            parts.iter().rev().for_each(|(policy, age)| {
+                let mut one = PolicyFold::default();
+                one.add(policy, seconds(*age));
+                back.merge(&one);
+            });
+            prop_assert_eq!(forth.finish(), back.finish());
+        }
+    }
+}

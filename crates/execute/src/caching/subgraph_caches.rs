@@ -1,0 +1,72 @@
+//! The caches of one generation: the store of the process with the rules for each subgraph.
+
+use std::sync::Arc;
+
+use cache::{
+    KeyHeaders, KeySecret, LookupStats, Partition, Store, TagHasher, TagTemplate, Timestamp,
+    TtlSettings,
+};
+use foldhash::HashMap;
+use graph::SubgraphId;
+use http::HeaderName;
+
+use crate::caching::FetchesInFlight;
+
+/// The caches of one generation. The store, the secret and the fetches in flight belong to the process.
+pub struct SubgraphCaches {
+    /// The store of entities and root fields.
+    pub store: Arc<Store>,
+    /// The secret of the store's keys.
+    pub secret: KeySecret,
+    /// Makes the tags of the store's entries.
+    pub tags: TagHasher,
+    /// The fetches that will store their responses.
+    pub in_flight: Arc<FetchesInFlight>,
+    /// The rules of each subgraph, by [`SubgraphId`]; `None` for those whose responses are never stored.
+    pub subgraphs: Vec<Option<SubgraphCache>>,
+    /// Returns the time: milliseconds since the UNIX epoch.
+    pub clock: fn() -> Timestamp,
+}
+
+/// The rules for the responses of one subgraph.
+#[derive(Debug)]
+pub struct SubgraphCache {
+    /// The name of the subgraph.
+    pub name: Box<str>,
+    /// The settings of the operator.
+    pub settings: TtlSettings,
+    /// A header of responses that contains their time to live in seconds.
+    pub ttl_header: Option<HeaderName>,
+    /// The forwarded headers that are part of keys.
+    pub key_headers: KeyHeaders,
+    /// The tags of entities, by the name of their type.
+    pub type_tags: HashMap<Box<str>, TypeTags>,
+    /// Counts lookups.
+    pub stats: Arc<LookupStats>,
+}
+
+/// The templates of the tags of one entity type (`@cacheTag`).
+pub type TypeTags = Vec<TagTemplate>;
+
+/// The part of clients for which one operation reads and stores private responses. Operations without this neither read
+/// nor store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestCaching {
+    /// `None` if private responses are not stored for this client.
+    pub partition: Option<Partition>,
+}
+
+impl SubgraphCaches {
+    /// Returns the rules of a subgraph, if its responses may be stored.
+    pub fn of(&self, subgraph: SubgraphId) -> Option<&SubgraphCache> {
+        self.subgraphs.get(usize::from(subgraph.0))?.as_ref()
+    }
+}
+
+impl std::fmt::Debug for SubgraphCaches {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("SubgraphCaches")
+            .field("subgraphs", &self.subgraphs)
+            .finish_non_exhaustive()
+    }
+}

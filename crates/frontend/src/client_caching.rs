@@ -1,0 +1,215 @@
+//! What responses tell clients and their caches: `cache-control`, `age`, `etag` and `vary`, and 304 for what a client has
+//! already.
+
+use std::sync::Arc;
+
+use cache::{
+    AgeStyle, ClientCaching, ConditionalResponse, FoldedPolicy, Jitter, Scope, Validator, Vary,
+    decide_conditional,
+};
+use config::{Config, HeaderRule, Propagation};
+use http::header::{
+    AGE, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY,
+};
+use http::{HeaderMap, Method, StatusCode};
+
+use super::response::{Response, ResponseBody};
+
+/// The policy of a response that clients and caches may store. It travels with the response to the end of the pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct StorableResponse(pub(crate) Arc<FoldedPolicy>);
+
+/// The rules for all responses.
+#[derive(Clone, Debug)]
+pub struct ClientCacheRules {
+    age: AgeStyle,
+    jitter: Jitter,
+    /// The headers of requests on which responses may depend.
+    vary: Option<HeaderValue>,
+    /// True if responses may depend on headers of requests that the configuration does not name. Clients are told that
+    /// they are private.
+    has_unknown_headers: bool,
+}
+
+/// The parts of a request that decide about the caching of its response.
+#[derive(Debug)]
+pub(crate) struct CachedRequest {
+    is_read: bool,
+    known: Vec<HeaderValue>,
+    is_personal: bool,
+}
+
+impl CachedRequest {
+    /// Takes the parts from a request. It is personal if it identifies its client.
+    pub(crate) fn of(method: &Method, headers: &HeaderMap, is_personal: bool) -> Self {
+        let is_read = method == Method::GET || method == Method::HEAD;
+        let known = if is_read {
+            headers.get_all(IF_NONE_MATCH).iter().cloned().collect()
+        } else {
+            Vec::new()
+        };
+        Self { is_read, known, is_personal }
+    }
+}
+
+impl ClientCacheRules {
+    /// Creates the rules from the configuration. `None` if clients are told to store nothing.
+    pub fn new(config: &Config) -> Option<Self> {
+        let settings = &config.cache;
+        if !settings.enabled {
+            return None;
+        }
+        let (mut vary, mut has_unknown_headers) = (Vary::default(), false);
+        let special = config.headers.subgraphs.values();
+        let rules = special.chain([&config.headers.all]).flat_map(|rules| &rules.request);
+        for rule in rules {
+            match rule {
+                HeaderRule::Propagate(Propagation { named: Some(name), .. }) => {
+                    vary.insert(name.clone());
+                }
+                // Patterns and expressions may read any header.
+                HeaderRule::Propagate(_) | HeaderRule::Set(_) => has_unknown_headers = true,
+                // Requests with a token are never told that a response is public.
+                HeaderRule::Claim(_) | HeaderRule::Insert(_) | HeaderRule::Remove(_) => {}
+            }
+        }
+        for name in &settings.private_by.headers {
+            // Each name has been checked.
+            if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+                vary.insert(name);
+            }
+        }
+        Some(Self {
+            age: if settings.send_age { AgeStyle::Stated } else { AgeStyle::Deducted },
+            jitter: Jitter::from_permille(u16::from(settings.jitter) * 10),
+            vary: vary.header_value(),
+            has_unknown_headers,
+        })
+    }
+
+    /// Adds the headers of caching to a response that may be stored. A response to a client that has it already becomes
+    /// 304. Returns false for other responses.
+    pub(crate) fn apply(&self, request: &CachedRequest, response: &mut Response) -> bool {
+        let Some(StorableResponse(policy)) = response.extensions_mut().remove() else {
+            return false;
+        };
+        if response.status() != StatusCode::OK || response.headers().contains_key(SET_COOKIE) {
+            return false;
+        }
+        let mut folded = FoldedPolicy::clone(&policy);
+        // A shared cache would give the response to clients without the rights of this one.
+        if request.is_personal || self.has_unknown_headers {
+            folded.policy.scope = Scope::Private;
+        }
+        let told = ClientCaching::of(Some(&folded), self.age, self.jitter, fastrand::u64(..));
+        let Ok(cache_control) = HeaderValue::try_from(told.cache_control) else { return false };
+        let validator = match response.body() {
+            // The response may be compressed later, so its validator is weak.
+            ResponseBody::Whole(bytes) if request.is_read => Some(Validator::of(bytes).weak()),
+            _ => None,
+        };
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, cache_control);
+        if let Some(age) = told.age {
+            headers.insert(AGE, HeaderValue::from(age));
+        }
+        if let Some(vary) = &self.vary {
+            headers.append(VARY, vary.clone());
+        }
+        let Some(validator) = validator else { return true };
+        if let Ok(etag) = HeaderValue::try_from(validator.to_string()) {
+            headers.insert(ETAG, etag);
+        }
+        let known = request.known.iter().map(HeaderValue::as_bytes);
+        if decide_conditional(request.is_read, known, validator) == ConditionalResponse::NotModified
+        {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            *response.body_mut() = ResponseBody::Whole(bytes::Bytes::new());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cache::{CachePolicy, PolicyFold};
+    use config::Caching;
+
+    use super::*;
+
+    fn rules(text: &str) -> ClientCacheRules {
+        let mut config: Config = serde_json::from_str(text).expect("a configuration");
+        config.cache = Caching { enabled: true, jitter: 0, ..config.cache };
+        ClientCacheRules::new(&config).expect("caching is enabled")
+    }
+
+    fn response(scope: Scope) -> Response {
+        let mut fold = PolicyFold::default();
+        let fresh_for = Duration::from_secs(60);
+        let policy = CachePolicy { fresh_for, scope, ..CachePolicy::default() };
+        fold.add(&policy, Duration::from_secs(20));
+        let mut response = Response::new(ResponseBody::Whole("{}".into()));
+        let folded = fold.finish().expect("a part");
+        response.extensions_mut().insert(StorableResponse(Arc::new(folded)));
+        response
+    }
+
+    fn request(known: &[&str], is_personal: bool) -> CachedRequest {
+        let known = known.iter().map(|it| HeaderValue::from_str(it).expect("a value")).collect();
+        CachedRequest { is_read: true, known, is_personal }
+    }
+
+    fn header<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+        response.headers().get(name).map(|it| it.to_str().expect("text"))
+    }
+
+    #[test]
+    fn clients_learn_the_time_that_is_left_and_what_the_response_depends_on() {
+        let rules =
+            rules(r#"{"headers":{"all":{"request":[{"propagate":{"named":"x-tenant"}}]}}}"#);
+        let mut public = response(Scope::Public);
+        assert!(rules.apply(&request(&[], false), &mut public));
+        assert_eq!(header(&public, "cache-control"), Some("public, max-age=40"));
+        assert_eq!((header(&public, "vary"), header(&public, "age")), (Some("x-tenant"), None));
+        let mut personal = response(Scope::Public);
+        assert!(rules.apply(&request(&[], true), &mut personal));
+        assert_eq!(header(&personal, "cache-control"), Some("private, max-age=40"));
+        let mut cookie = response(Scope::Public);
+        cookie.headers_mut().insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        assert!(!rules.apply(&request(&[], false), &mut cookie));
+        assert!(
+            !rules
+                .apply(&request(&[], false), &mut Response::new(ResponseBody::Whole("{}".into())))
+        );
+    }
+
+    #[test]
+    fn a_pattern_or_an_expression_may_read_any_header() {
+        let matching = r#"{"headers":{"all":{"request":[{"propagate":{"matching":"^x-"}}]}}}"#;
+        let mut response = response(Scope::Public);
+        assert!(rules(matching).apply(&request(&[], false), &mut response));
+        assert_eq!(header(&response, "cache-control"), Some("private, max-age=40"));
+    }
+
+    #[test]
+    fn a_client_that_has_the_response_gets_304() {
+        let rules = rules(r#"{"cache":{"send_age":true}}"#);
+        let mut first = response(Scope::Public);
+        assert!(rules.apply(&request(&[], false), &mut first));
+        assert_eq!(header(&first, "age"), Some("20"));
+        assert_eq!(header(&first, "cache-control"), Some("public, max-age=60"));
+        let etag = header(&first, "etag").expect("a validator").to_owned();
+        assert!(etag.starts_with("W/\""), "{etag}");
+        let mut second = response(Scope::Public);
+        assert!(rules.apply(&request(&["\"other\"", &etag], false), &mut second));
+        assert_eq!(second.status(), StatusCode::NOT_MODIFIED);
+        assert!(matches!(second.body(), ResponseBody::Whole(bytes) if bytes.is_empty()));
+        assert_eq!(header(&second, "etag"), Some(&*etag));
+        let post = CachedRequest { is_read: false, ..request(&[&etag], false) };
+        let mut third = response(Scope::Public);
+        assert!(rules.apply(&post, &mut third));
+        assert_eq!((third.status(), header(&third, "etag")), (StatusCode::OK, None));
+    }
+}

@@ -1,0 +1,399 @@
+//! The caches of the process and of one generation: built from the configuration, used by execution (entities and root
+//! fields) and by `operation` (whole responses).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use cache::{
+    EntryAddress, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders, Invalidation,
+    InvalidationTable, Jitter, KeyBase, KeyHeaders, KeySecret, Lookup, LookupStats, NewEntry,
+    Partition, PolicyFold, RefreshClaim, ResponseContent, Store, StoreSettings, SubgraphTtl,
+    TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
+};
+use config::{Caching, Config};
+use execute::{
+    ClaimPath, Claims, FetchesInFlight, ForwardedHeaders, Payload, RequestCaching, SubgraphCache,
+    SubgraphCaches,
+};
+use graph::{SubgraphKind, Supergraph};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use plan::Variables;
+
+use crate::prepared_request::PreparedRequest;
+
+/// The expected sizes of entries.
+const ENTITY_BYTES_EXPECTED: u64 = 1 << 10;
+const RESPONSE_BYTES_EXPECTED: u64 = 16 << 10;
+
+/// The caches of the process. They outlive generations.
+pub struct ProcessCaches {
+    /// Entities and root fields.
+    pub entities: Arc<Store>,
+    /// Whole responses.
+    pub responses: Arc<Store>,
+    /// The lookups of whole responses.
+    pub response_stats: LookupStats,
+    /// Makes tags of names.
+    pub tags: TagHasher,
+    secret: KeySecret,
+    in_flight: Arc<FetchesInFlight>,
+    /// The sizes with which the stores were created.
+    sizes: [usize; 2],
+}
+
+/// The caches of one generation.
+pub struct GenerationCaches {
+    /// The caches of the process.
+    pub process: Arc<ProcessCaches>,
+    /// The caches of subgraphs.
+    pub subgraphs: Arc<SubgraphCaches>,
+    number: u64,
+    private_claims: Vec<ClaimPath>,
+    private_headers: Vec<HeaderName>,
+}
+
+impl ProcessCaches {
+    fn new(config: &Caching) -> Result<Self, getrandom::Error> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)?;
+        let secret = KeySecret::from_bytes(secret);
+        let invalidations = Arc::<InvalidationTable>::default();
+        let store = |bytes: usize, expected| {
+            let settings = StoreSettings {
+                bytes_max: bytes as u64,
+                entry_bytes_expected: expected,
+                ..StoreSettings::default()
+            };
+            Arc::new(Store::new(&settings, Arc::clone(&invalidations)))
+        };
+        Ok(Self {
+            entities: store(config.memory, ENTITY_BYTES_EXPECTED),
+            responses: store(config.response_memory, RESPONSE_BYTES_EXPECTED),
+            response_stats: LookupStats::default(),
+            tags: TagHasher::new(&secret),
+            secret,
+            in_flight: Arc::default(),
+            sizes: [config.memory, config.response_memory],
+        })
+    }
+
+    /// Makes everything stale that the invalidations name, at both levels. When this returns, no lookup that begins later
+    /// finds it.
+    pub fn invalidate(&self, all: &[Invalidation]) {
+        // Both stores share one table, so one call reaches both.
+        self.entities.invalidate(all, &self.tags);
+    }
+}
+
+impl std::fmt::Debug for ProcessCaches {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("ProcessCaches").field("sizes", &self.sizes).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for GenerationCaches {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("GenerationCaches")
+            .field("subgraphs", &self.subgraphs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time, as entries have it.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns the times to live that the configuration gives to the subgraphs of a graph. `None` if nothing is stored.
+pub(crate) fn ttl_rules(config: &Caching, graph: &Supergraph) -> Option<TtlRules> {
+    if !config.enabled {
+        return None;
+    }
+    let all = subgraph_ttl(&config.subgraphs.all);
+    let subgraphs = graph.subgraphs.iter().map(|subgraph| {
+        let own = config.subgraphs.subgraphs.get(&*subgraph.name);
+        let mut rules = own.map(subgraph_ttl).unwrap_or_default();
+        rules.default = rules.default.or(all.default);
+        for (name, of_type) in &all.types {
+            rules.types.entry(name.clone()).or_insert_with(|| of_type.clone());
+        }
+        (subgraph.name.clone(), rules)
+    });
+    Some(TtlRules { default: None, subgraphs: subgraphs.collect() })
+}
+
+fn subgraph_ttl(config: &config::SubgraphCache) -> SubgraphTtl {
+    let types = config.types.iter().map(|(name, of_type)| {
+        let fields = of_type.fields.iter();
+        let fields = fields.map(|(name, ttl)| (name.as_str().into(), ttl.0)).collect();
+        (name.as_str().into(), TypeTtl { default: of_type.ttl, fields })
+    });
+    SubgraphTtl { default: config.ttl, types: types.collect() }
+}
+
+impl GenerationCaches {
+    /// Creates the caches of a generation, with the stores of the `previous` one unless their sizes have changed. `None`
+    /// if nothing is stored.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn new(
+        config: &Config,
+        graph: &Supergraph,
+        number: u64,
+        previous: Option<&Self>,
+    ) -> Result<Option<Self>, getrandom::Error> {
+        let settings = &config.cache;
+        if !settings.enabled {
+            return Ok(None);
+        }
+        let sizes = [settings.memory, settings.response_memory];
+        let known = previous.filter(|it| it.process.sizes == sizes);
+        let process = match known {
+            Some(previous) => Arc::clone(&previous.process),
+            None => Arc::new(ProcessCaches::new(settings)?),
+        };
+        let subgraphs = subgraph_caches(config, graph, &process, previous);
+        Ok(Some(Self {
+            subgraphs: Arc::new(subgraphs),
+            number,
+            private_claims: settings.private_claims(),
+            private_headers: header_names(&settings.private_by.headers),
+            process,
+        }))
+    }
+
+    /// The claims that tell apart the clients of private responses.
+    pub(crate) fn private_claims(&self) -> &[ClaimPath] {
+        &self.private_claims
+    }
+
+    /// Returns the part of clients for which an operation reads and stores private responses.
+    pub(crate) fn request_caching(
+        &self,
+        claims: Option<&Claims>,
+        headers: &HeaderMap,
+    ) -> RequestCaching {
+        let values = Claims::select(claims, &self.private_claims);
+        let of_claims = self.private_claims.iter().map(|path| values.json(path).map(str::as_bytes));
+        // A name of a claim is not the name of a header.
+        let of_claims = of_claims.map(|value| ("claim", value));
+        let of_headers = self.private_headers.iter();
+        let of_headers =
+            of_headers.map(|name| (name.as_str(), headers.get(name).map(HeaderValue::as_bytes)));
+        RequestCaching { partition: Partition::of_values(of_claims.chain(of_headers)) }
+    }
+}
+
+fn header_names(names: &[String]) -> Vec<HeaderName> {
+    // Each name has been checked, so none is dropped here.
+    names.iter().filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
+}
+
+fn subgraph_caches(
+    config: &Config,
+    graph: &Supergraph,
+    process: &ProcessCaches,
+    previous: Option<&GenerationCaches>,
+) -> SubgraphCaches {
+    let settings = &config.cache;
+    let ttl = TtlSettings {
+        stale_for: settings.stale_while_revalidate,
+        stale_if_error: settings.stale_if_error,
+        not_found_for: Some(settings.not_found).filter(|it| *it > Duration::ZERO),
+        jitter: Jitter::from_permille(u16::from(settings.jitter) * 10),
+    };
+    let ttl_header = settings.ttl_header.as_ref();
+    let ttl_header = ttl_header.and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok());
+    let known: HashMap<&str, &SubgraphCache> = previous
+        .into_iter()
+        .flat_map(|it| it.subgraphs.subgraphs.iter().flatten())
+        .map(|it| (&*it.name, it))
+        .collect();
+    let of = |subgraph: &graph::Subgraph| {
+        let name = &*subgraph.name;
+        if subgraph.kind == SubgraphKind::Events || !settings.stores(name) {
+            return None;
+        }
+        let ignored = header_names(settings.ignored_headers(name));
+        Some(SubgraphCache {
+            name: subgraph.name.clone(),
+            settings: ttl,
+            ttl_header: ttl_header.clone(),
+            key_headers: KeyHeaders::new(match ignored.is_empty() {
+                true => IgnoredHeaders::None,
+                false => IgnoredHeaders::Named(ignored),
+            }),
+            type_tags: Default::default(),
+            stats: known.get(name).map(|it| Arc::clone(&it.stats)).unwrap_or_default(),
+        })
+    };
+    SubgraphCaches {
+        store: Arc::clone(&process.entities),
+        secret: process.secret.clone(),
+        tags: process.tags.clone(),
+        in_flight: Arc::clone(&process.in_flight),
+        subgraphs: graph.subgraphs.iter().map(of).collect(),
+        clock: now,
+    }
+}
+
+/// The place of a whole response in its store.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseSlot {
+    address: EntryAddress,
+    start: FetchStart,
+}
+
+/// The result of looking up a whole response.
+pub(crate) enum ResponseLookup {
+    /// The response.
+    Hit(Payload),
+    /// The response, and the right to execute the operation again in the background.
+    Refresh(Payload, ResponseSlot, RefreshClaim),
+    /// The operation must be executed, and its response may be stored here.
+    Miss(ResponseSlot),
+}
+
+impl GenerationCaches {
+    /// Looks up the whole response of a query.
+    pub(crate) fn look_up(&self, ready: &PreparedRequest) -> ResponseLookup {
+        let ProcessCaches { responses, response_stats, secret, .. } = &*self.process;
+        let mut base = KeyBase::new(secret, HashDomain::Response);
+        base.part(&self.number.to_le_bytes());
+        base.part(&ready.prepared.operation_id.to_le_bytes());
+        base.part(&forwarded_headers(&ready.headers));
+        let base = base.for_partition(ready.caching.and_then(|it| it.partition));
+        let values = variables_text(&ready.variables);
+        let address = EntryAddress { keys: base.keys_of(&values), tags: Default::default() };
+        let now = now();
+        let slot = |address| ResponseSlot { address, start: responses.begin_fetch(now) };
+        match responses.lookup(&address, now, fastrand::u64(..), response_stats) {
+            Lookup::Fresh(mut hit) | Lookup::Stale(mut hit) => {
+                let mut fold = PolicyFold::default();
+                fold.add(&hit.policy(&address), hit.age);
+                let Some(payload) = stored_payload(hit.shared_body(), hit.extra(), fold.finish())
+                else {
+                    return ResponseLookup::Miss(slot(address));
+                };
+                match hit.refresh.take() {
+                    None => ResponseLookup::Hit(payload),
+                    Some(claim) => ResponseLookup::Refresh(payload, slot(address), claim),
+                }
+            }
+            Lookup::StaleIfError(_) | Lookup::Miss(_) => ResponseLookup::Miss(slot(address)),
+        }
+    }
+
+    /// Stores a whole response, if its policy allows it and all clients with its key may get it.
+    pub(crate) fn store(&self, slot: &ResponseSlot, payload: &Payload) {
+        let Some(caching) = &payload.caching else { return };
+        // Headers of subgraphs are not stored.
+        if payload.errors > 0 || payload.headers.is_some() {
+            return;
+        }
+        let now = now();
+        let extra = StoredExtra { splice: payload.splice as u64, cost: payload.cost }.to_bytes();
+        let new = NewEntry {
+            policy: &caching.policy,
+            start: slot.start.counted_from(now),
+            content: ResponseContent::Data,
+            extra: &extra,
+            body: &payload.bytes,
+        };
+        self.process.responses.insert(&slot.address, &new, now, &self.process.response_stats);
+    }
+}
+
+/// Writes all forwarded headers so that different ones are different texts.
+fn forwarded_headers(headers: &ForwardedHeaders) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    write_headers(&headers.all, &mut out);
+    for (subgraph, list) in &headers.by_subgraph {
+        out.extend_from_slice(&subgraph.0.to_le_bytes());
+        write_headers(list, &mut out);
+    }
+    out
+}
+
+fn write_headers(list: &[(HeaderName, HeaderValue)], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(list.len() as u64).to_le_bytes());
+    for (name, value) in list {
+        for part in [name.as_str().as_bytes(), value.as_bytes()] {
+            out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            out.extend_from_slice(part);
+        }
+    }
+}
+
+/// Writes the values of variables so that different ones are different texts.
+fn variables_text(variables: &Variables) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    for value in &variables.values {
+        match value {
+            None => out.push(0),
+            Some(text) => {
+                out.push(1);
+                out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    out
+}
+
+/// The parts of a payload beside its text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct StoredExtra {
+    splice: u64,
+    cost: Option<u64>,
+}
+
+impl StoredExtra {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = self.splice.to_le_bytes().to_vec();
+        bytes.extend(self.cost.into_iter().flat_map(u64::to_le_bytes));
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks::<8>() else { return None };
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        Some(Self { splice: words.next()?, cost: words.next() })
+    }
+}
+
+fn stored_payload(body: Bytes, extra: &[u8], caching: Option<FoldedPolicy>) -> Option<Payload> {
+    let StoredExtra { splice, cost } = StoredExtra::from_bytes(extra)?;
+    Some(Payload {
+        splice: usize::try_from(splice).ok().filter(|it| *it <= body.len())?,
+        bytes: body,
+        has_data: true,
+        errors: 0,
+        headers: None,
+        cost,
+        caching: caching.map(Arc::new),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_response_is_the_payload_that_was_stored() {
+        for cost in [None, Some(7)] {
+            let extra = StoredExtra { splice: 12, cost };
+            assert_eq!(StoredExtra::from_bytes(&extra.to_bytes()), Some(extra));
+            let payload = stored_payload(r#"{"data":{"a":1}}"#.into(), &extra.to_bytes(), None);
+            let payload = payload.expect("a payload");
+            assert_eq!((payload.splice, payload.cost, payload.errors), (12, cost, 0));
+        }
+        assert!(stored_payload("{}".into(), &[1, 0, 0], None).is_none());
+        let beyond = StoredExtra { splice: 3, cost: None };
+        assert!(stored_payload("{}".into(), &beyond.to_bytes(), None).is_none());
+    }
+}

@@ -1,0 +1,262 @@
+// Responses from memory: entities, root fields and whole responses, what clients are told, and invalidation.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import { after, before, beforeEach, describe, it } from "node:test";
+import { compose } from "../composition.mjs";
+import { startServe } from "../router.mjs";
+
+const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
+const CATALOGUE = `${LINK}
+type Query { products(first: Int): [Product!]! missing: Product me: Account }
+type Product @key(fields: "id") { id: ID! name: String! }
+type Account { id: ID! name: String! }`;
+const STOCK = `${LINK}
+type Product @key(fields: "id") { id: ID! inStock: Int }`;
+
+/**
+ * A subgraph that counts its requests. `respond(body, headers)` returns the data; `headers` are those of responses, and
+ * `fails` makes it respond with status 500.
+ */
+async function startSubgraph(respond) {
+  const subgraph = { requests: [], headers: {}, fails: false };
+  const server = http.createServer(async (request, response) => {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    const body = JSON.parse(Buffer.concat(parts));
+    subgraph.requests.push(body);
+    const status = subgraph.fails ? 500 : 200;
+    response.writeHead(status, { "content-type": "application/json", ...subgraph.headers })
+      .end(JSON.stringify(subgraph.fails ? { errors: [{ message: "broken" }] } : { data: respond(body, request) }));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  subgraph.url = `http://127.0.0.1:${server.address().port}/graphql`;
+  subgraph.stop = async () => {
+    server.close();
+    server.closeAllConnections();
+    await once(server, "close");
+  };
+  return subgraph;
+}
+
+/** The representations in a request, by any variable. */
+const representations = (body) => Object.values(body.variables).flat().filter((it) => it?.__typename);
+
+let catalogue, stock, supergraph;
+let level = 0;
+
+before(async () => {
+  catalogue = await startSubgraph((body, request) => {
+    if (/[{}]me[{}]/.test(body.query)) return { me: { id: "1", name: request.headers["x-user"] ?? "nobody" } };
+    if (/[{}]missing[{}]/.test(body.query)) return { missing: null };
+    const first = body.variables.first ?? Object.values(body.variables)[0] ?? 3;
+    const ids = Array.from({ length: first }, (_, index) => String(index + 1));
+    return { products: ids.map((id) => ({ __typename: "Product", id, name: `product ${id}` })) };
+  });
+  stock = await startSubgraph((body) => ({
+    _entities: representations(body).map(({ id }) => ({ __typename: "Product", inStock: Number(id) * 10 + level })),
+  }));
+  supergraph = await compose({
+    catalogue: { sdl: CATALOGUE, url: catalogue.url },
+    stock: { sdl: STOCK, url: stock.url },
+  });
+});
+
+after(async () => {
+  await catalogue?.stop();
+  await stock?.stop();
+});
+
+beforeEach(() => {
+  level = 0;
+  for (const subgraph of [catalogue, stock]) Object.assign(subgraph, { requests: [], headers: {}, fails: false });
+});
+
+const startRouter = (cache, more = {}) =>
+  startServe({ supergraph, config: { cache: { enabled: true, jitter: 0, ...cache }, ...more } });
+
+async function ask(router, query, { method = "POST", headers = {}, variables } = {}) {
+  const url = method === "GET" ? `${router.graphql}?query=${encodeURIComponent(query)}` : router.graphql;
+  const body = method === "GET" ? undefined : JSON.stringify({ query, variables });
+  const type = method === "GET" ? { accept: "application/json" } : { "content-type": "application/json" };
+  const response = await fetch(url, { method, headers: { ...type, ...headers }, body });
+  const text = await response.text();
+  const { data, errors } = text ? JSON.parse(text) : {};
+  return { status: response.status, data, errors, headers: response.headers };
+}
+
+const inStock = ({ data }) => data?.products.map((product) => product.inStock);
+const askedFor = (subgraph) => subgraph.requests.map((body) => representations(body).map(({ id }) => id).join(" "));
+
+async function invalidate(router, body) {
+  const response = await fetch(`${router.admin}/admin/invalidate`, { method: "POST", body: JSON.stringify(body) });
+  return { status: response.status, text: await response.text() };
+}
+
+describe("entities and root fields", () => {
+  let router;
+  // Without room for whole responses, the entities are what is asked for.
+  before(async () => {
+    router = await startRouter({ response_memory: "1KiB", subgraphs: { subgraphs: { stock: { ttl: "60s" } } } });
+  });
+  after(() => router?.stop());
+
+  it("asks a subgraph only for entities that are not stored", async () => {
+    const query = "query ($first: Int) { products(first: $first) { id inStock } }";
+    assert.deepEqual(inStock(await ask(router, query, { variables: { first: 2 } })), [10, 20]);
+    level = 1;
+    assert.deepEqual(inStock(await ask(router, query, { variables: { first: 4 } })), [10, 20, 31, 41]);
+    assert.deepEqual(inStock(await ask(router, query, { variables: { first: 3 } })), [10, 20, 31]);
+    assert.deepEqual(askedFor(stock), ["1 2", "3 4"]);
+    assert.equal(catalogue.requests.length, 3, "nothing says how long root fields may be stored");
+  });
+
+  it("makes stale what an invalidation names, and nothing else", async () => {
+    const query = "{ products(first: 3) { inStock } }";
+    await ask(router, query);
+    stock.requests = [];
+    level = 5;
+    const one = { kind: "entity", type: "Product", key: { id: "2" } };
+    assert.deepEqual(await invalidate(router, one), { status: 200, text: '{"invalidations":1}\n' });
+    const [first, second, third] = inStock(await ask(router, query));
+    assert.equal(second, 25);
+    assert.deepEqual(askedFor(stock), ["2"]);
+    assert.ok(first < 15 && third < 35, `${first} ${third}`);
+    for (const [body, count] of [
+      [{ kind: "type", type: "Product" }, 1],
+      [{ kind: "type", type: "Product", subgraph: "catalogue" }, 0],
+      [[{ kind: "subgraph", subgraph: "stock" }], 1],
+      [{ kind: "cache_tag", cache_tag: "unknown", subgraphs: ["stock"] }, 0],
+      [{ kind: "all" }, 1],
+    ]) {
+      stock.requests = [];
+      await invalidate(router, body);
+      assert.deepEqual(inStock(await ask(router, query)), [15, 25, 35]);
+      assert.equal(stock.requests.length, count, JSON.stringify(body));
+    }
+  });
+
+  it("refuses an invalidation that it does not understand, with the place of the mistake", async () => {
+    const { status, text } = await invalidate(router, [{ kind: "all" }, { kind: "entity", type: "Product", key: {} }]);
+    assert.equal(status, 400);
+    assert.match(text, /^invalidation 1: the key has no fields/);
+  });
+});
+
+describe("times to live", () => {
+  it("follows the subgraph, then a header of the operator, then the configuration", async () => {
+    const router = await startRouter({ ttl_header: "x-ttl", subgraphs: { all: { ttl: "100s" } } });
+    try {
+      let first = 0;
+      const told = async (headers) => {
+        catalogue.headers = headers;
+        const { headers: got } = await ask(router, `{ products(first: ${++first}) { id } }`);
+        // Milliseconds have passed, and whole seconds are told.
+        return got.get("cache-control").replace(/\d+/, (seconds) => Math.ceil((Number(seconds) + 1) / 10) * 10);
+      };
+      assert.equal(await told({ "cache-control": "max-age=60", "x-ttl": "20" }), "public, max-age=60");
+      assert.equal(await told({ "cache-control": "max-age=60", age: "50" }), "public, max-age=10");
+      assert.equal(await told({ "x-ttl": "20" }), "public, max-age=20");
+      assert.equal(await told({}), "public, max-age=100");
+      assert.equal(await told({ "cache-control": "no-store" }), "no-store");
+      assert.equal(await told({ "cache-control": "private, max-age=60" }), "private, max-age=60");
+      assert.equal(await told({ vary: "*" }), "no-store");
+      catalogue.fails = true;
+      assert.equal(await told({ "cache-control": "max-age=60" }), "no-store");
+    } finally {
+      await router.stop();
+    }
+  });
+
+  it("takes the minimum over all parts of a response", async () => {
+    const router = await startRouter({ subgraphs: { all: { ttl: "100s" } } });
+    try {
+      stock.headers = { "cache-control": "max-age=30, stale-while-revalidate=5" };
+      const { headers } = await ask(router, "{ products { inStock } }");
+      assert.match(headers.get("cache-control"), /^public, max-age=(29|30), stale-while-revalidate=5$/);
+      const introspection = await ask(router, "{ __schema { queryType { name } } }");
+      assert.equal(introspection.headers.get("cache-control"), "no-store");
+    } finally {
+      await router.stop();
+    }
+  });
+});
+
+describe("whole responses", () => {
+  let router;
+  before(async () => {
+    const headers = { all: { request: [{ propagate: { named: "x-user" } }] } };
+    const cache = { private_by: { headers: ["x-user"] }, subgraphs: { all: { ttl: "100s" } } };
+    router = await startRouter(cache, { headers });
+  });
+  after(() => router?.stop());
+
+  it("serves a second request without any subgraph, and says 304 to a client that has it", async () => {
+    const query = "{ products(first: 1) { id name } }";
+    const first = await ask(router, query, { method: "GET" });
+    const second = await ask(router, query, { method: "GET" });
+    assert.deepEqual(second.data, first.data);
+    assert.equal(catalogue.requests.length, 1);
+    const etag = first.headers.get("etag");
+    assert.equal(second.headers.get("etag"), etag);
+    const conditional = await ask(router, query, { method: "GET", headers: { "if-none-match": etag } });
+    assert.deepEqual([conditional.status, conditional.data], [304, undefined]);
+    assert.match(conditional.headers.get("cache-control"), /^public, max-age=(99|100)$/);
+    assert.match(conditional.headers.get("vary"), /x-user/);
+    await invalidate(router, { kind: "type", type: "Product" });
+    await ask(router, query, { method: "GET" });
+    assert.equal(catalogue.requests.length, 2);
+  });
+
+  it("keeps private responses of clients apart", async () => {
+    catalogue.headers = { "cache-control": "private, max-age=60" };
+    const name = async (user) => (await ask(router, "{ me { name } }", { headers: user && { "x-user": user } })).data.me.name;
+    assert.equal(await name("alice"), "alice");
+    assert.equal(await name("bob"), "bob");
+    assert.equal(await name("alice"), "alice");
+    assert.equal(catalogue.requests.length, 2);
+    assert.deepEqual([await name(undefined), await name(undefined)], ["nobody", "nobody"]);
+    assert.equal(catalogue.requests.length, 4, "a client without the header has no part of the cache");
+  });
+
+  it("remembers for a short time that there is nothing", async () => {
+    for (let times = 0; times < 2; times++) {
+      const { data, headers } = await ask(router, "{ missing { id } }");
+      assert.deepEqual(data, { missing: null });
+      assert.match(headers.get("cache-control"), /^public, max-age=[45]$/);
+    }
+    assert.equal(catalogue.requests.length, 1);
+  });
+});
+
+it("serves what has expired while the subgraph fails", async () => {
+  const router = await startRouter({ stale_if_error: "60s" });
+  try {
+    catalogue.headers = { "cache-control": "max-age=1" };
+    const query = "{ products(first: 1) { name } }";
+    const { data } = await ask(router, query);
+    catalogue.fails = true;
+    const requests = catalogue.requests.length;
+    // The entry expires after a second; until then the subgraph is not asked.
+    while (catalogue.requests.length === requests) assert.deepEqual((await ask(router, query)).data, data);
+    const { headers, ...stale } = await ask(router, query);
+    assert.deepEqual([stale.data, stale.errors], [data, undefined]);
+    assert.match(headers.get("cache-control"), /max-age=0/);
+  } finally {
+    await router.stop();
+  }
+});
+
+it("sends one request for an entity that many clients miss at the same time", async () => {
+  const router = await startRouter({ response_memory: "1KiB" });
+  try {
+    stock.headers = { "cache-control": "max-age=60" };
+    const query = (first) => `{ products(first: ${first}) { inStock } }`;
+    await Promise.all(Array.from({ length: 200 }, (_, index) => ask(router, query(1 + (index % 5)))));
+    const all = askedFor(stock).flatMap((ids) => ids.split(" "));
+    assert.deepEqual(all.sort(), ["1", "2", "3", "4", "5"]);
+  } finally {
+    await router.stop();
+  }
+});
