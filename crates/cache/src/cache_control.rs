@@ -93,8 +93,11 @@ fn keep_smaller(known: &mut Option<Duration>, value: Duration) {
     *known = Some(known.map_or(value, |known| known.min(value)));
 }
 
-/// Splits off the next directive: its name, its value without quotes, and the rest after the comma. `None` at the end.
-fn next_directive(text: &[u8]) -> Option<(&[u8], Option<&[u8]>, &[u8])> {
+/// The name of a directive, its value without quotes, and the rest of the field.
+type SplitDirective<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
+
+/// Splits off the next directive. `None` at the end.
+fn next_directive(text: &[u8]) -> Option<SplitDirective<'_>> {
     let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
     let text = &text[start..];
     let end = text.iter().position(|byte| matches!(byte, b',' | b'=')).unwrap_or(text.len());

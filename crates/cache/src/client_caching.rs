@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::jitter::Jitter;
 use crate::policy::{FoldedPolicy, Scope};
 
-/// The form in which clients learn the age of a response's parts. Both forms leave the same time in a cache that follows
-/// RFC 9111.
+/// The form in which clients learn the age of a response's parts. Both forms leave the same time in a cache that
+/// follows RFC 9111.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AgeStyle {
     /// `max-age` is the time that is left, and there is no `Age`. Right also for caches that ignore `Age`, as nginx

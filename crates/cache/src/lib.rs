@@ -57,9 +57,9 @@
 //! # Invalidation
 //!
 //! An [`Invalidation`] names a tag, an entity, a type, a subgraph or everything. [`InvalidationTable`] remembers when
-//! each tag was last invalidated, in constant memory, and an entry is stale if its fetch began before that. There are no
-//! lists from tags to entries. The guarantee: when [`Store::invalidate`] has returned, no later lookup finds anything that
-//! was fetched before, also if that fetch was still in flight.
+//! each tag was last invalidated, in constant memory, and an entry is stale if its fetch began before that. There are
+//! no lists from tags to entries. The guarantee: when [`Store::invalidate`] has returned, no later lookup finds
+//! anything that was fetched before, also if that fetch was still in flight.
 //!
 //! An entry is stale in three ways, and only the first two may be served: within `stale-while-revalidate`, within
 //! `stale-if-error`, or invalidated.

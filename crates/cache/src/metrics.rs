@@ -17,4 +17,9 @@ pub const STORE_METRICS: &[Metric<Store>] = &[
         "Invalidated tags forgotten because of the size of their table; entries become stale early",
         |it| it.invalidations().forgotten(),
     ),
+    Metric::counter(
+        "starling_cache_refreshes_refused",
+        "Refreshes not begun because too many were in progress; the entries were served as they are",
+        Store::refreshes_refused,
+    ),
 ];

@@ -16,9 +16,8 @@ pub enum Scope {
 
 /// The time for which a response may be used, its scope and its tags.
 ///
-/// The three times follow each other: the response is fresh for `fresh_for`. After that it may be served for
-/// `stale_for` during the next fetch, and for `stale_if_error` if that fetch fails; both times begin when it is no
-/// longer fresh (RFC 5861).
+/// A response is fresh for `fresh_for`. After that it may be served for `stale_for` during the next fetch, and for
+/// `stale_if_error` if that fetch fails. Both times begin at the end of freshness (RFC 5861).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CachePolicy {
     /// The time for which the response is fresh, from the start of its fetch.

@@ -1,6 +1,7 @@
 //! Refreshing of entries before and after they expire: when a refresh begins, and that one caller does it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(crate) struct RefreshClaims {
     shards: [Mutex<HashMap<CacheKey, Claimed>>; SHARDS],
     /// The time after which a claim is given to another caller.
     time_max: Duration,
+    /// Claims that were not given because of [`CLAIMS_MAX`].
+    refused: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -60,7 +63,13 @@ pub struct RefreshClaim {
 
 impl RefreshClaims {
     pub(crate) fn new(time_max: Duration) -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), time_max }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, time_max, refused: AtomicU64::new(0) }
+    }
+
+    /// The number of claims that were not given because too many refreshes were in progress.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     /// Claims the refresh of an entry. `None` if another caller has it, or if too many refreshes are in progress.
@@ -72,6 +81,7 @@ impl RefreshClaims {
         if shard.len() >= CLAIMS_MAX {
             shard.retain(|_, claimed| claimed.until > now);
             if shard.len() >= CLAIMS_MAX {
+                self.refused.fetch_add(1, Relaxed);
                 return None;
             }
         }
@@ -130,6 +140,7 @@ mod tests {
         let held: Vec<_> =
             (0..count).filter_map(|it| claims.claim(key(it), Timestamp(0))).collect();
         assert_eq!(held.len(), SHARDS * CLAIMS_MAX);
+        assert_eq!(claims.refused(), u64::from(count) - held.len() as u64);
         assert!(claims.claim(key(count), Timestamp(0)).is_none());
         assert!(claims.claim(key(count), Timestamp(5_000)).is_some(), "old claims have ended");
         drop(held);

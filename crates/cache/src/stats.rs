@@ -41,6 +41,8 @@ telemetry::counters! {
         counter removed_expired = "starling_cache_removed_expired": "Expired entries removed by a lookup";
         counter removed_invalidated = "starling_cache_removed_invalidated":
             "Invalidated entries removed by a lookup";
+        counter unbounded_tags = "starling_cache_unbounded_tags":
+            "Responses stored with too many tags to keep them; any invalidation makes them stale";
         counter invalidations = "starling_cache_invalidations": "Invalidations applied";
     }
 }

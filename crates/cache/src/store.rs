@@ -222,6 +222,9 @@ impl Store {
         if newer.is_some_and(|known| self.is_valid(&known, &address.tags)) {
             return StoreOutcome::Superseded;
         }
+        if policy.tags.is_unbounded() {
+            count(&self.stats.unbounded_tags);
+        }
         // An invalidation between the check and this line is found by the next lookup.
         self.entries.insert(key, entry);
         StoreOutcome::Stored
@@ -268,6 +271,11 @@ impl Store {
     /// The size of all entries, with their overhead.
     pub fn bytes(&self) -> u64 {
         self.entries.weight()
+    }
+
+    /// The number of refreshes that were not begun because too many were in progress.
+    pub fn refreshes_refused(&self) -> u64 {
+        self.claims.refused()
     }
 
     /// The counters.

@@ -113,7 +113,8 @@ impl TagHasher {
         hasher.finish()
     }
 
-    /// Begins the tag of an entity. Its key is hashed field by field, without an [`EntityKey`]: the hot path of lookups.
+    /// Begins the tag of an entity. Its key is hashed field by field, without an [`EntityKey`]: the hot path of
+    /// lookups.
     pub fn begin_entity(&self, type_name: &str) -> EntityTagHasher {
         EntityTagHasher(self.begin(TagKind::Entity).part(type_name))
     }

@@ -250,7 +250,8 @@ mod tests {
         /// restriction.
         #[test]
         fn no_header_extends_a_permission(
-            field in "(max-age=[0-9]{0,3}|s-maxage=[0-9]{1,3}|private|public|no-store|no-cache|must-revalidate|x=\"a,b\"|,| ){0,6}",
+            field in "(max-age=[0-9]{0,3}|s-maxage=[0-9]{1,3}|private|public|no-store|no-cache|\
+                must-revalidate|x=\"a,b\"|,| ){0,6}",
             age in 0u64..200,
             random: u64,
         ) {

@@ -260,6 +260,7 @@ fn an_entry_with_too_many_tags_is_stale_after_any_invalidation() {
         fixture.invalidate(Invalidation::Tag("other".into()));
         assert_eq!(fixture.found(&address, 1), expected);
     }
+    assert_eq!(telemetry::read(&fixture.store.stats().unbounded_tags), 1);
 }
 
 #[test]
