@@ -39,6 +39,8 @@ pub(crate) enum Name {
     Events,
     /// One rate limit of three routers in one Redis, and latency without Redis
     SharedLimits,
+    /// Responses from memory beside the floor and beside a router that stores nothing
+    Cache,
 }
 
 /// The options of a benchmark; `None` selects the default of the measurement.

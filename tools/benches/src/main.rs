@@ -21,6 +21,7 @@
 mod arguments;
 mod broker_connections;
 mod brokers;
+mod cache;
 mod document_ids;
 mod events;
 mod kafka;
@@ -67,7 +68,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
         Name::Subscriptions => subscriptions::DEFAULTS,
         Name::Events => events::DEFAULTS,
         Name::SharedLimits => shared_limits::DEFAULTS,
-        Name::Router | Name::Rate | Name::Sizes => Defaults::OF_QUERIES,
+        Name::Router | Name::Rate | Name::Sizes | Name::Cache => Defaults::OF_QUERIES,
     };
     let bench = Bench::prepare(defaults, options)?;
     let filter = options.filter.as_deref();
@@ -78,6 +79,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
         Name::Events => events::run(&bench, filter),
         Name::Sizes => sizes::run(&bench),
         Name::SharedLimits => shared_limits::run(&bench, filter),
+        Name::Cache => cache::run(&bench, filter),
     }
 }
 
