@@ -162,7 +162,7 @@ fn plan_reports_the_errors_of_an_operation() {
 fn the_version_names_the_features_of_the_build() {
     let (code, version, complaint) = run(["--version"]);
     assert_eq!(code, Some(0), "{complaint}");
-    let features = "\nfeatures: kafka, profiling, zstd\n";
+    let features = "\nfeatures: aws, kafka, profiling, rego, zstd\n";
     assert!(version.ends_with(features), "build the router with `--features full`: {version}");
 }
 

@@ -224,6 +224,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,
         or, as application/x-ndjson, each of its lines
         POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic
+        POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set
 
     "#]]
     .assert_eq(&outcomes);
