@@ -1,5 +1,6 @@
 //! Caching of entities: no value crosses between clients that the subgraph tells apart, and nothing is served after its
 //! invalidation or after its time to live.
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
 
@@ -41,11 +42,11 @@ thread_local! {
 }
 
 fn is_private(id: u64) -> bool {
-    id % 3 == 0
+    id.is_multiple_of(3)
 }
 
 fn depends_on_language(id: u64) -> bool {
-    id % 2 == 0
+    id.is_multiple_of(2)
 }
 
 /// What the subgraph says about an entity to a client.
@@ -303,7 +304,7 @@ proptest! {
     fn a_client_gets_what_the_subgraph_says_to_it(all in proptest::collection::vec(steps(), 1..60)) {
         let world = World::new();
         // The versions of each entity that may be served, with the time at which each was replaced.
-        let history: Rc<RefCell<HashMap<u64, Vec<(u64, u64)>>>> = Rc::default();
+        let history = Rc::<RefCell<HashMap<u64, Vec<(u64, u64)>>>>::default();
         run(async {
             for step in all {
                 let change = |id: u64| {

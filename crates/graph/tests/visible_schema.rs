@@ -86,12 +86,102 @@ fn a_client_with_all_rights_sees_the_whole_schema() {
 
 #[test]
 fn what_is_denied_is_hidden_with_everything_that_only_it_leads_to() {
-    check(SHOP, &[LOGIN, ADMIN], expect![[""]]);
+    check(
+        SHOP,
+        &[LOGIN, ADMIN],
+        expect![[r#"
+        type Query {
+          product(id: ID, order: Order): Product
+          search: [Result]
+          node: Node
+        }
+
+        interface Node {
+          id: ID!
+        }
+
+        type Product implements Node {
+          id: ID!
+          price(currency: Currency): Int
+        }
+
+        type Account implements Node {
+          id: ID!
+          internal: String
+          level: Level
+        }
+
+        union Result = Product
+
+        enum Level {
+          GOLD
+          SILVER
+        }
+
+        enum Currency {
+          EUR
+        }
+
+        enum Order {
+          NAME
+        }
+    "#]],
+    );
 }
 
 #[test]
 fn a_client_with_some_rights_sees_what_these_lead_to() {
-    check(SHOP, &[ADMIN], expect![[""]]);
+    check(
+        SHOP,
+        &[ADMIN],
+        expect![[r#"
+        type Query {
+          product(id: ID, order: Order): Product
+          account(filter: AccountFilter): Account
+          search: [Result]
+          node: Node
+        }
+
+        interface Node {
+          id: ID!
+        }
+
+        type Product implements Node {
+          id: ID!
+          price(currency: Currency): Int
+        }
+
+        type Account implements Node {
+          id: ID!
+          internal: String
+          level: Level
+        }
+
+        union Result = Product
+
+        enum Level {
+          GOLD
+          SILVER
+        }
+
+        enum Currency {
+          EUR
+        }
+
+        enum Order {
+          NAME
+        }
+
+        input AccountFilter {
+          level: Level
+          region: Region
+        }
+
+        enum Region {
+          EU
+        }
+    "#]],
+    );
 }
 
 #[test]
@@ -109,7 +199,24 @@ fn an_interface_is_hidden_by_its_own_requirement_and_its_types_are_not() {
         type Product implements Node @join__implements(graph: A, interface: "Node") { id: ID! name: String }
     "#;
     // The interface alone states it, so both root fields need it.
-    check(types, &[LOGIN], expect![[""]]);
+    check(
+        types,
+        &[LOGIN],
+        expect![[r#"
+        type Query {
+          product: Product
+        }
+
+        type Mutation {
+          touch: Boolean
+        }
+
+        type Product {
+          id: ID!
+          name: String
+        }
+    "#]],
+    );
 }
 
 #[test]
@@ -124,7 +231,37 @@ fn types_behind_an_interface_that_is_only_named_stay_hidden() {
         type Person implements Owner @join__implements(graph: A, interface: "Owner") { name: String }
         type Agency implements Owner @join__implements(graph: A, interface: "Owner") { name: String }
     "#;
-    check(types, &[LOGIN], expect![[""]]);
+    check(
+        types,
+        &[LOGIN],
+        expect![[r#"
+        type Query {
+          product: Product
+        }
+
+        type Mutation {
+          touch: Boolean
+        }
+
+        interface Node {
+          id: ID!
+          owner: Owner
+        }
+
+        interface Owner {
+          name: String
+        }
+
+        type Product implements Node {
+          id: ID!
+          owner: Person
+        }
+
+        type Person implements Owner {
+          name: String
+        }
+    "#]],
+    );
 }
 
 #[test]
@@ -136,5 +273,21 @@ fn an_input_type_is_shown_as_long_as_something_takes_it() {
         input Filter { level: Level other: Other }
         input Other { x: Int }
     "#;
-    check(types, &[LOGIN], expect![[""]]);
+    check(
+        types,
+        &[LOGIN],
+        expect![[r#"
+        type Query {
+          a(level: Level): Int
+        }
+
+        type Mutation {
+          touch: Boolean
+        }
+
+        enum Level {
+          GOLD
+        }
+    "#]],
+    );
 }

@@ -42,6 +42,10 @@ pub struct AcceptedStream {
 
 /// The body of a stream of results.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each takeover, and it is moved once"
+)]
 pub enum LiveBody {
     /// Pieces for the HTTP library, as they are made.
     Pieces(mpsc::Receiver<Bytes>),

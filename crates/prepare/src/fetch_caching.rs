@@ -87,7 +87,7 @@ impl Selections {
         match selection {
             Selection::Field(_) => None,
             Selection::InlineFragment(fragment) => {
-                let condition = fragment.type_condition.as_ref().map(|name| name.as_str());
+                let condition = fragment.type_condition.as_ref().map(apollo_compiler::Name::as_str);
                 Some((condition, &fragment.selection_set))
             }
             Selection::FragmentSpread(spread) => {

@@ -201,7 +201,7 @@ fn add_value(
         Kind::String | Kind::Null | Kind::Bool | Kind::Number => {
             let value = document
                 .as_str(node)
-                .map_or_else(|| document.raw(node).to_owned(), |text| text.into_owned());
+                .map_or_else(|| document.raw(node).to_owned(), std::borrow::Cow::into_owned);
             fields.push((path.clone(), value));
         }
     }

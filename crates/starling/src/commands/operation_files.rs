@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<ClientOperations, Vec<Diagnostic>> {
         })?;
         let name = file.display().to_string();
         match has_extension(file, &["json"]) {
-            true => files.extend(read_manifest(&name, &text).map_err(|error| vec![error])?),
+            true => files.extend(read_manifest(&name, &text).map_err(|error| vec![*error])?),
             false => files.push(OperationFile { name, text }),
         }
     }
@@ -113,7 +113,7 @@ fn collect_files(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::
 ///
 /// # Errors
 /// The file says that it is a manifest, and has a mistake.
-fn read_manifest(name: &str, text: &str) -> Result<Vec<OperationFile>, Diagnostic> {
+fn read_manifest(name: &str, text: &str) -> Result<Vec<OperationFile>, Box<Diagnostic>> {
     let documents = match parse_manifest(text.as_bytes(), ManifestFormat::Auto, usize::MAX) {
         Ok(documents) => documents,
         // A mistake without a line is a missing or wrong format of what otherwise is a manifest.
@@ -121,10 +121,10 @@ fn read_manifest(name: &str, text: &str) -> Result<Vec<OperationFile>, Diagnosti
             let source = Arc::new(SourceText { name: name.to_owned(), text: text.to_owned() });
             let diagnostic = Diagnostic::error("manifest", mistake.message.clone());
             let diagnostic = diagnostic.in_source(&source);
-            return Err(match mistake.line {
+            return Err(Box::new(match mistake.line {
                 0 => diagnostic,
                 line => diagnostic.at(Span::of_line_column(text, line, mistake.column), ""),
-            });
+            }));
         }
         Err(_) => return Ok(Vec::new()),
     };
@@ -176,15 +176,15 @@ mod tests {
     #[test]
     fn a_manifest_with_a_mistake_is_reported_with_its_place() {
         let broken = "{\"format\": \"apollo-persisted-query-manifest\", \"version\": 1,\n \"operations\": [{\"id\": 7}]}";
-        let mistake = read_manifest("m.json", broken).err().expect("a mistake");
-        let shown = config::diagnostic::render(&[mistake], config::diagnostic::Style::Plain);
+        let mistake = read_manifest("m.json", broken).expect_err("a mistake");
+        let shown = config::diagnostic::render(&[*mistake], config::diagnostic::Style::Plain);
         assert!(shown.contains("m.json:2:"), "{shown}");
         let newer =
             r#"{"format": "apollo-persisted-query-manifest", "version": 2, "operations": []}"#;
-        let mistake = read_manifest("m.json", newer).err().expect("a mistake");
+        let mistake = read_manifest("m.json", newer).expect_err("a mistake");
         assert_eq!(mistake.message, "the member `version` must be 1");
         let unnamed = r#"{"operations": [{"id": "1", "name": "A", "body": "{ a }"}]}"#;
-        let mistake = read_manifest("m.json", unnamed).err().expect("a mistake");
+        let mistake = read_manifest("m.json", unnamed).expect_err("a mistake");
         assert!(
             mistake.message.starts_with("the manifest has no member `format`"),
             "{}",

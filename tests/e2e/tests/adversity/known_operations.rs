@@ -322,7 +322,11 @@ fn an_exception_lets_a_request_send_texts_and_counts_it() {
         assert_eq!(metric("starling_persisted_documents_unknown_operations_total"), Some(2));
         // Requests without the header for which the first condition was asked.
         let failures = if mode == "require_id" { 3 } else { 2 };
-        assert_eq!(metric("starling_expression_exception_failures_total"), Some(failures), "{mode}");
+        assert_eq!(
+            metric("starling_expression_exception_failures_total"),
+            Some(failures),
+            "{mode}"
+        );
         assert!(!shop.router.output().contains("panicked"));
     }
 }

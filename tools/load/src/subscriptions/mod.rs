@@ -129,8 +129,7 @@ impl SubscriptionSettings {
                     .to_owned(),
             );
         }
-        let is_long = |token: &Box<str>| token.len() > HEADER_BYTES_MAX;
-        if self.subscription.tokens.iter().any(is_long) {
+        if self.subscription.tokens.iter().any(|token| token.len() > HEADER_BYTES_MAX) {
             return Err(format!("a token has at most {HEADER_BYTES_MAX} bytes"));
         }
         if self.subscription.keys > self.clients {
