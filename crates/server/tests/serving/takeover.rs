@@ -138,7 +138,7 @@ fn the_head_of_a_stream_announces_that_the_connection_ends_with_it() {
             "HTTP/1.1 200 OK",
             "access-control-allow-credentials: true",
             "access-control-allow-origin: https://a.example",
-            "access-control-expose-headers: retry-after, www-authenticate",
+            "access-control-expose-headers: retry-after, www-authenticate, ratelimit, ratelimit-policy",
             "cache-control: no-cache, no-transform",
             "connection: close",
             "content-type: text/event-stream; charset=utf-8",
