@@ -59,6 +59,7 @@
 //! The size of a schema, the nesting of values and field sets, the number of findings and of the places of each are
 //! bounded, so that hostile input costs time in proportion to its size.
 
+mod cache_spec;
 mod code;
 mod contract;
 mod diff;

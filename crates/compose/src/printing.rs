@@ -23,6 +23,8 @@ use crate::{
 struct UsedFeatures {
     directives: std::collections::BTreeSet<String>,
     has_carried_directives: bool,
+    /// True if a union has such a directive, which the join specification does not foresee.
+    has_carried_directives_on_unions: bool,
     has_cache_tags: bool,
     has_labels: bool,
     has_contexts: bool,
@@ -69,6 +71,9 @@ fn find_features(supergraph: &SupergraphModel) -> UsedFeatures {
             used.has_cache_tags |= directive.name == "federation__cacheTag";
         }
     });
+    let unions = supergraph.types.values().filter(|ty| ty.kind == TypeKind::Union);
+    used.has_carried_directives_on_unions =
+        unions.flat_map(|ty| &ty.directives).any(|it| it.graphs.is_some());
     for field in supergraph.types.values().flat_map(|ty| ty.fields.values()) {
         for join in &field.join_fields {
             used.has_labels |= join.override_label.is_some();
@@ -228,7 +233,13 @@ fn add_machinery(
     add("link__Import", "scalar link__Import\n".to_owned());
     add("link__Purpose", PURPOSE.to_owned());
     if used.has_carried_directives {
-        add("@join__directive", "directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION\n".to_owned());
+        let union = if used.has_carried_directives_on_unions { " | UNION" } else { "" };
+        add(
+            "@join__directive",
+            format!(
+                "directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE{union} | FIELD_DEFINITION\n"
+            ),
+        );
         add("join__DirectiveArguments", "scalar join__DirectiveArguments\n".to_owned());
     }
     if used.has_contexts {

@@ -9,11 +9,13 @@
 //! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`).
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.
+//! - `cache_hints` has the hints of subgraphs about caching (`@cacheControl`, `@cacheTag`).
 //! - `costs` has the weights and list sizes of `@cost` and `@listSize`.
 //! - `event_role` and `initial` describe root fields of event subgraphs, `override_labels` the variants of a graph.
 
 mod access;
 mod api;
+mod cache_hints;
 mod costs;
 mod errors;
 mod event_role;
@@ -29,6 +31,7 @@ mod visible_schema;
 pub use access::{
     AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,
 };
+pub use cache_hints::{CACHE_TAGS_MAX, CacheControlHint, CacheHints, ElementHints};
 pub use costs::{Costs, FieldCosts, IGNORED_MAX, ListSize, WEIGHT_PARTS, Weight};
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use apollo_compiler::{Schema, validation::Valid};
 
-use crate::{AccessRules, Costs, FieldId, SubgraphId, SubgraphSet, TypeId};
+use crate::{AccessRules, CacheHints, Costs, FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Supergraph {
     pub access: Arc<AccessRules>,
     /// The weights and list sizes of the cost specification, if the supergraph has any.
     pub costs: Option<Arc<Costs>>,
+    /// The hints of subgraphs about caching, if the supergraph has any.
+    pub cache_hints: Option<Arc<CacheHints>>,
     /// The schema that clients see.
     pub api: ApiSchema,
 }

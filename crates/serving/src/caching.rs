@@ -17,10 +17,11 @@ use execute::{
     ClaimPath, Claims, FetchesInFlight, ForwardedHeaders, Payload, RequestCaching, SubgraphCache,
     SubgraphCaches,
 };
-use graph::{SubgraphKind, Supergraph};
+use graph::{SubgraphId, SubgraphKind, Supergraph};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use plan::Variables;
 
+use crate::cache_tags::{EntityTags, compile_tags};
 use crate::prepared_request::PreparedRequest;
 
 /// The expected sizes of entries.
@@ -139,13 +140,13 @@ impl GenerationCaches {
     /// if nothing is stored.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    /// The system has no random bytes, or a tag of the graph has a wrong format. The error is a message for operators.
     pub(crate) fn new(
         config: &Config,
         graph: &Supergraph,
         number: u64,
         previous: Option<&Self>,
-    ) -> Result<Option<Self>, getrandom::Error> {
+    ) -> Result<Option<Self>, String> {
         let settings = &config.cache;
         if !settings.enabled {
             return Ok(None);
@@ -154,9 +155,12 @@ impl GenerationCaches {
         let known = previous.filter(|it| it.process.sizes == sizes);
         let process = match known {
             Some(previous) => Arc::clone(&previous.process),
-            None => Arc::new(ProcessCaches::new(settings)?),
+            None => Arc::new(ProcessCaches::new(settings).map_err(|error| {
+                format!("the system has no random bytes for the keys of the cache: {error}")
+            })?),
         };
-        let subgraphs = subgraph_caches(config, graph, &process, previous);
+        let tags = compile_tags(graph)?;
+        let subgraphs = subgraph_caches(config, graph, tags, &process, previous);
         Ok(Some(Self {
             subgraphs: Arc::new(subgraphs),
             number,
@@ -196,6 +200,7 @@ fn header_names(names: &[String]) -> Vec<HeaderName> {
 fn subgraph_caches(
     config: &Config,
     graph: &Supergraph,
+    mut tags: EntityTags,
     process: &ProcessCaches,
     previous: Option<&GenerationCaches>,
 ) -> SubgraphCaches {
@@ -213,7 +218,7 @@ fn subgraph_caches(
         .flat_map(|it| it.subgraphs.subgraphs.iter().flatten())
         .map(|it| (&*it.name, it))
         .collect();
-    let of = |subgraph: &graph::Subgraph| {
+    let of = |(id, subgraph): (usize, &graph::Subgraph)| {
         let name = &*subgraph.name;
         if subgraph.kind == SubgraphKind::Events || !settings.stores(name) {
             return None;
@@ -227,7 +232,11 @@ fn subgraph_caches(
                 true => IgnoredHeaders::None,
                 false => IgnoredHeaders::Named(ignored),
             }),
-            type_tags: Default::default(),
+            type_tags: tags
+                .remove(&SubgraphId(id as u16))
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
             stats: known.get(name).map(|it| Arc::clone(&it.stats)).unwrap_or_default(),
         })
     };
@@ -236,7 +245,7 @@ fn subgraph_caches(
         secret: process.secret.clone(),
         tags: process.tags.clone(),
         in_flight: Arc::clone(&process.in_flight),
-        subgraphs: graph.subgraphs.iter().map(of).collect(),
+        subgraphs: graph.subgraphs.iter().enumerate().map(of).collect(),
         clock: now,
     }
 }

@@ -169,10 +169,7 @@ pub fn load(
     };
     let caching =
         GenerationCaches::new(config, &graph, number, previous.and_then(|it| it.caching.as_ref()));
-    let caching = caching.map_err(|error| {
-        let message = format!("the system has no random bytes for the keys of the cache: {error}");
-        vec![Diagnostic::error("cache", message)]
-    })?;
+    let caching = caching.map_err(|message| vec![Diagnostic::error("cache", message)])?;
     let mut settings = prepare_settings(config, &graph);
     settings.cost = cost.as_ref().map(|it| it.settings().clone());
     let forwarding = Forwarding::new(config, &graph).map_err(|error| vec![*error])?;

@@ -4,6 +4,7 @@
 //! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
 
 pub mod admission;
+mod cache_tags;
 pub mod caching;
 mod connection_options;
 pub mod cost_control;

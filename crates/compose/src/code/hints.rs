@@ -133,4 +133,9 @@ super::codes! {
         reason: "A subgraph imports the directive under another name than the subgraphs that compose it. Its \
             applications are not recognised and do not reach the supergraph.",
         remedy: "Import the directive under the same name everywhere, and compose it in each subgraph that applies it.";
+
+    CACHE_TAG_NOT_IN_EVERY_KEY: "A `@cacheTag` names a field that only some keys of the type have.",
+        reason: "The router requests an entity by one of its keys, and renders the tag with the members of that key. \
+            An entity without the tag is not stored, because an invalidation could not reach it.",
+        remedy: "Name members that all keys of the type have, or add the member to the other keys.";
 }

@@ -3,6 +3,7 @@
 //!
 //! Each module holds one group of codes. `pages` makes the pages in `docs/composition` from them.
 
+mod caching;
 mod contexts;
 mod costs_and_rights;
 mod entity_interfaces;
@@ -87,6 +88,7 @@ impl CodeGroup {
             visibility::GROUP,
             contexts::GROUP,
             costs_and_rights::GROUP,
+            caching::GROUP,
             event_subgraphs::GROUP,
             satisfiability::GROUP,
             hints::GROUP,

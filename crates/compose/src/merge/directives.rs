@@ -1,5 +1,5 @@
 //! Directives that reach the supergraph: those of the federation specification that concern routers and clients, the
-//! standard ones of GraphQL, composed ones, and event directives.
+//! standard ones of GraphQL, composed ones, event directives and hints about caching.
 
 use apollo_compiler::{
     Name, Node,
@@ -8,6 +8,7 @@ use apollo_compiler::{
 
 use super::context::MergeContext;
 use crate::{
+    cache_spec,
     code::Code,
     event_spec,
     federation_spec::FederationDirective as D,
@@ -351,7 +352,11 @@ fn merge_carried(sources: &[DirectiveSource<'_>], merged: &mut Vec<MergedDirecti
         for applied in source.directives {
             let name = match applied.known {
                 Some(D::CacheTag) => "federation__cacheTag",
-                None if event_spec::is_event_directive(&applied.node.name) => &applied.node.name,
+                None if event_spec::is_event_directive(&applied.node.name)
+                    || cache_spec::is_cache_directive(&applied.node.name) =>
+                {
+                    &applied.node.name
+                }
                 _ => continue,
             };
             let arguments = arguments_of(applied);

@@ -1,5 +1,5 @@
 //! GraphQL's own rules, by the validator of `apollo-compiler`. The subgraph is completed before: definitions of
-//! federation and event directives, base definitions of extended types, and a query root.
+//! federation, event and cache directives, base definitions of extended types, and a query root.
 
 use std::fmt::Write as _;
 
@@ -11,6 +11,7 @@ use apollo_compiler::{
 };
 
 use crate::{
+    cache_spec,
     code::Code,
     event_spec,
     federation_spec::{FederationDirective, FederationVersion, TYPES},
@@ -172,6 +173,7 @@ fn missing_definitions(document: &ast::Document, links: &Links, is_event_subgrap
     if is_event_subgraph {
         add_event_definitions(document, &mut text);
     }
+    cache_spec::add_definitions(document, &mut text);
     add_query_root(document, &mut text);
     text
 }

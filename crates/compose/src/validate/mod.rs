@@ -1,5 +1,6 @@
 //! Validation of each subgraph by itself. One module for each group of rules.
 
+mod cache_hints;
 mod contexts;
 mod costs;
 mod default_values;
@@ -38,5 +39,6 @@ pub(crate) fn check_model(subgraph: &SubgraphModel, findings: &mut Findings<'_>)
     default_values::check(subgraph, findings);
     contexts::check(subgraph, findings);
     costs::check(subgraph, findings);
+    cache_hints::check(subgraph, findings);
     crate::events::check(subgraph, findings);
 }

@@ -100,6 +100,7 @@ fn supergraph(names: &[String]) -> Supergraph {
         access: Default::default(),
         override_labels: Vec::new(),
         costs: None,
+        cache_hints: None,
         api: ApiSchema(Arc::new(schema.unwrap())),
     }
 }

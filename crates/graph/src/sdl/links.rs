@@ -31,7 +31,7 @@ struct LinkedFeature {
 const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
 
 /// The features that are implemented, or that require nothing of a router.
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "core",
     "link",
     "join",
@@ -42,10 +42,11 @@ const KNOWN: [&str; 10] = [
     "authenticated",
     "requiresScopes",
     "policy",
+    "cacheTag",
 ];
 
 /// The namespaces that belong to composition and never reach clients, linked or not.
-const MACHINERY: [&str; 13] = [
+const MACHINERY: [&str; 14] = [
     "join",
     "link",
     "core",
@@ -59,6 +60,7 @@ const MACHINERY: [&str; 13] = [
     "authenticated",
     "requiresScopes",
     "policy",
+    "cacheTag",
 ];
 
 impl Links {

@@ -12,7 +12,7 @@ use apollo_compiler::{
 
 use super::{
     access_directives::AccessDirectives,
-    costs, directive_arguments as arguments,
+    cache_hints, costs, directive_arguments as arguments,
     directive_names::DirectiveNames,
     event_fields, interfaces,
     links::Links,
@@ -68,6 +68,7 @@ pub(super) fn read_schema(
         override_labels,
         access: Arc::default(),
         costs: None,
+        cache_hints: None,
         api: ApiSchema(Arc::new(api)),
     };
     possible_types::fill_possible_types(
@@ -90,6 +91,14 @@ pub(super) fn read_schema(
     mark_inaccessible(&mut supergraph);
     let costs = costs::read_costs(schema, &DirectiveNames::of(links), &supergraph, errors);
     supergraph.costs = costs.map(Arc::new);
+    let hints = cache_hints::read_cache_hints(
+        schema,
+        &DirectiveNames::of(links),
+        &graphs.by_name,
+        &supergraph,
+        errors,
+    );
+    supergraph.cache_hints = hints.map(Arc::new);
     event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
 }

@@ -2,6 +2,7 @@
 
 mod adversarial;
 mod coercion;
+mod fetch_caching;
 mod fixtures;
 mod identity;
 mod introspection;

@@ -183,6 +183,114 @@ describe("times to live", () => {
   });
 });
 
+describe("hints of schemas", () => {
+  const link = LINK.replace("v2.9", "v2.12").replace('"@key"', '"@key", "@cacheTag"');
+  let shelves, router;
+
+  before(async () => {
+    shelves = await startSubgraph((body) => ({
+      _entities: representations(body).map(({ id }) => ({ __typename: "Product", stored: Number(id) + level, taken: 0 })),
+    }));
+    const hinted = await compose({
+      catalogue: {
+        sdl: `${link}
+          type Query {
+            products(first: Int = 3): [Product!]! @cacheControl(maxAge: 60) @cacheTag(format: "first-{$args.first}")
+            missing: Product
+            me: Account
+          }
+          type Product @key(fields: "id") { id: ID! name: String! }
+          type Account @cacheControl(maxAge: 50, scope: PRIVATE) { id: ID! name: String! }`,
+        url: catalogue.url,
+      },
+      shelves: {
+        sdl: `${link}
+          type Product @key(fields: "id") @cacheControl(maxAge: 30) @cacheTag(format: "shelf-{$key.id}") {
+            id: ID!
+            stored: Int
+            taken: Int @cacheControl(maxAge: 10)
+          }`,
+        url: shelves.url,
+      },
+    });
+    router = await startServe({
+      supergraph: hinted,
+      config: {
+        headers: { all: { request: [{ propagate: { named: "x-user" } }] } },
+        cache: { enabled: true, jitter: 0, private_by: { headers: ["x-user"] } },
+      },
+    });
+  });
+  beforeEach(async () => {
+    shelves.requests = [];
+    await invalidate(router, { kind: "all" });
+  });
+  after(async () => {
+    await router?.stop();
+    await shelves?.stop();
+  });
+
+  const stored = ({ data }) => data.products.map((product) => product.stored);
+
+  it("gives responses the shortest time of their fields and types", async () => {
+    for (const [query, seconds] of [
+      ["{ products(first: 1) { name } }", 60],
+      ["{ products(first: 1) { stored } }", 30],
+      ["{ products(first: 1) { stored taken } }", 10],
+    ]) {
+      const { headers, errors } = await ask(router, query);
+      assert.equal(errors, undefined);
+      const told = /^public, max-age=(\d+)$/.exec(headers.get("cache-control"));
+      // Seconds may have passed since an earlier query stored a part.
+      assert.ok(told && told[1] <= seconds && told[1] > seconds - 10, `${query}: ${headers.get("cache-control")}`);
+    }
+    const { headers } = await ask(router, "{ missing { name } }");
+    assert.match(headers.get("cache-control"), /^(no-store|public, max-age=[0-5])$/, "nothing gives it a time");
+  });
+
+  it("keeps clients apart where the schema says PRIVATE", async () => {
+    const me = (user) => ask(router, "{ me { name } }", { headers: { "x-user": user } });
+    for (const user of ["alice", "bob", "alice"]) {
+      const { data, headers } = await me(user);
+      assert.equal(data.me.name, user);
+      assert.match(headers.get("cache-control"), /^private, max-age=(49|50)$/);
+    }
+    assert.equal(catalogue.requests.length, 2);
+  });
+
+  it("makes stale the entity with a tag, and no other one", async () => {
+    const query = "{ products(first: 3) { stored } }";
+    assert.deepEqual(stored(await ask(router, query)), [1, 2, 3]);
+    shelves.requests = [];
+    level = 10;
+    await invalidate(router, { kind: "cache_tag", cache_tag: "shelf-2" });
+    assert.deepEqual(stored(await ask(router, query)), [1, 12, 3]);
+    assert.deepEqual(askedFor(shelves), ["2"]);
+    await invalidate(router, { kind: "cache_tag", cache_tag: "shelf-4" });
+    assert.deepEqual(stored(await ask(router, query)), [1, 12, 3]);
+    assert.equal(shelves.requests.length, 1);
+  });
+
+  it("makes stale the root field with a tag, by its arguments", async () => {
+    const literal = "{ products(first: 2) { name } }";
+    const asked = async () => {
+      catalogue.requests = [];
+      await ask(router, literal);
+      await ask(router, "query ($count: Int) { products(first: $count) { name } }", { variables: { count: 1 } });
+      await ask(router, "{ products { name } }");
+      return catalogue.requests.length;
+    };
+    assert.equal(await asked(), 3);
+    assert.equal(await asked(), 0);
+    for (const tag of ["first-1", "first-2", "first-3"]) {
+      await invalidate(router, { kind: "cache_tag", cache_tag: tag });
+      assert.equal(await asked(), 1, tag);
+    }
+    await invalidate(router, { kind: "cache_tag", cache_tag: "first-4" });
+    assert.equal(await asked(), 0);
+  });
+});
+
 describe("whole responses", () => {
   let router;
   before(async () => {
