@@ -52,7 +52,7 @@ fn compile(
     formats: &[Box<str>],
     scope: TemplateScope,
 ) -> Result<TypeTags, String> {
-    let compile = |format: &Box<str>| {
+    let compile = |format: &str| {
         TagTemplate::compile(format, scope).map_err(|error| {
             format!(
                 "the `@cacheTag(format: \"{format}\")` of `{coordinate}` in subgraph `{}` is wrong: {error}",
@@ -60,7 +60,7 @@ fn compile(
             )
         })
     };
-    formats.iter().map(compile).collect()
+    formats.iter().map(|format| compile(format)).collect()
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn invalid_format(
     findings: &mut Findings<'_>,
 ) {
     let value = applied.node.specified_argument_by_name("format");
-    let place = value.and_then(|it| it.location()).or_else(|| applied.node.location());
+    let place = value.and_then(apollo_compiler::Node::location).or_else(|| applied.node.location());
     findings.error(Code::CACHE_TAG_INVALID_FORMAT, [(subgraph.id, place)], message, advice);
 }
 
