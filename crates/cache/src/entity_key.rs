@@ -43,15 +43,34 @@ impl EntityKey {
         let root = document
             .parse(Bytes::copy_from_slice(text.as_bytes()))
             .map_err(|error| EntityKeyError::NotJson(error.to_string()))?;
-        if document.kind(root) != Kind::Object {
+        Self::from_node(&document, root)
+    }
+
+    /// Reads a key from a parsed object, as [`EntityKey::from_json`] does from a text.
+    ///
+    /// # Errors
+    /// The value is not such an object.
+    pub fn from_node(document: &Document, node: NodeId) -> Result<Self, EntityKeyError> {
+        if document.kind(node) != Kind::Object {
             return Err(EntityKeyError::NotAnObject);
         }
         let mut fields = Vec::new();
-        for (name, value) in document.members(root).filter(|(name, _)| name != "__typename") {
-            collect_fields(&document, value, name.into_owned(), &mut fields)?;
+        for (name, value) in document.members(node).filter(|(name, _)| name != "__typename") {
+            collect_fields(document, value, name.into_owned(), &mut fields)?;
         }
+        Self::from_fields(fields)
+    }
+
+    /// Makes a key of paths and values in the form that [`EntityKey`] describes, in any order.
+    ///
+    /// # Errors
+    /// There are no fields, or too many.
+    pub fn from_fields(mut fields: Vec<(Box<str>, Box<str>)>) -> Result<Self, EntityKeyError> {
         if fields.is_empty() {
             return Err(EntityKeyError::Empty);
+        }
+        if fields.len() > KEY_FIELDS_MAX {
+            return Err(EntityKeyError::TooManyFields);
         }
         fields.sort_unstable();
         Ok(Self { fields: fields.into() })

@@ -56,10 +56,10 @@
 //!
 //! # Invalidation
 //!
-//! An [`Invalidation`] names a tag, an entity, a type, a subgraph or everything. [`InvalidationTable`] remembers when
-//! each tag was last invalidated, in constant memory, and an entry is stale if its fetch began before that. There are
-//! no lists from tags to entries. The guarantee: when [`Store::invalidate`] has returned, no later lookup finds
-//! anything that was fetched before, also if that fetch was still in flight.
+//! An [`Invalidation`] names a tag, an entity, a type, a subgraph or everything. `invalidation_reader` reads it from
+//! JSON. [`InvalidationTable`] remembers when each tag was last invalidated, in constant memory, and an entry is stale
+//! if its fetch began before that. There are no lists from tags to entries. The guarantee: when [`Store::invalidate`]
+//! has returned, no later lookup finds anything that was fetched before, also if that fetch was still in flight.
 //!
 //! An entry is stale in three ways, and only the first two may be served: within `stale-while-revalidate`, within
 //! `stale-if-error`, or invalidated.
@@ -83,6 +83,8 @@ mod entry;
 mod hints;
 mod insertion;
 mod invalidation;
+mod invalidation_reader;
+mod invalidation_stats;
 mod invalidation_table;
 mod jitter;
 mod keys;
@@ -108,6 +110,13 @@ pub use entry::EXTRA_BYTES_MAX;
 pub use hints::{CacheHint, DeclaredPolicy, FieldHints, HintFold};
 pub use insertion::{FetchStart, NewEntry, StoreOutcome};
 pub use invalidation::Invalidation;
+pub use invalidation_reader::{
+    INVALIDATIONS_MAX, InvalidationError, read_invalidation, read_invalidations,
+};
+pub use invalidation_stats::{
+    INVALIDATION_SOURCE_COUNTERS, INVALIDATION_SOURCE_METRICS, InvalidationSourceStats,
+    InvalidationStats,
+};
 pub use invalidation_table::{InvalidationTable, Sequence};
 pub use jitter::Jitter;
 pub use keys::{

@@ -7,6 +7,7 @@ use execute::ClaimPath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::findings::{Findings, KeyPlaces};
 use super::format::{DurationOrZeroText, DurationText, HeaderNameText, MemberPathText, SizeText};
 use super::quantity;
 
@@ -65,8 +66,31 @@ pub struct Caching {
     #[schemars(example = true)]
     pub send_age: bool,
 
+    /// Topics whose events say what is stale, by the name and key of an object or in the form of
+    /// `POST /admin/invalidate`. If events may have been lost, everything is stale.
+    #[schemars(length(max = 64))]
+    pub invalidate: Vec<InvalidationTopic>,
+
+    /// A header of responses to mutations that contains tags, divided by commas. What has one of them is stale before the
+    /// client gets the response.
+    #[schemars(with = "HeaderNameText", example = &"x-invalidate")]
+    pub invalidate_header: String,
+
     /// Times to live for every subgraph, and by subgraph, type and field.
     pub subgraphs: SubgraphCaches,
+}
+
+/// A topic whose events say what is stale.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InvalidationTopic {
+    /// The provider of `events.providers`: its kind and id, or only its id if no other broker has it.
+    #[schemars(length(min = 1, max = 128), example = &"nats/default")]
+    pub provider: String,
+
+    /// The topic: what the broker calls a subject, a channel or a topic.
+    #[schemars(length(min = 1, max = 1024), example = &"catalogue.changed")]
+    pub topic: String,
 }
 
 /// The values that tell apart the clients of private responses.
@@ -156,12 +180,24 @@ impl Default for Caching {
             jitter: 10,
             private_by: PrivateBy::default(),
             send_age: false,
+            invalidate: Vec::new(),
+            invalidate_header: "starling-cache-invalidate".to_owned(),
             subgraphs: SubgraphCaches::default(),
         }
     }
 }
 
 impl Caching {
+    /// Warns of topics that have no effect.
+    pub(super) fn check(&self, places: &KeyPlaces, findings: &mut Findings) {
+        if !self.enabled && !self.invalidate.is_empty() {
+            findings
+                .warning("no-effect", "`cache.invalidate` has no effect without `cache.enabled`")
+                .at_place(places.get("cache.invalidate"), "not used")
+                .help("set `cache.enabled: true`, or remove the topics");
+        }
+    }
+
     /// Returns the claims that tell apart the clients of private responses.
     pub fn private_claims(&self) -> Vec<ClaimPath> {
         // Each path has been checked, so none is dropped here.

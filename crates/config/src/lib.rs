@@ -105,7 +105,9 @@ pub use authentication::{
 pub use authorization::{Authorization, AuthorizationErrors, AuthorizationMode};
 pub use aws_sigv4::{AwsCredentials, AwsSigv4};
 pub use block::{Block, BlockRule};
-pub use caching::{Caching, FieldTtl, PrivateBy, SubgraphCache, SubgraphCaches, TypeCache};
+pub use caching::{
+    Caching, FieldTtl, InvalidationTopic, PrivateBy, SubgraphCache, SubgraphCaches, TypeCache,
+};
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};

@@ -179,6 +179,8 @@ impl World {
             secret,
             tags: tags.clone(),
             in_flight: Arc::<FetchesInFlight>::default(),
+            invalidate_header: None,
+            invalidation_stats: Arc::default(),
             subgraphs: vec![None, Some(cache)],
             clock: || Timestamp(NOW.get()),
         }));

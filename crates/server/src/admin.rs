@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cache::read_invalidations;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
 use events::{Message, Provider, Providers, SubscriptionClient as _};
@@ -18,7 +19,6 @@ use telemetry::{LogLimit, MetricsExporter, TextFormat};
 
 use crate::admin_host;
 use crate::internal_listener::InternalListener;
-use crate::invalidation::read_invalidations;
 use crate::profiling;
 use crate::subscriptions_page::{self, SubscriptionsView};
 
@@ -257,12 +257,16 @@ async fn invalidate(admin: &Admin, request: Request<Incoming>) -> Response {
         }
         Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
     };
-    match read_invalidations(&body) {
+    let (received, source) = (Instant::now(), &caching.process.invalidation_stats.admin);
+    match read_invalidations(body) {
         Ok(all) => {
-            caching.process.invalidate(&all);
+            caching.process.invalidate_by_message(&all, source, received);
             response::text(StatusCode::OK, format!("{{\"invalidations\":{}}}\n", all.len()))
         }
-        Err(problem) => refuse(StatusCode::BAD_REQUEST, problem),
+        Err(problem) => {
+            source.count_malformed();
+            refuse(StatusCode::BAD_REQUEST, problem.to_string())
+        }
     }
 }
 

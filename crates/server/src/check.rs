@@ -17,6 +17,7 @@ use serving::upstreams::SubgraphCertificates;
 use crate::composition::ReadScope;
 use crate::document_source::DownloadedManifests;
 use crate::graph_watch::{GraphWatch, ReadGraph};
+use crate::invalidation_topics::InvalidationTopics;
 use crate::manifest_downloads::ManifestDownloads;
 use crate::providers;
 use crate::start_material::StartMaterial;
@@ -110,6 +111,8 @@ fn check_graph(
     findings.extend(upstreams.err().into_iter().flatten());
     match providers::idle_providers(config) {
         Ok(providers) => {
+            findings
+                .extend(InvalidationTopics::new(config, &providers).err().into_iter().flatten());
             let bound = generation::bind(&graph, text, &Arc::new(providers));
             findings.extend(bound.err().into_iter().flatten());
         }

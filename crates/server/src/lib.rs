@@ -24,7 +24,7 @@ mod graph_load_metrics;
 mod graph_watch;
 mod graphql_service;
 mod internal_listener;
-mod invalidation;
+mod invalidation_topics;
 mod manifest_downloads;
 mod metrics_export;
 mod profiling;

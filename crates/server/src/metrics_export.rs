@@ -184,7 +184,11 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
     out.write_each(cache::STORE_METRICS, &stores)?;
     let stats: Vec<_> =
         stores.iter().map(|(labels, store)| (labels.clone(), store.stats())).collect();
-    out.write_each(cache::STORE_COUNTERS, &stats)
+    out.write_each(cache::STORE_COUNTERS, &stats)?;
+    let sources = process.invalidation_stats.sources();
+    let sources = sources.map(|(name, stats)| (vec![("source", name)], stats));
+    out.write_each(cache::INVALIDATION_SOURCE_COUNTERS, &sources)?;
+    out.write_each(cache::INVALIDATION_SOURCE_METRICS, &sources)
 }
 
 fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

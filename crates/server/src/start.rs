@@ -32,6 +32,7 @@ use crate::document_watch::follow_documents;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
+use crate::invalidation_topics::InvalidationTopics;
 use crate::manifest_downloads::ManifestDownloads;
 use crate::providers::providers;
 use crate::reload;
@@ -195,6 +196,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     let stores = Arc::new(stores::start(&config).map_err(StartError::Refused)?);
+    let invalidation_topics =
+        InvalidationTopics::new(&config, &providers).map_err(StartError::Refused)?;
     let callbacks = callbacks::callback_endpoint(&config);
     let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
     let mut scope = ReadScope::Everything;
@@ -262,6 +265,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
     parts.reloader.metrics.count(ReloadResult::loaded);
+    invalidation_topics.start(&parts.reloader.serving, &shutdown.signal());
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(parts.admin.settings.listen);
     let callback_address = callback_listener.as_ref().and_then(|it| it.local_addr().ok());

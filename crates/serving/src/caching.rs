@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use cache::{
     EntryAddress, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders, Invalidation,
-    InvalidationTable, Jitter, KeyBase, KeyHeaders, KeySecret, Lookup, LookupStats, NewEntry,
-    Partition, PolicyFold, RefreshClaim, ResponseContent, Store, StoreSettings, SubgraphTtl,
-    TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
+    InvalidationSourceStats, InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders,
+    KeySecret, Lookup, LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent,
+    Store, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
 };
 use config::{Caching, Config};
 use execute::{
@@ -38,6 +38,8 @@ pub struct ProcessCaches {
     pub response_stats: LookupStats,
     /// Makes tags of names.
     pub tags: TagHasher,
+    /// Counts invalidations by source.
+    pub invalidation_stats: Arc<InvalidationStats>,
     secret: KeySecret,
     in_flight: Arc<FetchesInFlight>,
     /// The sizes with which the stores were created.
@@ -74,6 +76,7 @@ impl ProcessCaches {
             responses: store(config.response_memory, RESPONSE_BYTES_EXPECTED),
             response_stats: LookupStats::default(),
             tags: TagHasher::new(&secret),
+            invalidation_stats: Arc::default(),
             secret,
             in_flight: Arc::default(),
             sizes: [config.memory, config.response_memory],
@@ -85,6 +88,17 @@ impl ProcessCaches {
     pub fn invalidate(&self, all: &[Invalidation]) {
         // Both stores share one table, so one call reaches both.
         self.entities.invalidate(all, &self.tags);
+    }
+
+    /// Applies the invalidations of one message as [`ProcessCaches::invalidate`] does, and counts them for its source.
+    pub fn invalidate_by_message(
+        &self,
+        all: &[Invalidation],
+        source: &InvalidationSourceStats,
+        received: Instant,
+    ) {
+        self.invalidate(all);
+        source.count_message(all.len(), received.elapsed());
     }
 }
 
@@ -246,6 +260,9 @@ fn subgraph_caches(
         tags: process.tags.clone(),
         in_flight: Arc::clone(&process.in_flight),
         subgraphs: graph.subgraphs.iter().enumerate().map(of).collect(),
+        // The name has been checked.
+        invalidate_header: HeaderName::from_bytes(settings.invalidate_header.as_bytes()).ok(),
+        invalidation_stats: Arc::clone(&process.invalidation_stats),
         clock: now,
     }
 }

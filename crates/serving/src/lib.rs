@@ -14,6 +14,7 @@ pub mod forwarding;
 mod gcra;
 pub mod generation;
 mod header_rules;
+pub mod invalidation_events;
 pub mod known_operations;
 pub mod operation;
 pub mod policy_loading;

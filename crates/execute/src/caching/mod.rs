@@ -6,6 +6,7 @@
 mod entry_address;
 mod fetch_caching;
 mod fetches_in_flight;
+mod mutation_invalidation;
 mod response_storing;
 mod subgraph_caches;
 
@@ -15,4 +16,5 @@ pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTag
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
+pub(crate) use mutation_invalidation::invalidate_by_response;
 pub(crate) use response_storing::{RequestedEntities, RequestedEntries, ResponseStoring};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cache::{
-    KeyHeaders, KeySecret, LookupStats, Partition, Store, TagHasher, TagTemplate, Timestamp,
-    TtlSettings,
+    InvalidationStats, KeyHeaders, KeySecret, LookupStats, Partition, Store, TagHasher,
+    TagTemplate, Timestamp, TtlSettings,
 };
 use foldhash::HashMap;
 use graph::SubgraphId;
@@ -24,6 +24,10 @@ pub struct SubgraphCaches {
     pub in_flight: Arc<FetchesInFlight>,
     /// The rules of each subgraph, by [`SubgraphId`]; `None` for those whose responses are never stored.
     pub subgraphs: Vec<Option<SubgraphCache>>,
+    /// The header of responses to mutations that names stale tags.
+    pub invalidate_header: Option<HeaderName>,
+    /// Counts invalidations by source.
+    pub invalidation_stats: Arc<InvalidationStats>,
     /// Returns the time: milliseconds since the UNIX epoch.
     pub clock: fn() -> Timestamp,
 }

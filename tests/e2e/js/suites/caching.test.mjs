@@ -1,9 +1,8 @@
 // Responses from memory: entities, root fields and whole responses, what clients are told, and invalidation.
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import http from "node:http";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { compose } from "../composition.mjs";
+import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
@@ -13,35 +12,6 @@ type Product @key(fields: "id") { id: ID! name: String! }
 type Account { id: ID! name: String! }`;
 const STOCK = `${LINK}
 type Product @key(fields: "id") { id: ID! inStock: Int }`;
-
-/**
- * A subgraph that counts its requests. `respond(body, headers)` returns the data; `headers` are those of responses, and
- * `fails` makes it respond with status 500.
- */
-async function startSubgraph(respond) {
-  const subgraph = { requests: [], headers: {}, fails: false };
-  const server = http.createServer(async (request, response) => {
-    const parts = [];
-    for await (const part of request) parts.push(part);
-    const body = JSON.parse(Buffer.concat(parts));
-    subgraph.requests.push(body);
-    const status = subgraph.fails ? 500 : 200;
-    response.writeHead(status, { "content-type": "application/json", ...subgraph.headers })
-      .end(JSON.stringify(subgraph.fails ? { errors: [{ message: "broken" }] } : { data: respond(body, request) }));
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  subgraph.url = `http://127.0.0.1:${server.address().port}/graphql`;
-  subgraph.stop = async () => {
-    server.close();
-    server.closeAllConnections();
-    await once(server, "close");
-  };
-  return subgraph;
-}
-
-/** The representations in a request, by any variable. */
-const representations = (body) => Object.values(body.variables).flat().filter((it) => it?.__typename);
 
 let catalogue, stock, supergraph;
 let level = 0;
