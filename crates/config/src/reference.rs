@@ -266,6 +266,7 @@ fn kind(schema: &Value) -> String {
     }
     match type_name(schema) {
         Some("boolean") => "`true`, `false`".into(),
+        Some("string") => "text".into(),
         Some("integer") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
         Some("array") if schema["items"]["anyOf"].is_array() => "a list of them".into(),
         Some("array") => format!("list: {}", kind(&schema["items"])),
