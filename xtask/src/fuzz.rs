@@ -4,8 +4,8 @@
 //! Seeds worth keeping are in `fuzz/corpus/TARGET/`. Inputs that a run adds go to the target folder and are kept
 //! there; an input that causes a failure goes to `fuzz/artifacts/TARGET/`.
 //!
-//! The target `federations` needs no coverage: it tries random federations, seed after seed, with and without fields that
-//! clients may not use, and writes the first one with a wrong response to `tools/federations/fixtures/`.
+//! The target `federations` needs no coverage: it tries random federations, seed after seed, with and without fields
+//! that clients may not use, and writes the first one with a wrong response to `tools/federations/fixtures/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

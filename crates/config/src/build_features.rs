@@ -1,5 +1,5 @@
-//! Settings that need a part which this build of the router lacks: the Kafka client, the profilers and the interpreter of
-//! Rego are features of the build, because they would double its time.
+//! Settings that need a part which this build of the router lacks: the Kafka client, the profilers and the interpreter
+//! of Rego are features of the build, because they would double its time.
 
 use super::Config;
 use super::findings::{Findings, KeyPlaces};

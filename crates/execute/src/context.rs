@@ -58,7 +58,7 @@ pub struct RequestContext {
     pub claims: Option<Claims>,
     /// The files of the request, if it has any.
     pub uploads: Option<Arc<Uploads>>,
-    /// The use of the caches of subgraphs' responses; `None` if the operation must not read from them: mutations, events
-    /// and the current state before them.
+    /// The use of the caches of subgraphs' responses; `None` if the operation must not read from them: mutations,
+    /// events and the current state before them.
     pub caching: Option<RequestCaching>,
 }

@@ -213,8 +213,8 @@ impl FileTransfer {
         self.lock().end(Stage::Aborted);
     }
 
-    /// Claims files for a form that begins with the parts `head`; `None` if one of them is claimed already. The parts of the
-    /// files are named by their places in `files`.
+    /// Claims files for a form that begins with the parts `head`; `None` if one of them is claimed already. The parts
+    /// of the files are named by their places in `files`.
     pub(crate) fn claim(
         self: &Arc<Self>,
         files: &[usize],

@@ -1,5 +1,5 @@
-//! What responses tell clients and their caches: `cache-control`, `age`, `etag` and `vary`, and 304 for what a client has
-//! already.
+//! What responses tell clients and their caches: `cache-control`, `age`, `etag` and `vary`, and 304 for what a client
+//! has already.
 
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@ pub(super) const TOKEN_EXPIRED: &str = "token expired";
 /// verified at present.
 pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
 
-/// The reason of a close with [`CloseCode::SERVICE_RESTART`], after which graphql-ws reconnects: the connection has kept
-/// only the claims that the graph of its time read.
+/// The reason of a close with [`CloseCode::SERVICE_RESTART`], after which graphql-ws reconnects: the connection has
+/// kept only the claims that the graph of its time read.
 pub(super) const OTHER_CLAIMS: &str = "the graph reads other claims now: connect again";
 
 /// The error of an operation that a defect of the router ended.

@@ -16,8 +16,8 @@ use execute::{FetchCaching, PartCaching, RootTag};
 use graph::{ConstValue, ElementHints, FieldId, SubgraphId, Supergraph, TypeId};
 use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, Value, VariableId};
 
-/// Returns the facts about each fetch of `plan`. `None` for fetches whose responses are never stored: those of mutations,
-/// of events, and of subgraphs without a cache.
+/// Returns the facts about each fetch of `plan`. `None` for fetches whose responses are never stored: those of
+/// mutations, of events, and of subgraphs without a cache.
 pub(crate) fn caching_of(
     plan: &Plan,
     graph: &Supergraph,

@@ -1,8 +1,8 @@
 //! The tags of entity types and root fields by the schema (`@cacheTag`), compiled when a graph is loaded.
 //!
-//! A graph with a template that does not compile is refused. If it were served, either responses would be stored without
-//! the tag, so that an invalidation would silently miss them, or not be stored at all, which is noticed only under load.
-//! Composition reports such templates with their place, so only graphs of other composers can have them.
+//! A graph with a template that does not compile is refused. If it were served, either responses would be stored
+//! without the tag, so that an invalidation would silently miss them, or not be stored at all, which is noticed only
+//! under load. Composition reports such templates with their place, so only graphs of other composers can have them.
 
 use std::collections::HashMap;
 

@@ -83,8 +83,8 @@ impl ProcessCaches {
         })
     }
 
-    /// Makes everything stale that the invalidations name, at both levels. When this returns, no lookup that begins later
-    /// finds it.
+    /// Makes everything stale that the invalidations name, at both levels. When this returns, no lookup that begins
+    /// later finds it.
     pub fn invalidate(&self, all: &[Invalidation]) {
         // Both stores share one table, so one call reaches both.
         self.entities.invalidate(all, &self.tags);
@@ -150,8 +150,8 @@ fn subgraph_ttl(config: &config::SubgraphCache) -> SubgraphTtl {
 }
 
 impl GenerationCaches {
-    /// Creates the caches of a generation, with the stores of the `previous` one unless their sizes have changed. `None`
-    /// if nothing is stored.
+    /// Creates the caches of a generation, with the stores of the `previous` one unless their sizes have changed.
+    /// `None` if nothing is stored.
     ///
     /// # Errors
     /// The system has no random bytes, or a tag of the graph has a wrong format. The error is a message for operators.

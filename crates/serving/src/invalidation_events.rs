@@ -23,9 +23,9 @@ pub enum InvalidationEventError {
     NoKey(Box<str>),
 }
 
-/// Reads one invalidation or a list of them: objects with `__typename` and fields of its keys, or objects in the form of
-/// [`read_invalidation`]. An object with several complete keys is one invalidation for each, because a subgraph may have
-/// been asked for it by any of them.
+/// Reads one invalidation or a list of them: objects with `__typename` and fields of its keys, or objects in the form
+/// of [`read_invalidation`]. An object with several complete keys is one invalidation for each, because a subgraph may
+/// have been asked for it by any of them.
 ///
 /// # Errors
 /// The first mistake. Nothing of such an event should be applied.

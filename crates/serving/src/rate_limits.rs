@@ -169,9 +169,9 @@ impl Taken<'_> {
     }
 }
 
-/// Counts an operation against all limits of this process with this weight: 1, or its cost. An operation without a weight
-/// is not limited. Returns those that several routers share, with the units to
-/// be returned if one of those refuses; `None` if there are none.
+/// Counts an operation against all limits of this process with this weight: 1, or its cost. An operation without a
+/// weight is not limited. Returns those that several routers share, with the units to be returned if one of those
+/// refuses; `None` if there are none.
 ///
 /// # Errors
 /// A limit is reached, or the weight is above the burst of one. The operation counts against none of them.

@@ -1,5 +1,5 @@
-//! Header rules for responses: the headers of subgraphs that the client gets. The rules of the configuration are compiled
-//! for one generation and applied once per response of a subgraph.
+//! Header rules for responses: the headers of subgraphs that the client gets. The rules of the configuration are
+//! compiled for one generation and applied once per response of a subgraph.
 
 use std::sync::Arc;
 

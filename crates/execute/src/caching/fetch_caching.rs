@@ -66,8 +66,8 @@ impl FetchCaching {
         base.clone()
     }
 
-    /// The scope that the next response probably has, public before the first; `None` if the last one was not stored. Waiting for the response to
-    /// another operation is worth it only if that response is stored.
+    /// The scope that the next response probably has, public before the first; `None` if the last one was not stored.
+    /// Waiting for the response to another operation is worth it only if that response is stored.
     pub(crate) fn expected_scope(&self) -> Option<Scope> {
         match self.last_scope.load(Relaxed) {
             PUBLIC_STORED => Some(Scope::Public),

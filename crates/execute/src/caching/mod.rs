@@ -1,7 +1,8 @@
 //! Caching of what subgraphs say: settings of a generation, facts of compiled fetches, and fetches in flight.
 //!
 //! The unit is what one subgraph says about one representation, or about the root fields of one request. The store and
-//! the rules are in the crate `cache`; this module says what belongs to one entry. `execution::cached_requests` uses it.
+//! the rules are in the crate `cache`; this module says what belongs to one entry. `execution::cached_requests` uses
+//! it.
 
 mod entry_address;
 mod fetch_caching;

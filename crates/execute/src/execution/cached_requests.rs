@@ -210,7 +210,8 @@ impl<'a> Execution<'a> {
         self.send(SentRequest::whole(index), call, calls);
     }
 
-    /// Looks again for the entries of a request that has waited for other requests, and sends it if they are not stored.
+    /// Looks again for the entries of a request that has waited for other requests, and sends it if they are not
+    /// stored.
     pub(super) fn look_again(
         &mut self,
         request: usize,
@@ -231,8 +232,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The tags of root fields by the schema, rendered. `None` if one has no value: nothing is looked up or stored then,
-    /// because an invalidation of the tag would not reach it.
+    /// The tags of root fields by the schema, rendered. `None` if one has no value: nothing is looked up or stored
+    /// then, because an invalidation of the tag would not reach it.
     fn root_tags(&self, caching: &FetchCaching, hasher: &TagHasher) -> Option<Vec<Tag>> {
         let all = caching.parts.iter().flat_map(|part| &part.root_tags);
         let mut text = String::new();

@@ -148,7 +148,8 @@ impl KnownOperations {
         let sent = OperationRequest { query: text.clone(), ..request.clone() };
         Ok(match self.check_text(&sent, client)? {
             NamedOperation::Unchanged => NamedOperation::found(text),
-            // The request has no text that could run. Texts that run by an exception are not stored, so they are unknown.
+            // The request has no text that could run. Texts that run by an exception are not stored, so they are
+            // unknown.
             NamedOperation::Refused { error, .. } => {
                 NamedOperation::Refused { error, if_excepted: Err(not_found()) }
             }

@@ -1,7 +1,7 @@
 //! The results of the load generators: as JSON, as a table, as a page.
 //!
-//! [`Run`] is the JSON form of `bench query`, [`SubscriptionRun`] that of `bench subscriptions`. Members are only added,
-//! never changed, so that a report can be compared with an older one.
+//! [`Run`] is the JSON form of `bench query`, [`SubscriptionRun`] that of `bench subscriptions`. Members are only
+//! added, never changed, so that a report can be compared with an older one.
 
 mod page;
 mod plot;
