@@ -1,8 +1,6 @@
 //! What responses tell clients and their caches: `cache-control`, `age`, `etag` and `vary`, and 304 for what a client
 //! has already.
 
-use std::sync::Arc;
-
 use cache::{
     AgeStyle, ClientCaching, ConditionalResponse, FoldedPolicy, Jitter, Scope, Validator, Vary,
     decide_conditional,
@@ -13,11 +11,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode};
 
-use super::response::{Response, ResponseBody};
-
-/// The policy of a response that clients and caches may store. It travels with the response to the end of the pipeline.
-#[derive(Clone, Debug)]
-pub(crate) struct StorableResponse(pub(crate) Arc<FoldedPolicy>);
+use super::response::{Response, ResponseBody, StorableResponse};
 
 /// The rules for all responses.
 #[derive(Clone, Debug)]
@@ -132,6 +126,7 @@ impl ClientCacheRules {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use cache::{CachePolicy, PolicyFold};

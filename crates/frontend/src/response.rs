@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use astjson::{Document, PathSegment};
 use bytes::Bytes;
+use cache::FoldedPolicy;
 use clients::authentication::TokenSources;
 use clients::cache_control;
 use clients::error_mapping;
@@ -17,7 +19,6 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use super::client_caching::StorableResponse;
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
 
@@ -66,6 +67,10 @@ impl Body for ResponseBody {
         }
     }
 }
+
+/// The policy of a response that clients and caches may store. It travels with the response to the end of the pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct StorableResponse(pub(crate) Arc<FoldedPolicy>);
 
 /// A response to a client.
 pub type Response = http::Response<ResponseBody>;

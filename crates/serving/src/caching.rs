@@ -22,7 +22,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use plan::Variables;
 
 use crate::cache_tags::{EntityTags, compile_tags};
-use crate::prepared_request::PreparedRequest;
 
 /// The expected sizes of entries.
 const ENTITY_BYTES_EXPECTED: u64 = 1 << 10;
@@ -267,6 +266,16 @@ fn subgraph_caches(
     }
 }
 
+/// A query, by everything that may distinguish its response from another one on the same graph.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedQuery<'a> {
+    /// The id of the operation, which contains the rights of the client.
+    pub(crate) operation_id: u128,
+    pub(crate) variables: &'a Variables,
+    pub(crate) headers: &'a ForwardedHeaders,
+    pub(crate) caching: RequestCaching,
+}
+
 /// The place of a whole response in its store.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSlot {
@@ -286,14 +295,14 @@ pub(crate) enum ResponseLookup {
 
 impl GenerationCaches {
     /// Looks up the whole response of a query.
-    pub(crate) fn look_up(&self, ready: &PreparedRequest) -> ResponseLookup {
+    pub(crate) fn look_up(&self, query: &CachedQuery<'_>) -> ResponseLookup {
         let ProcessCaches { responses, response_stats, secret, .. } = &*self.process;
         let mut base = KeyBase::new(secret, HashDomain::Response);
         base.part(&self.number.to_le_bytes());
-        base.part(&ready.prepared.operation_id.to_le_bytes());
-        base.part(&forwarded_headers(&ready.headers));
-        let base = base.for_partition(ready.caching.and_then(|it| it.partition));
-        let values = variables_text(&ready.variables);
+        base.part(&query.operation_id.to_le_bytes());
+        base.part(&forwarded_headers(query.headers));
+        let base = base.for_partition(query.caching.partition);
+        let values = variables_text(query.variables);
         let address = EntryAddress { keys: base.keys_of(&values), tags: Default::default() };
         let now = now();
         let slot = |address| ResponseSlot { address, start: responses.begin_fetch(now) };

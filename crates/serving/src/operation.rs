@@ -17,7 +17,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
-use crate::caching::{ResponseLookup, ResponseSlot};
+use crate::caching::{CachedQuery, ResponseLookup, ResponseSlot};
 use crate::cost_control;
 use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
@@ -332,11 +332,16 @@ fn with_cost(payload: Payload, shown_cost: Option<u64>) -> Payload {
 /// request, so a traced one is executed.
 fn stored_response(ready: &PreparedRequest, is_traced: bool) -> Option<ResponseLookup> {
     let caches = ready.loaded.caching.as_ref()?;
-    ready.caching?;
+    let query = CachedQuery {
+        operation_id: ready.prepared.operation_id,
+        variables: &ready.variables,
+        headers: &ready.headers,
+        caching: ready.caching?,
+    };
     if is_traced || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
         return None;
     }
-    Some(caches.look_up(ready))
+    Some(caches.look_up(&query))
 }
 
 /// Executes an operation in the background, whose stored response was served, and stores its new one.
