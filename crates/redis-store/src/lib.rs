@@ -6,10 +6,10 @@
 //! ([`StoreSettings::timeout`]), and after a few of them an error at once: the circuit breaker closes the connection,
 //! and a task tries to connect until a server responds in time again. Callers never wait for a connection.
 //!
-//! - [`command`]: commands and scripts, with their keys; [`reply`]: replies.
-//! - [`store`]: the bounds, and the rounds of a run (redirections of clusters, unknown scripts).
-//! - [`server_link`]: the connection to one server; [`breaker`]: when it counts as unusable.
-//! - [`cluster`]: the servers of a cluster by slot.
+//! - `command`: commands and scripts, with their keys; `reply`: replies.
+//! - `store`: the bounds, and the rounds of a run (redirections of clusters, unknown scripts).
+//! - `server_link`: the connection to one server; `breaker`: when it counts as unusable.
+//! - `cluster`: the servers of a cluster by slot.
 //!
 //! Invariant: this crate knows nothing of what is stored. Every key gets the namespace of the store here, in one place.
 //!
