@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(value) = HeaderValue::from_bytes(next()) {
         headers.append(&ttl, value);
     }
-    headers.append(AGE, HeaderValue::from(*age));
+    headers.append(AGE, HeaderValue::from(u16::from(*age)));
 
     let settings = TtlSettings { jitter: Jitter::default(), ..TtlSettings::default() };
     let (response, _) = ResponseTtl::from_headers(&headers, Some(&ttl));
