@@ -349,7 +349,9 @@ describe("streams of uploads", () => {
       supergraph: SUPERGRAPH,
       config: {
         subgraphs: { files: { url: slow.url } },
-        uploads: { enabled: true, max_file_bytes: "70MiB", max_bytes: "70MiB", max_bytes_total: "1MiB" },
+        // A connection that is not read, because its subgraph does not read, shows only at the time limit that its client
+        // has left.
+        uploads: { enabled: true, max_file_bytes: "70MiB", max_bytes: "70MiB", max_bytes_total: "1MiB", timeout: "5s" },
       },
     });
     const waiting = [];
