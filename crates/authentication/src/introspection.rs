@@ -12,7 +12,8 @@ use execute::Claims;
 use quick_cache::sync::Cache;
 
 use crate::Rejection;
-use crate::verifier::{SECONDS_MAX, TokenHash, VerifiedToken, seconds};
+use crate::token_identity::{TokenHash, seconds};
+use crate::verifier::{SECONDS_MAX, VerifiedToken};
 
 /// The maximum nesting of a response, as for the claims of signed tokens.
 const DEPTH_MAX: u32 = 32;

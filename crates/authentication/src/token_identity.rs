@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use execute::{ClaimPath, Claims};
 use sha2::{Digest, Sha256};
 
-use crate::verifier::{TokenHash, seconds};
+/// The hash of a token, equal only for equal tokens. Caches keep it in place of the token.
+pub type TokenHash = [u8; 32];
 
 /// Half of a SHA-256: no second token or subject with an equal one can be found.
 pub type Fingerprint = [u8; 16];
@@ -54,6 +55,10 @@ impl TokenIdentity {
     pub fn is_same_subject(&self, other: &Self) -> bool {
         self.subject.is_some() && self.subject == other.subject
     }
+}
+
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn shorten(hash: &TokenHash) -> Fingerprint {

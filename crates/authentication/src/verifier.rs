@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 
 use crate::KeySet;
-use crate::token_identity::TokenIdentity;
+use crate::token_identity::{TokenHash, TokenIdentity, seconds};
 
 /// The number of places for hashes of tokens that connections have brought once, of eight bytes each.
 const SEEN_TOKENS_MAX: usize = 4096;
@@ -27,9 +27,6 @@ const CACHED_TOKENS_MAX: usize = 16_384;
 
 /// The latest expiry of a token, in seconds, so that arithmetic cannot overflow: about a thousand years.
 pub(crate) const SECONDS_MAX: u64 = 1 << 35;
-
-/// The hash of a token, equal only for equal tokens. Caches keep it in place of the token.
-pub type TokenHash = [u8; 32];
 
 /// The index of an issuer in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -416,8 +413,4 @@ impl UnverifiedClaims {
 /// Returns the hash of a token.
 pub fn hash_token(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
-}
-
-pub(crate) fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }

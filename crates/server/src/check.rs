@@ -15,9 +15,9 @@ use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
 use crate::composition::ReadScope;
-use crate::document_source::DownloadedManifests;
 use crate::graph_watch::{GraphWatch, ReadGraph};
 use crate::invalidation_topics::InvalidationTopics;
+use crate::manifest_downloads::DownloadedManifests;
 use crate::manifest_downloads::ManifestDownloads;
 use crate::providers;
 use crate::start_material::StartMaterial;

@@ -1,7 +1,6 @@
 //! Reading of persisted documents from the files and folders that the configuration names, and from the manifests that
 //! were downloaded (`manifest_downloads`).
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,16 +13,13 @@ use config::{
 use persisted_documents::{DocumentSet, ID_BYTES_MAX, PersistedDocument, parse_manifest};
 
 use crate::file_watch::Stamp;
-use crate::manifest_downloads::{manifest_format, shown_url};
+use crate::manifest_downloads::{DownloadedManifests, manifest_format, shown_url};
 
 /// The endings of files with one document each.
 const DOCUMENT_ENDINGS: [&str; 2] = ["graphql", "gql"];
 
 /// The versions of all files: equal versions have equal contents, as far as the metadata shows.
 pub(crate) type Versions = Vec<(PathBuf, Option<Stamp>)>;
-
-/// The manifests that were downloaded, by their index in the configuration.
-pub(crate) type DownloadedManifests = BTreeMap<usize, Bytes>;
 
 /// The documents that were read, with the versions of their files.
 #[derive(Debug, Default)]

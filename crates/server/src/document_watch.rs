@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
-use crate::document_source::{DownloadedManifests, Versions, read_documents, stamps};
+use crate::document_source::{Versions, read_documents, stamps};
+use crate::manifest_downloads::DownloadedManifests;
 use crate::reload::Reloader;
 
 /// The interval at which files are compared with the versions that were read. A changed file is read once two

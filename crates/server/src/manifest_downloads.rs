@@ -1,6 +1,7 @@
 //! Manifests of persisted documents that are read by URL: at the start, and again at intervals. A manifest that cannot
 //! be read, or that is not valid, leaves the one before it in use.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use upstream::{Resource, Revision};
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DownloadResult};
-use crate::document_source::DownloadedManifests;
 
 /// The maximum size of a manifest that is read by URL: twenty thousand operations of half a kilobyte.
 const MANIFEST_BYTES_MAX: usize = 10_000_000;
@@ -52,6 +52,9 @@ struct ManifestSource {
     documents_max: usize,
     format: ManifestFormat,
 }
+
+/// The manifests that were downloaded, by their index in the configuration.
+pub(crate) type DownloadedManifests = BTreeMap<usize, Bytes>;
 
 /// Returns the URL of a manifest without credentials and query, for messages.
 pub(crate) fn shown_url(manifest: &DocumentManifest) -> String {

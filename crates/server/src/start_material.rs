@@ -9,7 +9,8 @@ use config::{Config, Listener};
 use net::TlsServer;
 
 use crate::certificates::Certificates;
-use crate::document_source::{DownloadedManifests, ReadDocuments, read_documents};
+use crate::document_source::{ReadDocuments, read_documents};
+use crate::manifest_downloads::DownloadedManifests;
 
 /// The keys of tokens, the certificates of listeners, and the persisted documents.
 pub(crate) struct StartMaterial {

@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use clients::authentication::Identity;
 use clients::operation_metrics::OperationMetrics;
-use clients::request_source::RequestSource;
 use config::{AuthorizationMode, Config};
 use execute::{ClaimPath, ClaimScalar, ClaimValues, Claims, ErrorCode, GraphqlError, PathSegment};
 use graph::{Alternatives, Requirement, RequirementSet, Supergraph};
-use http::HeaderMap;
 use plan::Variables;
 use policies::PolicyDecider;
 use prepare::{AccessFacts, DecidedRequirements, Prepared};
 
+pub use crate::policy_questions::AccessRequest;
 use crate::policy_questions::{AllowedPolicies, PolicyQuestions};
 
 /// The maximum number of errors of a refused operation. Each names one place.
@@ -30,19 +29,6 @@ pub struct FieldAccess {
     scope_claims: Vec<ClaimPath>,
     /// The decider of policies; `None` if nothing is configured.
     policies: Option<PolicyQuestions>,
-}
-
-/// A request of a client that access is decided for.
-#[derive(Clone, Copy, Debug)]
-pub struct AccessRequest<'a> {
-    /// The facts about the operation.
-    pub operation: &'a AccessFacts,
-    /// The client.
-    pub identity: &'a Identity,
-    /// The headers of the client.
-    pub headers: &'a HeaderMap,
-    /// The source of the request.
-    pub source: RequestSource<'a>,
 }
 
 /// The decision about the requirements of one operation.
@@ -243,6 +229,9 @@ pub fn undecided_policies<'a>(
 
 #[cfg(test)]
 mod tests {
+    use clients::request_source::RequestSource;
+    use http::HeaderMap;
+
     use super::*;
 
     #[test]

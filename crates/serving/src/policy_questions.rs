@@ -2,15 +2,31 @@
 
 use std::sync::Arc;
 
+use clients::authentication::Identity;
+use clients::request_source::RequestSource;
 use config::ClientInfoHeaders;
 use execute::{ClaimPath, ClaimValues, Claims};
 use expressions::{ClaimFacts, OperationFacts, RequestFacts};
 use graph::Alternatives;
+use http::HeaderMap;
 use plan::OperationKind;
 use policies::PolicyDecider;
+use prepare::AccessFacts;
 
-use crate::field_access::AccessRequest;
 use crate::request_facts::request_facts;
+
+/// A request of a client that access is decided for.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// The facts about the operation.
+    pub operation: &'a AccessFacts,
+    /// The client.
+    pub identity: &'a Identity,
+    /// The headers of the client.
+    pub headers: &'a HeaderMap,
+    /// The source of the request.
+    pub source: RequestSource<'a>,
+}
 
 /// The decider of policies, and the facts that it reads.
 #[derive(Debug)]
