@@ -156,11 +156,17 @@ impl StoredEntry {
     }
 
     /// The policy as it was stored, with the implied tags.
+    #[cfg(test)]
     pub(crate) fn policy(&self, implied: &[Tag]) -> CachePolicy {
         let tags = match self.is_unbounded() {
             true => Tags::unbounded(),
             false => self.stored_tags().chain(implied.iter().copied()).collect(),
         };
+        CachePolicy { tags, ..self.times() }
+    }
+
+    /// The policy as it was stored, without tags.
+    pub(crate) fn times(&self) -> CachePolicy {
         CachePolicy {
             fresh_for: self.fresh_for(),
             stale_for: self.stale_for(),
@@ -169,7 +175,7 @@ impl StoredEntry {
                 true => Scope::Private,
                 false => Scope::Public,
             },
-            tags,
+            tags: Tags::default(),
         }
     }
 

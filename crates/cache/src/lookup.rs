@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::address::EntryAddress;
 use crate::entry::StoredEntry;
-use crate::policy::CachePolicy;
+use crate::policy::{CachePolicy, PolicyFold};
 use crate::refresh::RefreshClaim;
 use crate::time_to_live::ResponseContent;
 
@@ -66,8 +66,14 @@ impl Hit {
         self.entry.content()
     }
 
-    /// The policy as it was stored, with the tags of `address`. Fold it with [`Hit::age`].
-    pub fn policy(&self, address: &EntryAddress) -> CachePolicy {
-        self.entry.policy(&address.tags)
+    /// Adds the entry to the parts of a response, with its tags and those of `address`.
+    pub fn add_to(&self, address: &EntryAddress, fold: &mut PolicyFold) {
+        let tags = self.entry.stored_tags().chain(address.tags.iter().copied());
+        fold.add_part(&self.entry.times(), self.age, tags, self.entry.is_unbounded());
+    }
+
+    /// The policy as it was stored, without tags: for a response that is stored nowhere else. Fold it with [`Hit::age`].
+    pub fn times(&self) -> CachePolicy {
+        self.entry.times()
     }
 }

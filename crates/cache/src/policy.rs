@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tags::Tags;
+use crate::tags::{TAGS_MAX, Tag, Tags};
 
 /// The clients that may get a stored response.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -36,6 +36,11 @@ impl CachePolicy {
     /// Returns the policy with the times that are left at this age.
     #[must_use]
     pub fn left_at(&self, age: Duration) -> Self {
+        Self { tags: self.tags.clone(), ..self.times_left_at(age) }
+    }
+
+    /// As [`CachePolicy::left_at`], without tags.
+    fn times_left_at(&self, age: Duration) -> Self {
         let until = |stale: Duration| self.fresh_for.saturating_add(stale).saturating_sub(age);
         let fresh_for = self.fresh_for.saturating_sub(age);
         Self {
@@ -43,7 +48,7 @@ impl CachePolicy {
             stale_for: until(self.stale_for) - fresh_for,
             stale_if_error: until(self.stale_if_error) - fresh_for,
             scope: self.scope,
-            tags: self.tags.clone(),
+            tags: Tags::default(),
         }
     }
 
@@ -57,6 +62,11 @@ impl CachePolicy {
 
     /// Restricts this policy to what `other` permits too: see [`CachePolicy::and`].
     fn restrict(&mut self, other: &Self) {
+        self.restrict_times(other);
+        self.tags.insert_all(&other.tags);
+    }
+
+    fn restrict_times(&mut self, other: &Self) {
         // A part that is fresh for long covers the time in which another part is served stale.
         let ends = |mine: Duration, theirs: Duration| {
             let mine = self.fresh_for.saturating_add(mine);
@@ -68,7 +78,6 @@ impl CachePolicy {
         (self.fresh_for, self.stale_for, self.stale_if_error) =
             (fresh_for, stale_for, stale_if_error);
         self.scope = self.scope.max(other.scope);
-        self.tags.insert_all(&other.tags);
     }
 }
 
@@ -101,10 +110,45 @@ enum FoldState {
     /// Nothing was added.
     #[default]
     Empty,
-    Parts(FoldedPolicy),
+    Parts(FoldedParts),
     /// A part may not be stored.
     NoStore,
 }
+
+/// The parts of a response so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct FoldedParts {
+    /// The times that are left, without tags.
+    times: CachePolicy,
+    age: Duration,
+    /// The tags of all parts, in any order and with repetitions: they become a set at the end, which is quicker than one
+    /// by one.
+    tags: Vec<Tag>,
+    /// True if the set counts as having every tag.
+    is_unbounded: bool,
+}
+
+impl FoldedParts {
+    fn add_tags(&mut self, tags: impl IntoIterator<Item = Tag>, is_unbounded: bool) {
+        self.is_unbounded |= is_unbounded;
+        if self.is_unbounded {
+            self.tags = Vec::new();
+            return;
+        }
+        self.tags.extend(tags);
+        // Most repetitions are those of types and subgraphs.
+        if self.tags.len() > FOLDED_TAGS_MAX {
+            self.tags.sort_unstable();
+            self.tags.dedup();
+            if self.tags.len() > TAGS_MAX {
+                self.add_tags([], true);
+            }
+        }
+    }
+}
+
+/// The number of tags, with repetitions, that are kept before they become a set.
+const FOLDED_TAGS_MAX: usize = 4 * TAGS_MAX;
 
 /// The policy of a response that is made of parts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -118,18 +162,39 @@ pub struct FoldedPolicy {
 impl PolicyFold {
     /// Adds a part of this age.
     pub fn add(&mut self, policy: &CachePolicy, age: Duration) {
-        self.add_left(&policy.left_at(age), age);
+        self.add_part(policy, age, policy.tags.iter(), policy.tags.is_unbounded());
+    }
+
+    /// Adds a part of this age by its times and its tags, which may count as having every tag.
+    pub fn add_part(
+        &mut self,
+        times: &CachePolicy,
+        age: Duration,
+        tags: impl IntoIterator<Item = Tag>,
+        is_unbounded: bool,
+    ) {
+        self.add_left(&times.times_left_at(age), age, tags, is_unbounded);
     }
 
     /// Adds a part by the times that are left of it.
-    fn add_left(&mut self, left: &CachePolicy, age: Duration) {
+    fn add_left(
+        &mut self,
+        left: &CachePolicy,
+        age: Duration,
+        tags: impl IntoIterator<Item = Tag>,
+        is_unbounded: bool,
+    ) {
         match &mut self.0 {
             FoldState::Empty => {
-                self.0 = FoldState::Parts(FoldedPolicy { policy: left.clone(), age });
+                let (times, all) = (left.clone(), Vec::new());
+                let mut parts = FoldedParts { times, age, tags: all, is_unbounded: false };
+                parts.add_tags(tags, is_unbounded);
+                self.0 = FoldState::Parts(parts);
             }
             FoldState::Parts(parts) => {
-                parts.policy.restrict(left);
+                parts.times.restrict_times(left);
                 parts.age = parts.age.max(age);
+                parts.add_tags(tags, is_unbounded);
             }
             FoldState::NoStore => {}
         }
@@ -144,7 +209,9 @@ impl PolicyFold {
     pub fn merge(&mut self, other: &Self) {
         match &other.0 {
             FoldState::Empty => {}
-            FoldState::Parts(parts) => self.add_left(&parts.policy, parts.age),
+            FoldState::Parts(FoldedParts { times, age, tags, is_unbounded }) => {
+                self.add_left(times, *age, tags.iter().copied(), *is_unbounded);
+            }
             FoldState::NoStore => self.forbid(),
         }
     }
@@ -153,7 +220,11 @@ impl PolicyFold {
     /// has no parts.
     pub fn finish(&self) -> Option<FoldedPolicy> {
         match &self.0 {
-            FoldState::Parts(parts) => Some(parts.clone()),
+            FoldState::Parts(FoldedParts { times, age, tags, is_unbounded }) => {
+                let tags = Tags::of_list(tags.clone(), *is_unbounded);
+                let policy = CachePolicy { tags, ..times.clone() };
+                Some(FoldedPolicy { policy, age: *age })
+            }
             FoldState::Empty | FoldState::NoStore => None,
         }
     }
@@ -164,7 +235,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tags::Tag;
 
     fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)

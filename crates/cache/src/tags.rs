@@ -50,6 +50,16 @@ impl Tags {
         self.extend(other.iter());
     }
 
+    /// Returns the set of a list in any order, with repetitions.
+    pub(crate) fn of_list(mut tags: Vec<Tag>, is_unbounded: bool) -> Self {
+        tags.sort_unstable();
+        tags.dedup();
+        match is_unbounded || tags.len() > TAGS_MAX {
+            true => Self::unbounded(),
+            false => Self { tags: SmallVec::from_vec(tags), is_unbounded: false },
+        }
+    }
+
     /// Returns the tags; none if the set is unbounded.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Tag> + '_ {
         self.tags.iter().copied()

@@ -309,7 +309,8 @@ impl GenerationCaches {
         match responses.lookup(&address, now, fastrand::u64(..), response_stats) {
             Lookup::Fresh(mut hit) | Lookup::Stale(mut hit) => {
                 let mut fold = PolicyFold::default();
-                fold.add(&hit.policy(&address), hit.age);
+                // Clients are told times, and the response is stored nowhere else.
+                fold.add(&hit.times(), hit.age);
                 let Some(payload) = stored_payload(hit.shared_body(), hit.extra(), fold.finish())
                 else {
                     return ResponseLookup::Miss(slot(address));

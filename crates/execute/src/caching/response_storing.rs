@@ -261,9 +261,9 @@ impl ResponseFacts<'_> {
         let new = NewEntry { policy: &policy, start: storing.start, content, extra: b"", body };
         // Whether it was stored makes no difference to what the client may do with the response.
         self.caches.store.insert(address, &new, self.now, &self.cache.stats);
-        let mut all = policy.clone();
-        all.tags.extend(address.tags.iter().copied());
-        fold.add(&all, self.now.since(storing.began));
+        let tags = policy.tags.iter().chain(address.tags.iter().copied());
+        let age = self.now.since(storing.began);
+        fold.add_part(&policy, age, tags, policy.tags.is_unbounded());
         Ok(policy.scope)
     }
 }

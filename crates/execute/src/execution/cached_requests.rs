@@ -401,7 +401,7 @@ fn entities_response(
                 body.push(b',');
             }
             body.extend_from_slice(hit.body());
-            fold.add(&hit.policy(address), hit.age);
+            hit.add_to(address, &mut fold);
         }
         body.push(b']');
     }
@@ -416,7 +416,7 @@ fn root_response(address: &EntryAddress, hit: &Hit) -> SubgraphResponse {
     body.extend_from_slice(hit.body());
     body.push(b'}');
     let mut fold = PolicyFold::default();
-    fold.add(&hit.policy(address), hit.age);
+    hit.add_to(address, &mut fold);
     stored_response(body, fold)
 }
 
