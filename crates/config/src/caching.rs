@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use execute::ClaimPath;
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -196,6 +197,13 @@ impl Caching {
                 .at_place(places.get("cache.invalidate"), "not used")
                 .help("set `cache.enabled: true`, or remove the topics");
         }
+    }
+
+    /// Returns the headers that tell apart the clients of private responses.
+    pub fn private_headers(&self) -> Vec<HeaderName> {
+        // Each name has been checked, so none is dropped here.
+        let names = self.private_by.headers.iter();
+        names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
     }
 
     /// Returns the claims that tell apart the clients of private responses.

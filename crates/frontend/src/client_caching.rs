@@ -6,9 +6,7 @@ use cache::{
     decide_conditional,
 };
 use config::{Config, HeaderRule, Propagation};
-use http::header::{
-    AGE, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY,
-};
+use http::header::{AGE, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::response::{Response, ResponseBody, StorableResponse};
@@ -67,12 +65,7 @@ impl ClientCacheRules {
                 HeaderRule::Claim(_) | HeaderRule::Insert(_) | HeaderRule::Remove(_) => {}
             }
         }
-        for name in &settings.private_by.headers {
-            // Each name has been checked.
-            if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-                vary.insert(name);
-            }
-        }
+        settings.private_headers().into_iter().for_each(|name| vary.insert(name));
         Some(Self {
             age: if settings.send_age { AgeStyle::Stated } else { AgeStyle::Deducted },
             jitter: Jitter::from_permille(u16::from(settings.jitter) * 10),

@@ -74,6 +74,9 @@ impl NeededHeaders {
             let info = &config.client_info;
             needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
         }
+        if config.cache.enabled {
+            needed.read.extend(config.cache.private_headers());
+        }
         if !config.persisted_documents.manifests.is_empty() {
             // Documents may belong to one application.
             needed.read.extend_from_slice(&config.client_info.name_headers);
@@ -149,6 +152,11 @@ mod tests {
         let all = headers(&[("graphql-client-name", "web")]);
         assert_eq!(needed(&config, &all), headers(&[]));
         config.persisted_documents.manifests.push(DocumentManifest::default());
+        assert_eq!(needed(&config, &all), all);
+        let all = headers(&[("x-tenant", "a")]);
+        config.cache.private_by.headers.push("x-tenant".to_owned());
+        assert_eq!(needed(&config, &all), headers(&[]));
+        config.cache.enabled = true;
         assert_eq!(needed(&config, &all), all);
     }
 

@@ -178,7 +178,7 @@ impl GenerationCaches {
             subgraphs: Arc::new(subgraphs),
             number,
             private_claims: settings.private_claims(),
-            private_headers: header_names(&settings.private_by.headers),
+            private_headers: settings.private_headers(),
             process,
         }))
     }
