@@ -38,7 +38,7 @@ impl ClientCaching {
     ///
     /// Times are rounded down to seconds. `max-age=0` makes clients ask with `If-None-Match` before each use.
     pub fn of(folded: Option<&FoldedPolicy>, style: AgeStyle, jitter: Jitter, random: u64) -> Self {
-        let Some(FoldedPolicy { policy, age }) = folded else { return Self::no_store() };
+        let Some(FoldedPolicy { policy, age, .. }) = folded else { return Self::no_store() };
         let age = match style {
             AgeStyle::Deducted => 0,
             // Rounded up, so that the time that is left is never longer than it is.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::tags::{TAGS_MAX, Tag, Tags};
+use crate::validator::Validator;
 
 /// The clients that may get a stored response.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -157,6 +158,9 @@ pub struct FoldedPolicy {
     pub policy: CachePolicy,
     /// The age of the oldest part.
     pub age: Duration,
+    /// The strong validator of the bytes of the response, if it is known: it is stored with a whole response. `None`
+    /// after each change of the bytes.
+    pub validator: Option<Validator>,
 }
 
 impl PolicyFold {
@@ -223,7 +227,7 @@ impl PolicyFold {
             FoldState::Parts(FoldedParts { times, age, tags, is_unbounded }) => {
                 let tags = Tags::of_list(tags.clone(), *is_unbounded);
                 let policy = CachePolicy { tags, ..times.clone() };
-                Some(FoldedPolicy { policy, age: *age })
+                Some(FoldedPolicy { policy, age: *age, validator: None })
             }
             FoldState::Empty | FoldState::NoStore => None,
         }

@@ -137,9 +137,17 @@ impl Payload {
             errors: self.errors,
             headers: self.headers.clone(),
             cost: self.cost,
-            caching: self.caching.clone(),
+            caching: self.caching.clone().map(without_validator),
         }
     }
+}
+
+/// The policy of a response whose bytes have changed.
+fn without_validator(mut caching: Arc<FoldedPolicy>) -> Arc<FoldedPolicy> {
+    if caching.validator.is_some() {
+        Arc::make_mut(&mut caching).validator = None;
+    }
+    caching
 }
 
 #[cfg(test)]

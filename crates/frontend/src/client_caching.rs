@@ -31,6 +31,23 @@ pub(crate) struct CachedRequest {
     is_personal: bool,
 }
 
+/// What clients and their caches may do with a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClientCopy {
+    /// They may not store it.
+    Forbidden,
+    /// They may store it.
+    Allowed,
+    /// They may store it, and this client has it already: [`remove_body`] is due.
+    Known,
+}
+
+/// Makes a response to a client that has it already a 304.
+pub(crate) fn remove_body(response: &mut Response) {
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    *response.body_mut() = ResponseBody::Whole(bytes::Bytes::new());
+}
+
 impl CachedRequest {
     /// Takes the parts from a request. It is personal if it identifies its client.
     pub(crate) fn of(method: &Method, headers: &HeaderMap, is_personal: bool) -> Self {
@@ -74,14 +91,13 @@ impl ClientCacheRules {
         })
     }
 
-    /// Adds the headers of caching to a response that may be stored. A response to a client that has it already becomes
-    /// 304. Returns false for other responses.
-    pub(crate) fn apply(&self, request: &CachedRequest, response: &mut Response) -> bool {
+    /// Adds the headers of caching to a response that may be stored.
+    pub(crate) fn apply(&self, request: &CachedRequest, response: &mut Response) -> ClientCopy {
         let Some(StorableResponse(policy)) = response.extensions_mut().remove() else {
-            return false;
+            return ClientCopy::Forbidden;
         };
         if response.status() != StatusCode::OK || response.headers().contains_key(SET_COOKIE) {
-            return false;
+            return ClientCopy::Forbidden;
         }
         let mut folded = FoldedPolicy::clone(&policy);
         // A shared cache would give the response to clients without the rights of this one.
@@ -89,10 +105,16 @@ impl ClientCacheRules {
             folded.policy.scope = Scope::Private;
         }
         let told = ClientCaching::of(Some(&folded), self.age, self.jitter, fastrand::u64(..));
-        let Ok(cache_control) = HeaderValue::try_from(told.cache_control) else { return false };
+        let Ok(cache_control) = HeaderValue::try_from(told.cache_control) else {
+            return ClientCopy::Forbidden;
+        };
         let validator = match response.body() {
-            // The response may be compressed later, so its validator is weak.
-            ResponseBody::Whole(bytes) if request.is_read => Some(Validator::of(bytes).weak()),
+            ResponseBody::Whole(bytes) if request.is_read => {
+                let known = policy.validator;
+                debug_assert!(known.is_none_or(|known| known == Validator::of(bytes)));
+                // The response may be compressed later, so its validator is weak.
+                Some(known.unwrap_or_else(|| Validator::of(bytes)).weak())
+            }
             _ => None,
         };
         let headers = response.headers_mut();
@@ -103,17 +125,15 @@ impl ClientCacheRules {
         if let Some(vary) = &self.vary {
             headers.append(VARY, vary.clone());
         }
-        let Some(validator) = validator else { return true };
+        let Some(validator) = validator else { return ClientCopy::Allowed };
         if let Ok(etag) = HeaderValue::try_from(validator.to_string()) {
             headers.insert(ETAG, etag);
         }
         let known = request.known.iter().map(HeaderValue::as_bytes);
-        if decide_conditional(request.is_read, known, validator) == ConditionalResponse::NotModified
-        {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            *response.body_mut() = ResponseBody::Whole(bytes::Bytes::new());
+        match decide_conditional(request.is_read, known, validator) {
+            ConditionalResponse::NotModified => ClientCopy::Known,
+            ConditionalResponse::Full => ClientCopy::Allowed,
         }
-        true
     }
 }
 
@@ -158,26 +178,26 @@ mod tests {
         let rules =
             rules(r#"{"headers":{"all":{"request":[{"propagate":{"named":"x-tenant"}}]}}}"#);
         let mut public = response(Scope::Public);
-        assert!(rules.apply(&request(&[], false), &mut public));
+        assert_eq!(rules.apply(&request(&[], false), &mut public), ClientCopy::Allowed);
         assert_eq!(header(&public, "cache-control"), Some("public, max-age=40"));
         assert_eq!((header(&public, "vary"), header(&public, "age")), (Some("x-tenant"), None));
         let mut personal = response(Scope::Public);
-        assert!(rules.apply(&request(&[], true), &mut personal));
+        assert_eq!(rules.apply(&request(&[], true), &mut personal), ClientCopy::Allowed);
         assert_eq!(header(&personal, "cache-control"), Some("private, max-age=40"));
         let mut cookie = response(Scope::Public);
         cookie.headers_mut().insert(SET_COOKIE, HeaderValue::from_static("a=b"));
-        assert!(!rules.apply(&request(&[], false), &mut cookie));
-        assert!(
-            !rules
-                .apply(&request(&[], false), &mut Response::new(ResponseBody::Whole("{}".into())))
-        );
+        let mut without_policy = Response::new(ResponseBody::Whole("{}".into()));
+        for forbidden in [&mut cookie, &mut without_policy] {
+            assert_eq!(rules.apply(&request(&[], false), forbidden), ClientCopy::Forbidden);
+        }
     }
 
     #[test]
     fn a_pattern_or_an_expression_may_read_any_header() {
         let matching = r#"{"headers":{"all":{"request":[{"propagate":{"matching":"^x-"}}]}}}"#;
         let mut response = response(Scope::Public);
-        assert!(rules(matching).apply(&request(&[], false), &mut response));
+        let copy = rules(matching).apply(&request(&[], false), &mut response);
+        assert_eq!(copy, ClientCopy::Allowed);
         assert_eq!(header(&response, "cache-control"), Some("private, max-age=40"));
     }
 
@@ -185,19 +205,21 @@ mod tests {
     fn a_client_that_has_the_response_gets_304() {
         let rules = rules(r#"{"cache":{"send_age":true}}"#);
         let mut first = response(Scope::Public);
-        assert!(rules.apply(&request(&[], false), &mut first));
+        assert_eq!(rules.apply(&request(&[], false), &mut first), ClientCopy::Allowed);
         assert_eq!(header(&first, "age"), Some("20"));
         assert_eq!(header(&first, "cache-control"), Some("public, max-age=60"));
         let etag = header(&first, "etag").expect("a validator").to_owned();
         assert!(etag.starts_with("W/\""), "{etag}");
         let mut second = response(Scope::Public);
-        assert!(rules.apply(&request(&["\"other\"", &etag], false), &mut second));
+        let copy = rules.apply(&request(&["\"other\"", &etag], false), &mut second);
+        assert_eq!(copy, ClientCopy::Known);
+        remove_body(&mut second);
         assert_eq!(second.status(), StatusCode::NOT_MODIFIED);
         assert!(matches!(second.body(), ResponseBody::Whole(bytes) if bytes.is_empty()));
         assert_eq!(header(&second, "etag"), Some(&*etag));
         let post = CachedRequest { is_read: false, ..request(&[&etag], false) };
         let mut third = response(Scope::Public);
-        assert!(rules.apply(&post, &mut third));
+        assert_eq!(rules.apply(&post, &mut third), ClientCopy::Allowed);
         assert_eq!((third.status(), header(&third, "etag")), (StatusCode::OK, None));
     }
 }

@@ -76,15 +76,11 @@ impl Compressor {
 
     /// Compresses `response` if its client accepts that and it is worth it.
     pub async fn compress(&self, wanted: Preference, response: &mut Response) {
-        let ResponseBody::Whole(body) = response.body() else { return };
-        if !self.settings.enabled
-            || body.len() < self.settings.min_size
-            || !is_compressible(response.headers())
-        {
+        if !self.add_vary(response) {
             return;
         }
+        let ResponseBody::Whole(body) = response.body() else { return };
         let body = body.clone();
-        response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
         let Some(coding) = wanted.coding else { return };
         let length = body.len();
         let compressed = if length < BLOCKING_BYTES_MIN {
@@ -110,6 +106,18 @@ impl Compressor {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
 
+    /// Tells caches that a response depends on `accept-encoding`, if it is worth compressing. Returns false for others.
+    pub(crate) fn add_vary(&self, response: &mut Response) -> bool {
+        let ResponseBody::Whole(body) = response.body() else { return false };
+        let is_worth_it = self.settings.enabled
+            && body.len() >= self.settings.min_size
+            && is_compressible(response.headers());
+        if is_worth_it {
+            response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        is_worth_it
+    }
+
     /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
     /// left uncompressed because no CPU was free.
     #[cfg(test)]
@@ -122,8 +130,9 @@ impl Compressor {
 /// The value of `cache-control` in almost every response.
 const NO_STORE: &str = "no-store";
 
-/// True if the response is uncompressed text that may be changed on its way (RFC 9110, section 7.7). Files of the page,
-/// which have an `etag`, bring their own compressed form.
+/// True if the response is uncompressed text that may be changed on its way (RFC 9110, section 7.7). Files of the page
+/// bring their own compressed form, and have a strong `etag`, which names their bytes. A weak one, as responses to
+/// operations have it, names all codings of a response.
 fn is_compressible(headers: &HeaderMap) -> bool {
     let is_text = headers.get(CONTENT_TYPE).is_some_and(|value| {
         [&b"application/json"[..], b"application/graphql-response+json", b"text/"]
@@ -134,7 +143,8 @@ fn is_compressible(headers: &HeaderMap) -> bool {
         headers.get(CACHE_CONTROL).filter(|value| *value != NO_STORE).is_some_and(|value| {
             value.to_str().is_ok_and(|it| it.split(',').any(|it| it.trim() == "no-transform"))
         });
-    is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ETAG)
+    let has_strong_etag = headers.get(ETAG).is_some_and(|etag| !etag.as_bytes().starts_with(b"W/"));
+    is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !has_strong_etag
 }
 
 /// Returns the coding of a request body.
@@ -286,6 +296,19 @@ mod tests {
         }
         let br = Some(HeaderValue::from_static("br"));
         assert_eq!(compressed(&compressor, "gzip", done).await, (br, 100, None));
+        let mut file = body(100);
+        file.headers_mut().insert(ETAG, HeaderValue::from_static("\"1\""));
+        assert_eq!(compressed(&compressor, "gzip", file).await, (None, 100, None));
+    }
+
+    #[tokio::test]
+    async fn a_response_with_a_weak_etag_is_compressed() {
+        let mut cached = body(1000);
+        cached.headers_mut().insert(ETAG, HeaderValue::from_static("W/\"1\""));
+        let (coding, after, vary) = compressed(&compressor(1000), "gzip", cached).await;
+        assert_eq!(coding, Some(HeaderValue::from_static("gzip")));
+        assert_eq!(vary, Some(HeaderValue::from_static("accept-encoding")));
+        assert!(after < 500, "{after}");
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::callback::CallbackRoute;
-use super::client_caching::{CachedRequest, ClientCacheRules};
+use super::client_caching::{self, CachedRequest, ClientCacheRules, ClientCopy};
 use super::client_connection::ClientRequest;
 use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
@@ -83,6 +83,7 @@ pub(super) async fn handle(
     pipeline.compressor.compress(coding, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
+    response::join_vary(&mut response);
     pipeline.metrics.count_response(response.status());
     response
 }
@@ -118,8 +119,14 @@ async fn route(
             let cached = CachedRequest::of(request.method(), request.headers(), is_personal);
             let mut response = endpoint(pipeline, client, kind, request).await;
             let caching = pipeline.caching.as_ref();
-            let is_storable = caching.is_some_and(|it| it.apply(&cached, &mut response));
+            let copy = caching.map_or(ClientCopy::Forbidden, |it| it.apply(&cached, &mut response));
+            let is_storable = copy != ClientCopy::Forbidden;
             response::keep_out_of_caches(&mut response, is_personal && !is_storable, tokens);
+            if copy == ClientCopy::Known {
+                // A cache replaces the headers that it has by those of the 304.
+                pipeline.compressor.add_vary(&mut response);
+                client_caching::remove_body(&mut response);
+            }
             response
         }
     }

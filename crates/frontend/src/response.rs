@@ -251,6 +251,22 @@ pub(crate) fn keep_out_of_caches(
     }
 }
 
+/// Joins all `vary` fields into one. Some caches, among them nginx before 1.23, read only the last one, and would give
+/// clients the responses of others.
+pub(crate) fn join_vary(response: &mut Response) {
+    let mut values = response.headers().get_all(VARY).iter();
+    let (Some(first), Some(second)) = (values.next(), values.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for value in std::iter::once(second).chain(values) {
+        joined.extend_from_slice(b", ");
+        joined.extend_from_slice(value.as_bytes());
+    }
+    // Values of headers that are joined by commas are the value of a header.
+    if let Ok(joined) = HeaderValue::try_from(joined) {
+        response.headers_mut().insert(VARY, joined);
+    }
+}
+
 /// Returns a plain text for people.
 pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
     with_type(status, "text/plain; charset=utf-8", text.into())
@@ -277,6 +293,22 @@ pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_fields_of_vary_become_one() {
+        let vary = |values: &[&'static str]| {
+            let mut response = empty(StatusCode::OK);
+            for value in values {
+                response.headers_mut().append(VARY, HeaderValue::from_static(value));
+            }
+            join_vary(&mut response);
+            let all = response.headers().get_all(VARY).iter();
+            all.map(|it| it.to_str().expect("text").to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(vary(&[]), [""; 0]);
+        assert_eq!(vary(&["accept"]), ["accept"]);
+        assert_eq!(vary(&["x-a, x-b", "accept", "origin"]), ["x-a, x-b, accept, origin"]);
+    }
 
     #[test]
     fn a_response_with_nothing_but_refusals_is_a_refusal() {

@@ -11,6 +11,7 @@ use cache::{
     InvalidationSourceStats, InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders,
     KeySecret, Lookup, LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent,
     Store, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
+    Validator,
 };
 use config::{Caching, Config};
 use execute::{
@@ -332,7 +333,9 @@ impl GenerationCaches {
             return;
         }
         let now = now();
-        let extra = StoredExtra { splice: payload.splice as u64, cost: payload.cost }.to_bytes();
+        let validator = Validator::of(&payload.bytes);
+        let extra = StoredExtra { splice: payload.splice as u64, validator, cost: payload.cost };
+        let extra = extra.to_bytes();
         let new = NewEntry {
             policy: &caching.policy,
             start: slot.start.counted_from(now),
@@ -385,12 +388,16 @@ fn variables_text(variables: &Variables) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct StoredExtra {
     splice: u64,
+    /// Computed once, because hashing the text costs as much as everything else that a hit does.
+    validator: Validator,
     cost: Option<u64>,
 }
 
 impl StoredExtra {
     fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = self.splice.to_le_bytes().to_vec();
+        let mut bytes = Vec::with_capacity(32);
+        bytes.extend_from_slice(&self.splice.to_le_bytes());
+        bytes.extend_from_slice(&self.validator.hash().to_le_bytes());
         bytes.extend(self.cost.into_iter().flat_map(u64::to_le_bytes));
         bytes
     }
@@ -398,12 +405,22 @@ impl StoredExtra {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (words, []) = bytes.as_chunks::<8>() else { return None };
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        Some(Self { splice: words.next()?, cost: words.next() })
+        let splice = words.next()?;
+        let (low, high) = (words.next()?, words.next()?);
+        let validator = Validator::from_hash(u128::from(high) << 64 | u128::from(low));
+        Some(Self { splice, validator, cost: words.next() })
     }
 }
 
-fn stored_payload(body: Bytes, extra: &[u8], caching: Option<FoldedPolicy>) -> Option<Payload> {
-    let StoredExtra { splice, cost } = StoredExtra::from_bytes(extra)?;
+fn stored_payload(
+    body: Bytes,
+    extra: &[u8],
+    mut caching: Option<FoldedPolicy>,
+) -> Option<Payload> {
+    let StoredExtra { splice, validator, cost } = StoredExtra::from_bytes(extra)?;
+    if let Some(caching) = &mut caching {
+        caching.validator = Some(validator);
+    }
     Some(Payload {
         splice: usize::try_from(splice).ok().filter(|it| *it <= body.len())?,
         bytes: body,
@@ -421,15 +438,21 @@ mod tests {
 
     #[test]
     fn a_stored_response_is_the_payload_that_was_stored() {
+        let text = r#"{"data":{"a":1}}"#;
+        let validator = Validator::of(text.as_bytes());
         for cost in [None, Some(7)] {
-            let extra = StoredExtra { splice: 12, cost };
+            let extra = StoredExtra { splice: 12, validator, cost };
             assert_eq!(StoredExtra::from_bytes(&extra.to_bytes()), Some(extra));
-            let payload = stored_payload(r#"{"data":{"a":1}}"#.into(), &extra.to_bytes(), None);
+            let caching = Some(FoldedPolicy::default());
+            let payload = stored_payload(text.into(), &extra.to_bytes(), caching);
             let payload = payload.expect("a payload");
             assert_eq!((payload.splice, payload.cost, payload.errors), (12, cost, 0));
+            assert_eq!(payload.caching.as_ref().expect("a policy").validator, Some(validator));
+            let changed = payload.with_extension("cost", "1");
+            assert_eq!(changed.caching.expect("a policy").validator, None);
         }
         assert!(stored_payload("{}".into(), &[1, 0, 0], None).is_none());
-        let beyond = StoredExtra { splice: 3, cost: None };
+        let beyond = StoredExtra { splice: 3, validator, cost: None };
         assert!(stored_payload("{}".into(), &beyond.to_bytes(), None).is_none());
     }
 }

@@ -7,6 +7,7 @@ import process from "node:process";
 export const natsServer = () => locate("STARLING_TEST_NATS_SERVER", ["nats-server"]);
 export const redisServer = () => locate("STARLING_TEST_REDIS_SERVER", ["redis-server"]);
 export const openPolicyAgent = () => locate("STARLING_TEST_OPA", ["opa"]);
+export const nginx = () => locate("STARLING_TEST_NGINX", ["nginx"]);
 export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);
 

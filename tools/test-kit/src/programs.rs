@@ -42,6 +42,10 @@ pub static CHROMIUM: Program = Program {
     names: &["chromium", "chromium-browser", "google-chrome"],
 };
 
+/// The caching proxy in front of the router.
+pub static NGINX: Program =
+    Program { package: "nginx", variable: "STARLING_TEST_NGINX", names: &["nginx"] };
+
 /// The decision point of policies. No Debian package has it: it is built by Go.
 pub static OPEN_POLICY_AGENT: Program =
     Program { package: "opa", variable: "STARLING_TEST_OPA", names: &["opa"] };
@@ -50,7 +54,7 @@ pub static OPEN_POLICY_AGENT: Program =
 pub const OPEN_POLICY_AGENT_PACKAGE: &str = "github.com/open-policy-agent/opa@v1.22.3";
 
 /// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
-pub static PROGRAMS: [&Program; 3] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM];
+pub static PROGRAMS: [&Program; 4] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX];
 
 /// The environment variable with the folder of Kafka's jars.
 pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";

@@ -103,7 +103,10 @@ impl<'a> Execution<'a> {
             let (body, _) = select_items(&body, &lists, &items, marks, 1);
             let body = Bytes::from(body);
             let part = self.entities_part(index, &all, &items, marks, 1, &whole);
-            let storing = self.storing(fetch, caches, caching, part, caches.in_flight.begin());
+            let marked = all.iter().flatten().zip(marks.iter().flatten());
+            let refreshed = marked.filter(|(_, mark)| **mark == 1).map(|(address, _)| address);
+            let guard = refresh_guard(caches, caching, refreshed);
+            let storing = self.storing(fetch, caches, caching, part, guard);
             self.refresh(fetch, body, storing, claims);
         }
         let [missing, stored, awaited] = found.counts;
@@ -187,7 +190,8 @@ impl<'a> Execution<'a> {
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
             let entries = RequestedEntries::Root(address.clone(), tags.clone());
-            let storing = self.storing(fetch, caches, caching, entries, caches.in_flight.begin());
+            let refreshed = refresh_guard(caches, caching, [&address]);
+            let storing = self.storing(fetch, caches, caching, entries, refreshed);
             self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
         }
         if let Some(hit) = take(&mut found.hits) {
@@ -319,6 +323,22 @@ impl<'a> Execution<'a> {
             drop(claims);
         });
     }
+}
+
+/// Begins the refresh of these entries. If they expire before it ends, operations that miss them wait for it.
+fn refresh_guard<'a>(
+    caches: &SubgraphCaches,
+    caching: &FetchCaching,
+    addresses: impl IntoIterator<Item = &'a EntryAddress>,
+) -> FlightGuard {
+    let mut guard = caches.in_flight.begin();
+    if let Some(scope) = caching.expected_scope() {
+        for key in addresses.into_iter().filter_map(|address| flight_key(address, scope)) {
+            // An operation that is fetching the entry already stores it as well.
+            let _ = guard.add_or_join(key);
+        }
+    }
+    guard
 }
 
 /// Looks up all representations of a request.

@@ -143,8 +143,7 @@ fn the_head_of_a_stream_announces_that_the_connection_ends_with_it() {
             "connection: close",
             "content-type: text/event-stream; charset=utf-8",
             "transfer-encoding: chunked",
-            "vary: accept",
-            "vary: origin",
+            "vary: accept, origin",
             "x-accel-buffering: no",
             "x-content-type-options: nosniff",
         ]
