@@ -178,6 +178,7 @@ impl World {
             store: Arc::clone(&store),
             secret,
             tags: tags.clone(),
+            shared: None,
             in_flight: Arc::<FetchesInFlight>::default(),
             invalidate_header: None,
             invalidation_stats: Arc::default(),

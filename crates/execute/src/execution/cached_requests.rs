@@ -2,14 +2,18 @@
 //!
 //! A request is divided by its representations into up to three: those that are stored, which is merged like a
 //! response; those that another operation is fetching, which looks again when that has ended; and the rest, which is
-//! sent. Root fields of one request are one entry.
+//! sent. Where several routers share a store, the rest is looked up there first, in one round trip, and what it has is
+//! copied into the store of the process. Root fields of one request are one entry.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{EntryAddress, HashDomain, Hit, Lookup, PolicyFold, RefreshClaim, Tag, TagHasher};
+use cache::{
+    EntryAddress, HashDomain, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase,
+    Tag, TagHasher,
+};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
@@ -19,8 +23,9 @@ use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
 use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, FetchCaching, FlightGuard, InFlight, ObjectValues, RequestParts, RequestedEntities,
-    RequestedEntries, ResponseStoring, RootTag, SubgraphCaches, flight_key,
+    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, ObjectValues, RequestParts,
+    RequestedEntities, RequestedEntries, ResponseStoring, RootTag, SharedStoring, SubgraphCaches,
+    WANTED_MAX, WantedEntry, flight_key,
 };
 use crate::document_pool::PooledDocument;
 use crate::representations::CollectedBatch;
@@ -34,12 +39,15 @@ const MISSING: u8 = 0;
 const STORED: u8 = 1;
 const AWAITED: u8 = 2;
 
-/// True for a request that has waited for others already: it is sent without waiting again, because the others may not
-/// have stored anything.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The steps of a request before it looks into the store of the process.
 pub(super) enum Look {
+    /// None.
     First,
+    /// It has waited for others. It is sent without waiting again, because the others may not have stored anything.
     Again,
+    /// It has looked into the store that several routers share. What is still missing is sent, and stored under this
+    /// guard.
+    AfterShared(FlightGuard, FetchLocks),
 }
 
 /// The results of the lookups of one request.
@@ -95,15 +103,28 @@ impl<'a> Execution<'a> {
         let Some(all) = all else { return Err((collected, body)) };
 
         let whole = body.clone();
-        let mut guard = addresses.caches().in_flight.begin();
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
         let caches = addresses.caches();
+        let (may_wait, is_first) =
+            (matches!(look, Look::First), !matches!(look, Look::AfterShared(..)));
+        let (mut guard, locks) = match look {
+            Look::First | Look::Again => (caches.in_flight.begin(), FetchLocks::default()),
+            Look::AfterShared(guard, locks) => (guard, locks),
+        };
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_first, &mut guard);
+        let bases = match &caches.shared {
+            Some(_) => {
+                fetch.kind.batches().iter().map(|it| addresses.shared_base(&it.data_key)).collect()
+            }
+            None => Vec::new(),
+        };
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
             let (body, _) = select_items(&body, &lists, &items, marks, 1);
             let body = Bytes::from(body);
             let part = self.entities_part(index, &all, &items, marks, 1, &whole);
-            let storing = self.storing(fetch, caches, caching, part, caches.in_flight.begin());
+            let guard = caches.in_flight.begin();
+            let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
+            let storing = self.storing(fetch, caches, caching, part, shared, guard);
             self.refresh(fetch, body, storing, claims);
         }
         let [missing, stored, awaited] = found.counts;
@@ -135,9 +156,20 @@ impl<'a> Execution<'a> {
             self.send(sent, OutgoingRequest::Await(in_flight), calls);
         }
         if let Some((collected, body)) = missing {
+            if may_wait && let Some(shared) = &caches.shared {
+                let wanted = wanted_entities(caching, &bases, &all, &items, &found.part_of, &whole);
+                if !wanted.is_empty() {
+                    let shared = Arc::clone(shared);
+                    let sent = SentRequest::entities(index, collected, body);
+                    let call = OutgoingRequest::LookUpShared { shared, wanted, guard };
+                    self.send(sent, call, calls);
+                    return Ok(());
+                }
+            }
             // The positions of representations are those in the undivided body.
             let part = self.entities_part(index, &all, &items, &found.part_of, MISSING, &whole);
-            let storing = self.storing(fetch, caches, caching, part, guard);
+            let shared = shared_storing(caches, bases, locks);
+            let storing = self.storing(fetch, caches, caching, part, shared, guard);
             let has_backups = found.part_of.iter().zip(&found.backups).all(|(parts, backups)| {
                 parts.iter().zip(backups).all(|(part, backup)| *part != MISSING || backup.is_some())
             });
@@ -181,13 +213,24 @@ impl<'a> Execution<'a> {
         };
         let caches = addresses.caches();
         let address = addresses.of_root();
-        let mut guard = caches.in_flight.begin();
+        let (may_wait, is_first) =
+            (matches!(look, Look::First), !matches!(look, Look::AfterShared(..)));
+        let (mut guard, locks) = match look {
+            Look::First | Look::Again => (caches.in_flight.begin(), FetchLocks::default()),
+            Look::AfterShared(guard, locks) => (guard, locks),
+        };
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_first, &mut guard);
+        let bases = match &caches.shared {
+            Some(_) => vec![addresses.shared_base("")],
+            None => Vec::new(),
+        };
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
             let entries = RequestedEntries::Root(address.clone(), tags.clone());
-            let storing = self.storing(fetch, caches, caching, entries, caches.in_flight.begin());
+            let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
+            let guard = caches.in_flight.begin();
+            let storing = self.storing(fetch, caches, caching, entries, shared, guard);
             self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
         }
         if let Some(hit) = take(&mut found.hits) {
@@ -198,9 +241,18 @@ impl<'a> Execution<'a> {
             let sent = SentRequest { body, ..SentRequest::whole(index) };
             return self.send(sent, OutgoingRequest::Await(found.in_flight), calls);
         }
+        if may_wait
+            && let (Some(shared), Some(base)) = (&caches.shared, bases.first())
+            && let Some(key) = caching.expected_scope().and_then(|scope| base.key_of(b"", scope))
+        {
+            let wanted = vec![WantedEntry { key, address }];
+            let call = OutgoingRequest::LookUpShared { shared: Arc::clone(shared), wanted, guard };
+            return self.send(SentRequest { body, ..SentRequest::whole(index) }, call, calls);
+        }
         let backup = take(&mut found.backups).map(|hit| Box::new(root_response(&address, &hit)));
-        let storing =
-            self.storing(fetch, caches, caching, RequestedEntries::Root(address, tags), guard);
+        let shared = shared_storing(caches, bases, locks);
+        let entries = RequestedEntries::Root(address, tags);
+        let storing = self.storing(fetch, caches, caching, entries, shared, guard);
         let call = OutgoingRequest::Subgraph {
             body,
             is_mutation: false,
@@ -210,11 +262,12 @@ impl<'a> Execution<'a> {
         self.send(SentRequest::whole(index), call, calls);
     }
 
-    /// Looks again for the entries of a request that has waited for other requests, and sends it if they are not
-    /// stored.
+    /// Looks again for the entries of a request that has waited for other requests or for the shared store, and sends
+    /// it if they are not stored.
     pub(super) fn look_again(
         &mut self,
         request: usize,
+        look: Look,
         calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let index = self.sent[request].fetch;
@@ -223,10 +276,10 @@ impl<'a> Execution<'a> {
         let collected = std::mem::take(&mut self.sent[request].collected);
         match &fetch.kind {
             FetchKind::Root { operation, .. } => {
-                self.send_root(index, operation, body, Look::Again, calls);
+                self.send_root(index, operation, body, look, calls);
             }
             FetchKind::Entities { operation, .. } => {
-                self.send_entities(index, operation, collected, body, Look::Again, calls);
+                self.send_entities(index, operation, collected, body, look, calls);
             }
             FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {}
         }
@@ -284,6 +337,7 @@ impl<'a> Execution<'a> {
         caches: &SubgraphCaches,
         caching: &Arc<FetchCaching>,
         entries: RequestedEntries,
+        shared: Option<SharedStoring>,
         guard: FlightGuard,
     ) -> ResponseStoring {
         ResponseStoring::begin(
@@ -292,6 +346,7 @@ impl<'a> Execution<'a> {
             fetch.subgraph,
             Arc::clone(caching),
             entries,
+            shared,
             guard,
         )
     }
@@ -321,15 +376,51 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Looks up all representations of a request.
+/// Begins to store a response in the store that several routers share, if there is one.
+fn shared_storing(
+    caches: &SubgraphCaches,
+    bases: Vec<SharedKeyBase>,
+    locks: FetchLocks,
+) -> Option<SharedStoring> {
+    SharedStoring::begin(&**caches.shared.as_ref()?, bases, locks)
+}
+
+/// The missing entities of a request that are worth a look into the shared store: none if the last response to such a
+/// request was not stored.
+fn wanted_entities(
+    caching: &FetchCaching,
+    bases: &[SharedKeyBase],
+    all: &[Vec<EntryAddress>],
+    items: &[Vec<Range<usize>>],
+    part_of: &[Vec<u8>],
+    whole: &Bytes,
+) -> Vec<WantedEntry> {
+    let Some(scope) = caching.expected_scope() else { return Vec::new() };
+    let batches = bases.iter().zip(all.iter().zip(items.iter().zip(part_of)));
+    let wanted = batches.flat_map(|(base, (addresses, (items, parts)))| {
+        let each = addresses.iter().zip(items.iter().zip(parts));
+        let missing = each.filter(|(_, (_, part))| **part == MISSING);
+        missing.filter_map(move |(address, (item, _))| {
+            let key = base.key_of(&whole[item.clone()], scope)?;
+            Some(WantedEntry { key, address: address.clone() })
+        })
+    });
+    wanted.take(WANTED_MAX).collect()
+}
+
+/// Looks up all representations of a request. With `may_wait`, those that another operation is fetching are awaited.
 fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
-    look: Look,
+    may_wait: bool,
+    is_first: bool,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
+    // The lookup before the one in the shared store was counted.
+    let uncounted = LookupStats::default();
+    let stats = if is_first { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
     let expected = caching.expected_scope();
     let mut found = Found::default();
@@ -340,7 +431,7 @@ fn look_up(
         let mut refreshes = Vec::with_capacity(batch.len());
         for address in batch {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
-            match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
+            match caches.store.lookup(address, now, fastrand::u64(..), stats) {
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
@@ -356,7 +447,7 @@ fn look_up(
             } else {
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
-                    Some(in_flight) if look == Look::First => {
+                    Some(in_flight) if may_wait => {
                         found.in_flight.push(in_flight);
                         AWAITED
                     }

@@ -1,0 +1,58 @@
+//! The interface to a store of entries that several routers share. `serving` implements it over Redis.
+
+use std::any::Any;
+use std::pin::Pin;
+
+use cache::{EntryAddress, SharedEntry, SharedKey, SharedStart, StaleTags};
+
+use crate::LocalFuture;
+
+/// The maximum number of entries that one request looks up in the shared store. Further ones are fetched.
+pub(crate) const WANTED_MAX: usize = 1_000;
+
+/// A store of entries that several routers share, behind the store of the process.
+///
+/// It never fails: what cannot be read is a miss, and what cannot be written is counted.
+pub trait SharedCache: Send + Sync {
+    /// Returns the point of a fetch that begins now. It must be called before the request is sent. `None` if the
+    /// response must not be shared.
+    fn begin_fetch(&self) -> Option<SharedStart>;
+
+    /// Copies into the store of the process what the shared store has of these entries, and waits a little for those
+    /// that another router is fetching. Takes no longer than the time limits of the configuration.
+    ///
+    /// Returns the right to fetch the others, if no other router has it.
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, FetchLocks>;
+
+    /// Has an entry written. Nothing waits for that.
+    fn store(&self, key: SharedKey, entry: SharedEntry);
+
+    /// Announces an invalidation to all routers, before the caller applies it to the store of the process. The future
+    /// ends when the log of invalidations has it, or when that takes too long; the announcement continues then.
+    fn announce(&self, stale: StaleTags) -> Announcement;
+}
+
+/// See [`SharedCache::announce`].
+pub type Announcement = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// An entry that is looked up in the shared store.
+#[derive(Clone, Debug)]
+pub struct WantedEntry {
+    /// Its key there.
+    pub key: SharedKey,
+    /// Its address in the store of the process.
+    pub address: EntryAddress,
+}
+
+/// The right to fetch entries for all routers. Dropping it, after the responses were stored, gives the right back.
+#[derive(Default)]
+pub struct FetchLocks(
+    #[expect(dead_code, reason = "ends when dropped")] Option<Box<dyn Any + Send>>,
+);
+
+impl FetchLocks {
+    /// Creates the right that lasts until `guard` is dropped.
+    pub fn new(guard: impl Any + Send) -> Self {
+        Self(Some(Box::new(guard)))
+    }
+}
