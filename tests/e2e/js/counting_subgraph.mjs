@@ -3,8 +3,9 @@ import { once } from "node:events";
 import http from "node:http";
 
 /**
- * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data; `headers` are those of
- * responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with status 500.
+ * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a promise of it; `headers`
+ * are those of responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with status
+ * 500.
  */
 export async function startSubgraph(respond) {
   const subgraph = { requests: [], headers: {}, extensions: () => undefined, fails: false };
@@ -16,7 +17,7 @@ export async function startSubgraph(respond) {
     const status = subgraph.fails ? 500 : 200;
     const sent = subgraph.fails
       ? { errors: [{ message: "broken" }] }
-      : { data: respond(body, request), extensions: subgraph.extensions(body) };
+      : { data: await respond(body, request), extensions: subgraph.extensions(body) };
     response.writeHead(status, { "content-type": "application/json", ...subgraph.headers }).end(JSON.stringify(sent));
   });
   server.listen(0, "127.0.0.1");

@@ -40,6 +40,8 @@ export async function startRedis(port, { stores = false, folder } = {}) {
     url: `redis://127.0.0.1:${port}`,
     port,
     folder,
+    /** Stops the process without ending it (`SIGSTOP`), or lets it continue (`SIGCONT`). */
+    signal: (name) => child.kill(name),
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "redis-server to end");

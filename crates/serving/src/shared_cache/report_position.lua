@@ -2,14 +2,15 @@
 --
 -- KEYS: the state of the log, its messages, its routers. ARGV: the name of the caller, its epoch and number, the time in
 -- milliseconds after which a router without reports counts as gone, the time for which the log is kept. Returns the
--- epoch, the number of the last message, and the name and number of each router; -1 if it is in another epoch.
+-- epoch, the number of the last message (-1 if it is damaged), and the name and number of each router (-1 if it is in
+-- another epoch).
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[3], ARGV[1], string.format('%s:%s:%.0f', ARGV[2], ARGV[3], now))
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[5]) end
 
 local epoch = redis.call('HGET', KEYS[1], 'epoch') or ''
-local result = {epoch, tonumber(redis.call('HGET', KEYS[1], 'number') or '') or 0}
+local result = {epoch, tonumber(redis.call('HGET', KEYS[1], 'number') or '') or -1}
 local routers = redis.call('HGETALL', KEYS[3])
 for index = 1, #routers, 2 do
   local known, number, at = string.match(routers[index + 1], '^(%x+):(%d+):(%d+)$')
