@@ -16,8 +16,8 @@ use telemetry::LogLimit;
 use tokio::time::sleep;
 
 use super::scripts::{
-    JoinedLog, MESSAGES_KEY, RouterPositions, UnexpectedReply, join, read_after, read_messages,
-    report,
+    JoinedLog, MESSAGES_KEY, RouterPosition, RouterPositions, UnexpectedReply, join, read_after,
+    read_messages, report,
 };
 use super::{RedisCache, count};
 
@@ -126,7 +126,10 @@ async fn follow_once(cache: &RedisCache, skips_messages: bool) -> Result<Infalli
     cache.view.set_current(true);
     cache.stats.is_current.store(1, Relaxed);
     tracing::info!(store = cache.store.id(), "following the log of invalidations");
-    let is_alone = positions.routers.iter().all(|(name, _)| *name == cache.router);
+    let is_alone = positions
+        .routers
+        .iter()
+        .all(|(name, position)| *name == cache.router || *position == RouterPosition::Gone);
     if place.is_gap && is_alone && cache.follows_topics {
         // Events may have come while no router was there to hear them.
         cache.announce_event(StaleTags::All);

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cache::SharedStart;
+use cache::{Sequence, SharedStart};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
 use super::Confirmation;
-use super::scripts::RouterPositions;
+use super::scripts::{RouterPosition, RouterPositions};
 
 /// The time for which a router is still waited for after it is missing in the reports. Redis may have lost them, and
 /// each router reports again within [`super::log_follower::REPORT_INTERVAL`].
@@ -90,9 +90,17 @@ impl Routers {
     /// Notes the positions of all routers from a report.
     pub(super) fn update(&self, report: u64, positions: &RouterPositions, now: Instant) {
         let mut known = self.lock();
-        for (name, number) in &positions.routers {
-            let sequence = number.map(cache::Sequence);
-            let at = sequence.map(|sequence| SharedStart { epoch: positions.epoch, sequence });
+        for (name, position) in &positions.routers {
+            let at = match position {
+                RouterPosition::At(number) => {
+                    Some(SharedStart { epoch: positions.epoch, sequence: Sequence(*number) })
+                }
+                RouterPosition::OtherEpoch => None,
+                RouterPosition::Gone => {
+                    known.remove(name);
+                    continue;
+                }
+            };
             if known.len() < ROUTERS_MAX || known.contains_key(name) {
                 known.insert(name.clone(), KnownRouter { at, absent_since: None });
             }
@@ -158,7 +166,7 @@ impl Routers {
 
 #[cfg(test)]
 mod tests {
-    use cache::{LogEpoch, Sequence};
+    use cache::LogEpoch;
 
     use super::*;
 
@@ -166,7 +174,8 @@ mod tests {
     const SECOND: LogEpoch = LogEpoch([2; 16]);
 
     fn positions(epoch: LogEpoch, routers: &[(&str, Option<u64>)]) -> RouterPositions {
-        let routers = routers.iter().map(|(name, at)| ((*name).into(), *at)).collect();
+        let position = |at: Option<u64>| at.map_or(RouterPosition::OtherEpoch, RouterPosition::At);
+        let routers = routers.iter().map(|(name, at)| ((*name).into(), position(*at))).collect();
         RouterPositions { epoch, last: 9, routers }
     }
 
@@ -193,6 +202,18 @@ mod tests {
             now,
         );
         assert_eq!(unconfirmed(&routers, FIRST, 5), (0, 3));
+    }
+
+    #[test]
+    fn a_router_that_has_left_is_not_waited_for() {
+        let routers = Routers::default();
+        let now = Instant::now();
+        let mut both = positions(FIRST, &[("a", Some(5)), ("b", Some(4))]);
+        routers.update(routers.begin_report(), &both, now);
+        assert_eq!(unconfirmed(&routers, FIRST, 5), (1, 2));
+        both.routers[1].1 = RouterPosition::Gone;
+        routers.update(routers.begin_report(), &both, now);
+        assert_eq!(unconfirmed(&routers, FIRST, 5), (0, 1));
     }
 
     #[test]

@@ -27,6 +27,9 @@ const LOG_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The largest number that a table of invalidations can remember.
 const NUMBER_MAX: u64 = (1 << 44) - 1;
 
+/// The word that a router reports in place of its epoch when it leaves.
+const GONE: &str = "gone";
+
 /// The time after which a router that has not reported its position counts as gone.
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -50,14 +53,25 @@ pub(super) struct JoinedLog {
     pub(super) oldest: u64,
 }
 
+/// The position of one router.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RouterPosition {
+    /// It has applied the log up to this number.
+    At(u64),
+    /// It has not joined this epoch of the log yet.
+    OtherEpoch,
+    /// It has left.
+    Gone,
+}
+
 /// The positions of all routers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RouterPositions {
     pub(super) epoch: LogEpoch,
     /// The number of the last message.
     pub(super) last: u64,
-    /// The name of each router, and the number up to which it has applied the log; `None` if it is in another epoch.
-    pub(super) routers: Vec<(Box<str>, Option<u64>)>,
+    /// The name and the position of each router.
+    pub(super) routers: Vec<(Box<str>, RouterPosition)>,
 }
 
 /// A message of the stream.
@@ -91,17 +105,21 @@ pub(super) fn append(epoch: LogEpoch, router: &str, message: Vec<u8>) -> Command
 
 /// Returns the command that reports the position of a router.
 pub(super) fn report(router: &str, at: SharedStart) -> Command {
-    Command::script(&REPORT, [STATE_KEY, MESSAGES_KEY, ROUTERS_KEY])
-        .value(router)
-        .value(epoch_text(at.epoch))
-        .number(at.sequence.0)
-        .number(millis(LEASE))
-        .number(millis(LOG_TTL))
+    report_as(router, epoch_text(at.epoch), at.sequence.0)
 }
 
-/// Returns the command that removes a router from the list of those that are waited for.
+/// Returns the command that removes a router from those that are waited for.
 pub(super) fn leave(router: &str) -> Command {
-    Command::new("HDEL").key(ROUTERS_KEY).value(router)
+    report_as(router, GONE.to_owned(), 0)
+}
+
+fn report_as(router: &str, epoch: String, number: u64) -> Command {
+    Command::script(&REPORT, [STATE_KEY, MESSAGES_KEY, ROUTERS_KEY])
+        .value(router)
+        .value(epoch)
+        .number(number)
+        .number(millis(LEASE))
+        .number(millis(LOG_TTL))
 }
 
 /// Returns the command that reads at most `count` messages after `number`, and waits for the first one for `wait`.
@@ -142,7 +160,12 @@ impl RouterPositions {
         let router = |[name, at]: &[Reply; 2]| {
             let name = std::str::from_utf8(name.bytes().ok_or(UnexpectedReply)?);
             let at = at.integer().ok_or(UnexpectedReply)?;
-            Ok((name.map_err(|_| UnexpectedReply)?.into(), u64::try_from(at).ok()))
+            let position = match (u64::try_from(at), at) {
+                (Ok(number), _) => RouterPosition::At(number),
+                (Err(_), -2) => RouterPosition::Gone,
+                (Err(_), _) => RouterPosition::OtherEpoch,
+            };
+            Ok((name.map_err(|_| UnexpectedReply)?.into(), position))
         };
         Ok(Self {
             epoch: read_epoch(epoch)?,
@@ -219,9 +242,14 @@ mod tests {
         assert_eq!(JoinedLog::read(&joined), Ok(JoinedLog { epoch: EPOCH, last: 7, oldest: 3 }));
         assert_eq!(read_appended(&Reply::Integer(8)), Ok(Some(Sequence(8))));
         assert_eq!(read_appended(&Reply::Integer(0)), Ok(None));
-        let routers = [text("a"), Reply::Integer(7), text("b"), Reply::Integer(-1)];
+        let routers = [("a", 7), ("b", -1), ("c", -2)];
+        let routers = routers.map(|(name, at)| [text(name), Reply::Integer(at)]).concat();
         let report = [&[epoch(), Reply::Integer(7)][..], &routers].concat();
-        let routers = vec![("a".into(), Some(7)), ("b".into(), None)];
+        let routers = vec![
+            ("a".into(), RouterPosition::At(7)),
+            ("b".into(), RouterPosition::OtherEpoch),
+            ("c".into(), RouterPosition::Gone),
+        ];
         let expected = RouterPositions { epoch: EPOCH, last: 7, routers };
         assert_eq!(RouterPositions::read(&Reply::List(report)), Ok(expected));
         let fields = ["router", "a", "message", "m"].map(text).to_vec();
