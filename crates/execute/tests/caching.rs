@@ -18,7 +18,7 @@ use cache::{
     Timestamp, TtlSettings,
 };
 use execute::{
-    Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchLocks, FetchesInFlight,
+    Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
     ForwardedHeaders, Generation, GraphqlError, LocalFuture, PartCaching, Publisher,
     RequestCaching, RequestContext, Seed, SharedCache, Subgraph, SubgraphCache, SubgraphCaches,
     SubgraphRequest, SubgraphResponse, WantedEntry,
@@ -188,11 +188,11 @@ impl SharedCache for SharingRouter {
         self.view.begin_fetch()
     }
 
-    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, FetchLocks> {
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled> {
         Box::pin(async move {
             let now = Timestamp(NOW.get());
             let start = self.store.begin_fetch(now);
-            for WantedEntry { key, address } in wanted {
+            for WantedEntry { key, address, .. } in wanted {
                 let bytes = self.memory.entries.lock().unwrap().get(&key).cloned();
                 tokio::task::yield_now().await;
                 let entry = bytes.map(|bytes| SharedEntry::decode(&key, bytes).unwrap());
@@ -200,7 +200,7 @@ impl SharedCache for SharingRouter {
                     self.store.adopt(&address, &entry, start, now);
                 }
             }
-            FetchLocks::default()
+            Filled::default()
         })
     }
 

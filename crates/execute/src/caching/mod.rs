@@ -14,7 +14,7 @@ mod subgraph_caches;
 
 pub use fetch_caching::{FetchCaching, PartCaching, RootTag};
 pub use fetches_in_flight::FetchesInFlight;
-pub use shared_cache::{Announcement, FetchLocks, SharedCache, WantedEntry};
+pub use shared_cache::{Announcement, FetchLocks, Filled, SharedCache, WantedEntry};
 pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTags};
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};

@@ -40,7 +40,7 @@ pub(crate) struct SharedStoring {
     /// The beginning of the keys of each batch; one for root fields.
     bases: Vec<SharedKeyBase>,
     /// The right to fetch, which ends when the response is stored.
-    _locks: FetchLocks,
+    locks: FetchLocks,
 }
 
 impl SharedStoring {
@@ -50,7 +50,7 @@ impl SharedStoring {
         bases: Vec<SharedKeyBase>,
         locks: FetchLocks,
     ) -> Option<Self> {
-        Some(Self { start: shared.begin_fetch()?, bases, _locks: locks })
+        Some(Self { start: shared.begin_fetch()?, bases, locks })
     }
 }
 
@@ -96,6 +96,13 @@ impl ResponseStoring {
         let began = (caches.clock)();
         let start = caches.store.begin_fetch(began);
         Self { generation, subgraph, caching, entries, start, began, shared, _guard: guard }
+    }
+
+    /// Keeps the right to fetch the entries for all routers until the response is stored.
+    pub(crate) fn keep_locks(&mut self, locks: FetchLocks) {
+        if let Some(shared) = &mut self.shared {
+            shared.locks = locks;
+        }
     }
 
     /// Stores a response, if it may be stored, and adds its policy to it.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::pin::Pin;
 
-use cache::{EntryAddress, SharedEntry, SharedKey, SharedStart, StaleTags};
+use cache::{EntryAddress, SharedEntry, SharedKey, SharedStart, StaleTags, Timestamp};
 
 use crate::LocalFuture;
 
@@ -20,9 +20,7 @@ pub trait SharedCache: Send + Sync {
 
     /// Copies into the store of the process what the shared store has of these entries, and waits a little for those
     /// that another router is fetching. Takes no longer than the time limits of the configuration.
-    ///
-    /// Returns the right to fetch the others, if no other router has it.
-    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, FetchLocks>;
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled>;
 
     /// Has an entry written. Nothing waits for that.
     fn store(&self, key: SharedKey, entry: SharedEntry);
@@ -42,6 +40,17 @@ pub struct WantedEntry {
     pub key: SharedKey,
     /// Its address in the store of the process.
     pub address: EntryAddress,
+    /// The start of the fetch of the entry that the store of the process has already: only a later one is wanted.
+    pub newer_than: Option<Timestamp>,
+}
+
+/// The result of looking into the shared store.
+#[derive(Default)]
+pub struct Filled {
+    /// True if the store of the process has all wanted entries now.
+    pub is_complete: bool,
+    /// The right to fetch the others, if no other router has it.
+    pub locks: FetchLocks,
 }
 
 /// The right to fetch entries for all routers. Dropping it, after the responses were stored, gives the right back.

@@ -50,6 +50,33 @@ pub(super) enum Look {
     AfterShared(FlightGuard, FetchLocks),
 }
 
+/// The rules of one look.
+struct LookState {
+    /// True if the request may wait for others, and look into the shared store.
+    may_wait: bool,
+    /// True if the lookups count: those before the shared store was looked into were counted.
+    is_counted: bool,
+    guard: FlightGuard,
+    locks: FetchLocks,
+}
+
+impl Look {
+    fn begin(self, caches: &SubgraphCaches) -> LookState {
+        let may_wait = matches!(self, Self::First);
+        match self {
+            Self::First | Self::Again => LookState {
+                may_wait,
+                is_counted: true,
+                guard: caches.in_flight.begin(),
+                locks: FetchLocks::default(),
+            },
+            Self::AfterShared(guard, locks) => {
+                LookState { may_wait, is_counted: false, guard, locks }
+            }
+        }
+    }
+}
+
 /// The results of the lookups of one request.
 #[derive(Default)]
 struct Found {
@@ -66,6 +93,13 @@ struct Found {
     claims: Vec<RefreshClaim>,
     /// The number of representations in each part.
     counts: [usize; 3],
+}
+
+impl Found {
+    /// True if something is missing, or is to be fetched again.
+    fn needs_fetch(&self) -> bool {
+        self.counts[usize::from(MISSING)] > 0 || !self.claims.is_empty()
+    }
 }
 
 impl<'a> Execution<'a> {
@@ -104,18 +138,13 @@ impl<'a> Execution<'a> {
 
         let whole = body.clone();
         let caches = addresses.caches();
-        let (may_wait, is_first) =
-            (matches!(look, Look::First), !matches!(look, Look::AfterShared(..)));
-        let (mut guard, locks) = match look {
-            Look::First | Look::Again => (caches.in_flight.begin(), FetchLocks::default()),
-            Look::AfterShared(guard, locks) => (guard, locks),
-        };
-        let mut found = look_up(&addresses, caching, &all, may_wait, is_first, &mut guard);
+        let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
         let bases = match &caches.shared {
-            Some(_) => {
+            Some(_) if found.needs_fetch() => {
                 fetch.kind.batches().iter().map(|it| addresses.shared_base(&it.data_key)).collect()
             }
-            None => Vec::new(),
+            Some(_) | None => Vec::new(),
         };
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
@@ -125,7 +154,15 @@ impl<'a> Execution<'a> {
             let guard = caches.in_flight.begin();
             let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
             let storing = self.storing(fetch, caches, caching, part, shared, guard);
-            self.refresh(fetch, body, storing, claims);
+            let wanted = wanted_entities(
+                caching,
+                &bases,
+                &all,
+                &items,
+                EntrySelection { marks, mark: 1, hits: Some(&found.hits) },
+                &whole,
+            );
+            self.refresh(fetch, body, storing, claims, wanted);
         }
         let [missing, stored, awaited] = found.counts;
         // Mostly everything belongs to one part, and nothing is divided.
@@ -157,7 +194,8 @@ impl<'a> Execution<'a> {
         }
         if let Some((collected, body)) = missing {
             if may_wait && let Some(shared) = &caches.shared {
-                let wanted = wanted_entities(caching, &bases, &all, &items, &found.part_of, &whole);
+                let missing = EntrySelection { marks: &found.part_of, mark: MISSING, hits: None };
+                let wanted = wanted_entities(caching, &bases, &all, &items, missing, &whole);
                 if !wanted.is_empty() {
                     let shared = Arc::clone(shared);
                     let sent = SentRequest::entities(index, collected, body);
@@ -213,17 +251,12 @@ impl<'a> Execution<'a> {
         };
         let caches = addresses.caches();
         let address = addresses.of_root();
-        let (may_wait, is_first) =
-            (matches!(look, Look::First), !matches!(look, Look::AfterShared(..)));
-        let (mut guard, locks) = match look {
-            Look::First | Look::Again => (caches.in_flight.begin(), FetchLocks::default()),
-            Look::AfterShared(guard, locks) => (guard, locks),
-        };
+        let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, may_wait, is_first, &mut guard);
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
         let bases = match &caches.shared {
-            Some(_) => vec![addresses.shared_base("")],
-            None => Vec::new(),
+            Some(_) if found.needs_fetch() => vec![addresses.shared_base("")],
+            Some(_) | None => Vec::new(),
         };
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
@@ -231,7 +264,13 @@ impl<'a> Execution<'a> {
             let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
             let guard = caches.in_flight.begin();
             let storing = self.storing(fetch, caches, caching, entries, shared, guard);
-            self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
+            let base = bases.first().zip(caching.expected_scope());
+            let key = base.and_then(|(base, scope)| base.key_of(b"", scope));
+            let began = found.hits[0][0].as_ref().map(Hit::began);
+            let wanted =
+                key.map(|key| WantedEntry { key, address: address.clone(), newer_than: began });
+            let claims = std::mem::take(&mut found.claims);
+            self.refresh(fetch, body.clone(), storing, claims, wanted.into_iter().collect());
         }
         if let Some(hit) = take(&mut found.hits) {
             let response = OutgoingRequest::Stored(Box::new(root_response(&address, &hit)));
@@ -245,7 +284,7 @@ impl<'a> Execution<'a> {
             && let (Some(shared), Some(base)) = (&caches.shared, bases.first())
             && let Some(key) = caching.expected_scope().and_then(|scope| base.key_of(b"", scope))
         {
-            let wanted = vec![WantedEntry { key, address }];
+            let wanted = vec![WantedEntry { key, address, newer_than: None }];
             let call = OutgoingRequest::LookUpShared { shared: Arc::clone(shared), wanted, guard };
             return self.send(SentRequest { body, ..SentRequest::whole(index) }, call, calls);
         }
@@ -351,18 +390,28 @@ impl<'a> Execution<'a> {
         )
     }
 
-    /// Fetches entries again in the background, while they are served. The claims bound the number of such requests.
+    /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`). The
+    /// claims bound the number of such requests.
     fn refresh(
         &self,
         fetch: &Fetch,
         body: Bytes,
-        storing: ResponseStoring,
+        mut storing: ResponseStoring,
         claims: Vec<RefreshClaim>,
+        wanted: Vec<WantedEntry>,
     ) {
         let generation = Arc::clone(&self.context.generation);
+        let shared = generation.caches.as_ref().and_then(|it| it.shared.clone());
         let headers = Arc::clone(&self.context.headers);
         let subgraph = fetch.subgraph;
         tokio::task::spawn_local(async move {
+            if let Some(shared) = shared.filter(|_| !wanted.is_empty()) {
+                let filled = shared.fill(wanted).await;
+                if filled.is_complete {
+                    return;
+                }
+                storing.keep_locks(filled.locks);
+            }
             let deadline = Instant::now() + REFRESH_TIME_MAX;
             let headers = headers.of(subgraph);
             let request =
@@ -385,24 +434,38 @@ fn shared_storing(
     SharedStoring::begin(&**caches.shared.as_ref()?, bases, locks)
 }
 
-/// The missing entities of a request that are worth a look into the shared store: none if the last response to such a
-/// request was not stored.
+/// Some of the representations of a request.
+#[derive(Clone, Copy)]
+struct EntrySelection<'a> {
+    /// A mark for each representation, by batch.
+    marks: &'a [Vec<u8>],
+    /// The mark of those that are selected.
+    mark: u8,
+    /// The entries that are known, if only later ones are of interest.
+    hits: Option<&'a [Vec<Option<Hit>>]>,
+}
+
+/// The entities of a request that are worth a look into the shared store: none if the last response to such a request
+/// was not stored.
 fn wanted_entities(
     caching: &FetchCaching,
     bases: &[SharedKeyBase],
     all: &[Vec<EntryAddress>],
     items: &[Vec<Range<usize>>],
-    part_of: &[Vec<u8>],
+    selection: EntrySelection<'_>,
     whole: &Bytes,
 ) -> Vec<WantedEntry> {
     let Some(scope) = caching.expected_scope() else { return Vec::new() };
-    let batches = bases.iter().zip(all.iter().zip(items.iter().zip(part_of)));
-    let wanted = batches.flat_map(|(base, (addresses, (items, parts)))| {
-        let each = addresses.iter().zip(items.iter().zip(parts));
-        let missing = each.filter(|(_, (_, part))| **part == MISSING);
-        missing.filter_map(move |(address, (item, _))| {
-            let key = base.key_of(&whole[item.clone()], scope)?;
-            Some(WantedEntry { key, address: address.clone() })
+    let batches = bases.iter().zip(all.iter().zip(items)).enumerate();
+    let wanted = batches.flat_map(|(number, (base, (addresses, items)))| {
+        let hits = selection.hits.map(|hits| &hits[number]);
+        let each = addresses.iter().zip(items).enumerate();
+        let selected =
+            each.filter(move |(item, _)| selection.marks[number][*item] == selection.mark);
+        selected.filter_map(move |(item, (address, place))| {
+            let key = base.key_of(&whole[place.clone()], scope)?;
+            let newer_than = hits.and_then(|hits| hits[item].as_ref()).map(Hit::began);
+            Some(WantedEntry { key, address: address.clone(), newer_than })
         })
     });
     wanted.take(WANTED_MAX).collect()
@@ -414,13 +477,12 @@ fn look_up(
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
     may_wait: bool,
-    is_first: bool,
+    is_counted: bool,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
-    // The lookup before the one in the shared store was counted.
     let uncounted = LookupStats::default();
-    let stats = if is_first { &*cache.stats } else { &uncounted };
+    let stats = if is_counted { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
     let expected = caching.expected_scope();
     let mut found = Found::default();

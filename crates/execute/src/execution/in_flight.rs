@@ -102,8 +102,8 @@ pub(super) async fn send_request<'a>(
             RequestOutcome::Awaited
         }
         OutgoingRequest::LookUpShared { shared, wanted, guard } => {
-            let locks = shared.fill(wanted).await;
-            RequestOutcome::LookedUpShared(guard, locks)
+            let filled = shared.fill(wanted).await;
+            RequestOutcome::LookedUpShared(guard, filled.locks)
         }
         OutgoingRequest::Publish { event, arguments } => {
             let _guard = shared_fetch::guard_epoch(context);

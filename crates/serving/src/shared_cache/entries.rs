@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cache::{FetchStart, SHARED_ENTRY_BYTES_MAX, SharedEntry, SharedKey, StoreOutcome, Timestamp};
-use execute::{FetchLocks, WantedEntry};
+use execute::{Filled, WantedEntry};
 use redis_store::{Command, Reply, StoreError};
 use tokio::sync::mpsc;
 
@@ -87,10 +87,10 @@ pub(super) enum ReadOutcome {
 
 impl RedisCache {
     /// Copies entries into the store of the process. See `execute::SharedCache::fill`.
-    pub(super) async fn fill_entries(&self, mut wanted: Vec<WantedEntry>) -> FetchLocks {
+    pub(super) async fn fill_entries(&self, mut wanted: Vec<WantedEntry>) -> Filled {
         if !self.view.is_current() {
             self.stats.not_current.fetch_add(wanted.len() as u64, Relaxed);
-            return FetchLocks::default();
+            return Filled::default();
         }
         // Before the entries are read: see `cache::SharedView`.
         let start = self.process.begin_fetch((self.clock)());
@@ -104,7 +104,7 @@ impl RedisCache {
             outcome != ReadOutcome::Found
         });
         if wanted.is_empty() || is_away || self.lock_wait.is_zero() {
-            return FetchLocks::default();
+            return Filled { is_complete: wanted.is_empty(), ..Filled::default() };
         }
         self.lock_or_wait(wanted).await
     }
@@ -137,6 +137,11 @@ impl RedisCache {
             count(&stats.invalid);
             return ReadOutcome::Missing;
         };
+        if wanted.newer_than.is_some_and(|known| entry.began <= known) {
+            // It is the entry that is to be replaced.
+            count(&stats.misses);
+            return ReadOutcome::Missing;
+        }
         if let Err(miss) = self.view.check(&entry, &wanted.address.tags) {
             stats.count_unusable(miss);
             return ReadOutcome::Missing;

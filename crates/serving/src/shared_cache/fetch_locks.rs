@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use cache::SharedKey;
-use execute::{FetchLocks, WantedEntry};
+use execute::{FetchLocks, Filled, WantedEntry};
 use redis_store::{Command, Reply, Script, StoreError};
 use tokio::sync::mpsc;
 
@@ -62,7 +62,7 @@ impl Drop for LockedKeys {
 impl RedisCache {
     /// Locks entries that this router will fetch. If all of them are locked by others, waits for them, because then
     /// nothing has to be sent.
-    pub(super) async fn lock_or_wait(&self, mut wanted: Vec<WantedEntry>) -> FetchLocks {
+    pub(super) async fn lock_or_wait(&self, mut wanted: Vec<WantedEntry>) -> Filled {
         let deadline = Instant::now() + self.lock_wait;
         let mut pause = PAUSE_MIN;
         let mut locks = self.begin_locks();
@@ -93,12 +93,13 @@ impl RedisCache {
                     wanted.push(entry);
                 }
             }
-            if wanted.is_empty() || is_away || is_locked {
-                return FetchLocks::new(locks);
-            }
-            if Instant::now() + pause > deadline {
-                count(&self.stats.lock_timeouts);
-                return FetchLocks::new(locks);
+            let is_complete = wanted.is_empty();
+            let is_late = Instant::now() + pause > deadline;
+            if is_complete || is_away || is_locked || is_late {
+                if is_late && !(is_complete || is_away || is_locked) {
+                    count(&self.stats.lock_timeouts);
+                }
+                return Filled { is_complete, locks: FetchLocks::new(locks) };
             }
             if !has_waited {
                 count(&self.stats.lock_waits);

@@ -79,8 +79,16 @@ pub(super) async fn follow(cache: Arc<RedisCache>) {
         {
             pause = RETRY_MIN;
         }
-        let suppressed = failures.admit(began);
-        if let Some(suppressed) = suppressed.filter(|_| was_current) {
+        // A store that is away logs that itself. A refusal says what is missing: a permission, for example.
+        let is_refused = matches!(
+            error,
+            FollowError::Store(StoreError::Refused(_))
+                | FollowError::Reply(_)
+                | FollowError::Random(_)
+        );
+        if (was_current || is_refused)
+            && let Some(suppressed) = failures.admit(Instant::now())
+        {
             tracing::warn!(
                 store = cache.store.id(),
                 %error,

@@ -28,7 +28,7 @@ use cache::{
     InvalidationStats, SharedCacheStats, SharedEntry, SharedKey, SharedStart, SharedView,
     StaleTags, Timestamp,
 };
-use execute::{Announcement, FetchLocks, LocalFuture, SharedCache, WantedEntry};
+use execute::{Announcement, Filled, LocalFuture, SharedCache, WantedEntry};
 use redis_store::Store;
 use tokio::task::JoinSet;
 
@@ -201,7 +201,7 @@ impl SharedCache for RedisCache {
         self.view.begin_fetch()
     }
 
-    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, FetchLocks> {
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled> {
         Box::pin(self.fill_entries(wanted))
     }
 

@@ -194,6 +194,25 @@ describe("a Redis that routers share", { skip: skipWithout(redisServer, "redis-s
       assert.deepEqual(askedFor(), [ids.join(" ")]);
     });
 
+    it("are fetched again once by all routers when they have expired and may be served meanwhile", async () => {
+      // Expired when it comes, and served while it is fetched again.
+      stock.headers = { "cache-control": "max-age=1, stale-while-revalidate=3600" };
+      const ids = newProducts(1);
+      await share(routers[0], ids);
+      for (const router of routers) assert.deepEqual(await levels(router, ids), [level]);
+      assert.deepEqual(askedFor(), ids);
+      level += 1;
+      delay = SLOW_MS;
+      stock.headers = { "cache-control": "max-age=3600" };
+      await eventually(async () => {
+        for (const router of routers) {
+          if ((await levels(router, ids))[0] !== level) return false;
+        }
+        return true;
+      }, "all routers to have the new value");
+      assert.deepEqual(askedFor(), [ids[0], ids[0]]);
+    });
+
     it("are fetched by another router if the one that has the right to fetch fails", async () => {
       const ids = newProducts(1);
       stock.fails = true;
@@ -429,13 +448,21 @@ describe("a Redis that routers share", { skip: skipWithout(redisServer, "redis-s
 
     it("FLUSHALL begins a new log, and nothing of the old one is used", async () => {
       const ids = newProducts(1);
+      const others = new Set(await client.keys("starling:cache:entry:*"));
       await share(routers[0], ids);
-      const [key] = await client.keys("starling:cache:entry:*");
-      const old = await client.sendCommand(["DUMP", key], { typeMapping: { 36: Buffer } });
+      const keys = (await client.keys("starling:cache:entry:*")).filter((key) => !others.has(key));
+      const dump = (key) => client.sendCommand(["DUMP", key], { typeMapping: { 36: Buffer } });
+      const old = await Promise.all(keys.map(dump));
+      assert.equal(old.length, 2);
       const before = await epochs();
       await client.flushAll();
       await grown(before, 1);
-      await client.sendCommand(["RESTORE", key, "0", old]);
+      await joined(routers);
+      for (const [index, key] of keys.entries()) await client.sendCommand(["RESTORE", key, "0", old[index]]);
+      level += 1;
+      const stale = await metric(routers[0], "starling_cache_shared_misses_stale_total");
+      for (const router of routers) assert.deepEqual(await levels(router, ids), [level]);
+      assert.equal(await metric(routers[0], "starling_cache_shared_misses_stale_total"), stale + 2);
       await works();
     });
 
