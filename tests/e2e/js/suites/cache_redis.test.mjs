@@ -262,7 +262,15 @@ describe("a Redis that routers share", { skip: skipWithout(redisServer, "redis-s
   });
 
   describe("invalidations", () => {
-    it("take effect at every router before they are acknowledged", async () => {
+    /** Prints how long invalidations took until all routers had confirmed them. */
+    function report(t, times, load) {
+      times.sort((left, right) => left - right);
+      const at = (share) => times[Math.floor(times.length * share)].toFixed(1);
+      t.diagnostic(`${load}: ${times.length} invalidations took effect at all routers within ${at(0.5)} ms (p50), ` +
+        `${at(0.99)} ms (p99)`);
+    }
+
+    it("take effect at every router before they are acknowledged", async (t) => {
       const ids = newProducts(2);
       await share(routers[0], ids);
       for (const router of routers) await levels(router, ids);
@@ -273,6 +281,13 @@ describe("a Redis that routers share", { skip: skipWithout(redisServer, "redis-s
       assert.deepEqual(await invalidate(routers[1], { kind: "type", type: "Product", subgraph: "stock" }), CONFIRMED);
       for (const router of routers) assert.deepEqual(await levels(router, ids), [level, level]);
       assert.ok(await metric(routers[0], "starling_cache_invalidation_messages_total") >= 2);
+      const times = [];
+      for (let round = 0; round < 100; round += 1) {
+        const sent = performance.now();
+        assert.deepEqual(await invalidate(routers[round % 3], product(ids[0])), CONFIRMED);
+        times.push(performance.now() - sent);
+      }
+      report(t, times, "without load");
     });
 
     it("reach a router that starts later through the log", async () => {
@@ -335,11 +350,59 @@ describe("a Redis that routers share", { skip: skipWithout(redisServer, "redis-s
       });
       await Promise.all([rounds, ...load]);
       const seconds = (performance.now() - start) / 1000;
-      times.sort((left, right) => left - right);
-      const at = (share) => times[Math.floor(times.length * share)].toFixed(1);
-      t.diagnostic(`${(requests / seconds).toFixed(0)} requests/s; ${times.length} invalidations took effect at all ` +
-        `routers within ${at(0.5)} ms (p50), ${at(0.99)} ms (p99)`);
+      report(t, times, `${(requests / seconds).toFixed(0)} requests/s`);
       assert.ok(requests > 100, `${requests} requests`);
+    });
+  });
+
+  describe("events of a broker", () => {
+    const TOPIC = "stock.changed";
+    let others;
+    const start = () => startRouter(redis, {
+      cache: { invalidate: [{ provider: "redis/default", topic: TOPIC }] },
+      config: { events: { providers: { redis: [{ id: "default", urls: [redis.url] }] } } },
+      // Routers of their own, which follow a log of their own.
+      store: { namespace: "events" },
+    });
+    const heard = async (router) => {
+      const text = await (await fetch(`${router.admin}/metrics`)).text();
+      return Number(/^starling_cache_invalidation_messages_total\{source="event"\} (\d+)/m.exec(text)[1]);
+    };
+    const publish = (id) => client.publish(TOPIC, JSON.stringify({ __typename: "Product", id }));
+    before(async () => {
+      others = await Promise.all([start(), start()]);
+      await joined(others);
+      await eventually(async () => {
+        await publish("0");
+        return (await Promise.all(others.map(heard))).every((count) => count > 0);
+      }, "both routers to follow the topic");
+    });
+    after(async () => {
+      for (const router of others ?? []) await router.stop();
+    });
+
+    it("make entries in Redis stale for the routers that hear them, and for those that start later", async () => {
+      const ids = newProducts(2);
+      await share(others[0], ids);
+      for (const router of others) await levels(router, ids);
+      const counts = await Promise.all(others.map(heard));
+      const appended = await metric(others[1], "starling_cache_log_appended_total");
+      level += 1;
+      await publish(ids[0]);
+      for (const [index, router] of others.entries()) {
+        await eventually(async () => await heard(router) > counts[index], "the router to count the event");
+        assert.deepEqual(await levels(router, ids), [level, level - 1]);
+      }
+      const isInLog = async () => await metric(others[1], "starling_cache_log_appended_total") > appended;
+      await eventually(isInLog, "the log to have the event");
+      const late = await start();
+      try {
+        await eventually(async () => await metric(late, "starling_cache_log_current") === 1, "the router to follow");
+        assert.deepEqual(await levels(late, ids), [level, level - 1]);
+      } finally {
+        await late.stop();
+      }
+      for (const router of others) assert.deepEqual(await levels(router, ids), [level, level - 1]);
     });
   });
 
