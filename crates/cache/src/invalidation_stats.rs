@@ -51,12 +51,19 @@ pub struct InvalidationStats {
     pub event: InvalidationSourceStats,
     /// Responses to mutations.
     pub mutation: InvalidationSourceStats,
+    /// Other routers, through the log in a shared store.
+    pub router: InvalidationSourceStats,
 }
 
 impl InvalidationStats {
     /// Returns each source with its name.
-    pub fn sources(&self) -> [(&'static str, &InvalidationSourceStats); 3] {
-        [("admin", &self.admin), ("event", &self.event), ("mutation", &self.mutation)]
+    pub fn sources(&self) -> [(&'static str, &InvalidationSourceStats); 4] {
+        [
+            ("admin", &self.admin),
+            ("event", &self.event),
+            ("mutation", &self.mutation),
+            ("router", &self.router),
+        ]
     }
 }
 
@@ -96,7 +103,12 @@ mod tests {
         });
         assert_eq!(
             counts,
-            [("admin", [0; 4], 0), ("event", [1, 3, 1, 0], 1), ("mutation", [0, 0, 0, 1], 0)]
+            [
+                ("admin", [0; 4], 0),
+                ("event", [1, 3, 1, 0], 1),
+                ("mutation", [0, 0, 0, 1], 0),
+                ("router", [0; 4], 0)
+            ]
         );
     }
 }

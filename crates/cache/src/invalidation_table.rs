@@ -37,7 +37,7 @@ const BUCKETS_DEFAULT: usize = 1 << 16;
 
 /// The number of invalidations before an event: a point in the order of invalidations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Sequence(pub(crate) u64);
+pub struct Sequence(pub u64);
 
 /// The last invalidations of all tags, see the module.
 #[derive(Debug)]
@@ -99,6 +99,23 @@ impl InvalidationTable {
         }
     }
 
+    /// Records an invalidation with a sequence that another table has given: an invalidation of a log that several
+    /// processes follow. Invalidations may be recorded in any order, and more than once. `is_all` concerns everything,
+    /// whatever the tags are.
+    pub(crate) fn record(&self, sequence: Sequence, tags: &[Tag], is_all: bool) {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if sequence.0 > SEQUENCE_MAX {
+            self.floor.store(u64::MAX, SeqCst);
+            return;
+        }
+        self.sequence.fetch_max(sequence.0, SeqCst);
+        if is_all {
+            self.floor.fetch_max(sequence.0, SeqCst);
+        } else {
+            tags.iter().for_each(|tag| self.stamp(*tag, sequence.0));
+        }
+    }
+
     /// True if none of these tags was invalidated after `since`. `is_unbounded` is true for an entry that counts as
     /// having every tag.
     ///
@@ -152,9 +169,12 @@ impl InvalidationTable {
     fn stamp(&self, tag: Tag, sequence: u64) {
         let (bucket, fingerprint) = self.place(tag);
         let mut oldest = (u64::MAX, 0);
+        // Recorded invalidations may come late: the last one of a tag counts.
+        let mut sequence = sequence;
         for (index, slot) in bucket.slots.iter().enumerate() {
             let word = slot.load(SeqCst);
             if word >> SEQUENCE_BITS == fingerprint {
+                sequence = sequence.max(word & SEQUENCE_MAX);
                 oldest = (0, index);
                 break;
             }
@@ -220,6 +240,30 @@ mod tests {
         table.invalidate_all();
         assert!(!table.is_valid(before, [], false));
         assert!(table.is_valid(table.now(), [tag(1)], false));
+    }
+
+    #[test]
+    fn recorded_invalidations_count_in_any_order_and_forget_nothing() {
+        let table = InvalidationTable::with_buckets(1);
+        table.record(Sequence(9), &[tag(1)], false);
+        table.record(Sequence(4), &[tag(1), tag(2)], false);
+        assert!(!table.is_valid(Sequence(8), [tag(1)], false), "the later one counts");
+        assert!(table.is_valid(Sequence(9), [tag(1)], false));
+        assert!(!table.is_valid(Sequence(3), [tag(2)], false));
+        assert!(table.is_valid(Sequence(4), [tag(2)], false));
+        table.record(Sequence(6), &[], true);
+        assert!(!table.is_valid(Sequence(5), [tag(3)], false));
+        assert!(table.is_valid(Sequence(6), [tag(3)], false));
+        // Eight tags do not fit: each of them stays invalidated.
+        (10..18).rev().for_each(|number| table.record(Sequence(number), &[tag(number)], false));
+        for number in 10..18 {
+            assert!(!table.is_valid(Sequence(number - 1), [tag(number)], false), "{number}");
+        }
+        table.record(Sequence(u64::MAX), &[tag(1)], false);
+        assert!(
+            !table.is_valid(Sequence(1 << 50), [tag(30)], false),
+            "not a sequence: everything is stale"
+        );
     }
 
     #[test]

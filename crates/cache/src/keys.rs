@@ -20,6 +20,8 @@ use std::hash::Hasher as _;
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use crate::policy::Scope;
+
 /// The secret of all hashes of one store. Create it from random bytes when the process starts.
 #[derive(Clone)]
 pub struct KeySecret([u8; 16]);
@@ -34,6 +36,20 @@ impl KeySecret {
 impl std::fmt::Debug for KeySecret {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("KeySecret(…)")
+    }
+}
+
+impl KeySecret {
+    /// Returns the secret of the tags that all routers with one namespace share. It is only as secret as the namespace:
+    /// a client that knows it can find names with equal tags, which costs a fetch and is never wrong.
+    pub fn of_namespace(namespace: &str) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(b"starling cache tags ");
+        hasher.update(namespace.as_bytes());
+        let digest: [u8; 32] = hasher.finalize().into();
+        let mut secret = [0; 16];
+        secret.copy_from_slice(&digest[..16]);
+        Self(secret)
     }
 }
 
@@ -166,15 +182,6 @@ pub struct EntryKeys {
     pub private: Option<CacheKey>,
 }
 
-/// The keys of one entry in a store that several routers share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedEntryKeys {
-    /// The key of a public response.
-    pub public: SharedKey,
-    /// The key of a private response. `None` if private responses of this request are not stored.
-    pub private: Option<SharedKey>,
-}
-
 /// Begins the parts that only private keys have. Public keys end with one part after the base and private keys with
 /// three, and all bases of a domain have the same parts, so the two cannot be equal.
 const PRIVATE_MARK: &[u8] = b"private";
@@ -230,24 +237,48 @@ impl KeyBase {
         EntryKeys { public: key_of(&self.public), private: self.private.as_ref().map(key_of) }
     }
 
-    /// Returns the keys of one representation in a store that several routers share.
-    pub fn shared_keys_of(&self, representation: &[u8]) -> SharedEntryKeys {
-        let key_of = |partition: Option<Partition>| {
-            let mut hasher = Sha256::new();
-            hasher.update(&self.parts);
-            let mut part = |bytes: &[u8]| {
-                hasher.update((bytes.len() as u64).to_le_bytes());
-                hasher.update(bytes);
-            };
-            if let Some(Partition(digest)) = partition {
-                part(PRIVATE_MARK);
-                part(&digest);
-            }
-            part(representation);
-            SharedKey(hasher.finalize().into())
+    /// Returns the hasher of keys in a store that several routers share.
+    pub fn shared(&self) -> SharedKeyBase {
+        let public = Sha256::new_with_prefix(&self.parts);
+        let private = self.partition.map(|Partition(digest)| {
+            let mut private = public.clone();
+            shared_part(&mut private, PRIVATE_MARK);
+            shared_part(&mut private, &digest);
+            private
+        });
+        SharedKeyBase { public, private }
+    }
+}
+
+/// The common part of the keys of one fetch in a store that several routers share.
+#[derive(Clone)]
+pub struct SharedKeyBase {
+    public: Sha256,
+    private: Option<Sha256>,
+}
+
+fn shared_part(hasher: &mut Sha256, bytes: &[u8]) {
+    hasher.update((bytes.len() as u64).to_le_bytes());
+    hasher.update(bytes);
+}
+
+impl SharedKeyBase {
+    /// Returns the key of one representation, or of the arguments of root fields, for responses with this scope. `None`
+    /// if private responses of this request are not stored.
+    pub fn key_of(&self, representation: &[u8], scope: Scope) -> Option<SharedKey> {
+        let base = match scope {
+            Scope::Public => &self.public,
+            Scope::Private => self.private.as_ref()?,
         };
-        let private = self.partition.map(|partition| key_of(Some(partition)));
-        SharedEntryKeys { public: key_of(None), private }
+        let mut hasher = base.clone();
+        shared_part(&mut hasher, representation);
+        Some(SharedKey(hasher.finalize().into()))
+    }
+}
+
+impl std::fmt::Debug for SharedKeyBase {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("SharedKeyBase").field("has_partition", &self.private.is_some()).finish()
     }
 }
 
@@ -316,14 +347,17 @@ mod tests {
                         is_same_public && left.user.is_some() && left.user == right.user
                     );
                     prop_assert!(ours.private != Some(theirs.public));
-                    let shared = |it: &Client| base_of(it).shared_keys_of(it.representation.as_bytes());
-                    let (ours, theirs) = (shared(left), shared(right));
-                    prop_assert_eq!(ours.public == theirs.public, is_same_public);
+                    let shared = |it: &Client, scope| {
+                        base_of(it).shared().key_of(it.representation.as_bytes(), scope)
+                    };
+                    let (public, private) = (Scope::Public, Scope::Private);
+                    let ours = shared(left, private);
+                    prop_assert_eq!(shared(left, public) == shared(right, public), is_same_public);
                     prop_assert_eq!(
-                        ours.private.is_some() && ours.private == theirs.private,
+                        ours.is_some() && ours == shared(right, private),
                         is_same_public && left.user.is_some() && left.user == right.user
                     );
-                    prop_assert!(ours.private != Some(theirs.public));
+                    prop_assert!(ours.is_none() || ours != shared(right, public));
                 }
             }
         }

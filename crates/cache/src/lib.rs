@@ -73,7 +73,13 @@
 //!
 //! # Elsewhere
 //!
-//! Equal fetches in flight are joined by the crate `single-flight`. Shared stores (Redis) use [`SharedKey`]s.
+//! Equal fetches in flight are joined by the crate `single-flight`.
+//!
+//! # Stores that several routers share
+//!
+//! A [`SharedEntry`] lies in Redis under a [`SharedKey`]. [`SharedView`] decides whether it is valid: it follows the log
+//! in which routers tell each other what is stale ([`SharedMessage`]). [`Store::adopt`] copies a valid entry into the
+//! store of the process, with its true age.
 
 mod address;
 mod cache_control;
@@ -92,6 +98,10 @@ mod lookup;
 mod metrics;
 mod policy;
 mod refresh;
+mod shared_entry;
+mod shared_message;
+mod shared_stats;
+mod shared_view;
 mod stats;
 mod store;
 mod tag_template;
@@ -120,12 +130,18 @@ pub use invalidation_stats::{
 pub use invalidation_table::{InvalidationTable, Sequence};
 pub use jitter::Jitter;
 pub use keys::{
-    CacheKey, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedEntryKeys, SharedKey,
+    CacheKey, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedKey, SharedKeyBase,
 };
 pub use lookup::{Hit, Lookup, MissReason};
 pub use metrics::STORE_METRICS;
 pub use policy::{CachePolicy, FoldedPolicy, PolicyFold, Scope};
 pub use refresh::RefreshClaim;
+pub use shared_entry::{NotAnEntry, SHARED_BODY_BYTES_MAX, SHARED_ENTRY_BYTES_MAX, SharedEntry};
+pub use shared_message::{MESSAGE_TAGS_MAX, SharedMessage};
+pub use shared_stats::{
+    ConfirmationBuckets, SHARED_CACHE_COUNTERS, SHARED_CACHE_METRICS, SharedCacheStats,
+};
+pub use shared_view::{LogEpoch, SharedMiss, SharedStart, SharedView, StaleTags};
 pub use stats::{LOOKUP_COUNTERS, LookupStats, STORE_COUNTERS, StoreStats};
 pub use store::{ENTRY_OVERHEAD_BYTES, Store, StoreSettings};
 pub use tag_template::{

@@ -8,6 +8,7 @@ use crate::address::EntryAddress;
 use crate::entry::StoredEntry;
 use crate::policy::{CachePolicy, PolicyFold};
 use crate::refresh::RefreshClaim;
+use crate::time::Timestamp;
 use crate::time_to_live::ResponseContent;
 
 /// The result of a lookup.
@@ -64,6 +65,11 @@ impl Hit {
     /// Whether the body has data.
     pub fn content(&self) -> ResponseContent {
         self.entry.content()
+    }
+
+    /// The time at which the fetch of the entry began.
+    pub fn began(&self) -> Timestamp {
+        self.entry.began()
     }
 
     /// Adds the entry to the parts of a response, with its tags and those of `address`.

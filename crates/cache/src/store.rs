@@ -18,6 +18,8 @@ use crate::keys::CacheKey;
 use crate::lookup::{Hit, Lookup, MissReason};
 use crate::policy::Scope;
 use crate::refresh::{RefreshClaims, is_due_early};
+use crate::shared_entry::SharedEntry;
+use crate::shared_view::StaleTags;
 use crate::stats::{LookupStats, StoreStats, count};
 use crate::tags::{Tag, TagHasher};
 use crate::time::Timestamp;
@@ -186,6 +188,36 @@ impl Store {
         new: &NewEntry<'_>,
         now: Timestamp,
     ) -> StoreOutcome {
+        let took = now.since(new.start.at);
+        self.insert_fetched(address, new, took, now)
+    }
+
+    /// Copies a valid entry of a store that several routers share. `start` was taken before the entry was read, so that
+    /// an invalidation meanwhile makes it stale. The entry keeps its age.
+    pub fn adopt(
+        &self,
+        address: &EntryAddress,
+        entry: &SharedEntry,
+        start: FetchStart,
+        now: Timestamp,
+    ) -> StoreOutcome {
+        let new = NewEntry {
+            policy: &entry.policy,
+            start: FetchStart { at: entry.began, ..start },
+            content: entry.content,
+            extra: b"",
+            body: &entry.body,
+        };
+        self.insert_fetched(address, &new, entry.fetch_took, now)
+    }
+
+    fn insert_fetched(
+        &self,
+        address: &EntryAddress,
+        new: &NewEntry<'_>,
+        fetch_took: Duration,
+        now: Timestamp,
+    ) -> StoreOutcome {
         let NewEntry { policy, start, content, extra, body } = *new;
         let key = match policy.scope {
             Scope::Public => address.keys.public,
@@ -208,7 +240,7 @@ impl Store {
         let entry = StoredEntry::new(&EntryParts {
             sequence: start.sequence,
             began: start.at,
-            fetch_took: age,
+            fetch_took,
             policy,
             implied: &address.tags,
             content,
@@ -237,19 +269,19 @@ impl Store {
         invalidations: impl IntoIterator<Item = &'a Invalidation>,
         hasher: &TagHasher,
     ) {
-        let mut tags = Vec::new();
-        let mut is_all = false;
-        for invalidation in invalidations {
-            count(&self.stats.invalidations);
-            match invalidation.tag(hasher) {
-                Some(tag) => tags.push(tag),
-                None => is_all = true,
-            }
-        }
-        if is_all {
-            self.invalidations.invalidate_all();
-        } else if !tags.is_empty() {
-            self.invalidations.invalidate(tags);
+        let stale = StaleTags::of(
+            invalidations.into_iter().inspect(|_| count(&self.stats.invalidations)),
+            hasher,
+        );
+        self.invalidate_tags(&stale);
+    }
+
+    /// As [`Store::invalidate`], for tags that are known already.
+    pub fn invalidate_tags(&self, stale: &StaleTags) {
+        match stale {
+            StaleTags::All => self.invalidations.invalidate_all(),
+            StaleTags::Tags(tags) if tags.is_empty() => {}
+            StaleTags::Tags(tags) => self.invalidations.invalidate(tags.iter().copied()),
         }
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use cache::{
     CachePolicy, EntityKey, EntryAddress, FetchStart, HashDomain, Invalidation, InvalidationTable,
-    KeyBase, KeySecret, Lookup, LookupStats, MissReason, NewEntry, Partition, ResponseContent,
-    Scope, Store, StoreOutcome, StoreSettings, TAGS_MAX, TagHasher, Tags, Timestamp,
+    KeyBase, KeySecret, LogEpoch, Lookup, LookupStats, MissReason, NewEntry, Partition,
+    ResponseContent, Scope, Sequence, SharedEntry, SharedStart, Store, StoreOutcome, StoreSettings,
+    TAGS_MAX, TagHasher, Tags, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -492,4 +493,31 @@ fn nothing_older_than_an_acknowledged_invalidation_is_served_while_threads_race(
         is_done.store(true, SeqCst);
     });
     assert!(hits.load(SeqCst) > 0, "the readers found entries");
+}
+
+#[test]
+fn an_entry_of_a_shared_store_keeps_its_age_and_is_stale_after_an_invalidation_meanwhile() {
+    let fixture = Fixture::new();
+    let address = fixture.address(1, None);
+    let policy = CachePolicy { fresh_for: seconds(60), ..CachePolicy::default() };
+    let entry = |began| SharedEntry {
+        start: SharedStart { epoch: LogEpoch([1; 16]), sequence: Sequence(1) },
+        began: at(began),
+        fetch_took: Duration::from_millis(5),
+        policy: policy.clone(),
+        content: ResponseContent::Data,
+        body: "shared".into(),
+    };
+    let start = fixture.store.begin_fetch(at(40));
+    assert_eq!(fixture.store.adopt(&address, &entry(10), start, at(40)), StoreOutcome::Stored);
+    let Lookup::Fresh(hit) = fixture.store.lookup(&address, at(41), NOT_EARLY, &fixture.stats)
+    else {
+        panic!("a hit");
+    };
+    assert_eq!((hit.body(), hit.age), (&b"shared"[..], seconds(31)));
+    assert_eq!(fixture.store.adopt(&address, &entry(5), start, at(42)), StoreOutcome::Superseded);
+    fixture.store.invalidate(&[Invalidation::Subgraph("products".into())], &fixture.hasher);
+    assert_eq!(fixture.store.adopt(&address, &entry(10), start, at(43)), StoreOutcome::Outdated);
+    let later = fixture.store.begin_fetch(at(44));
+    assert_eq!(fixture.store.adopt(&address, &entry(10), later, at(71)), StoreOutcome::Expired);
 }

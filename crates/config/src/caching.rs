@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::findings::{Findings, KeyPlaces};
-use super::format::{DurationOrZeroText, DurationText, HeaderNameText, MemberPathText, SizeText};
+use super::format::{
+    DurationOrZeroText, DurationText, HeaderNameText, MemberPathText, ProviderIdText, SizeText,
+};
 use super::quantity;
 
 /// The caches of what subgraphs say, and what clients are told about it.
@@ -29,6 +31,18 @@ pub struct Caching {
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256MiB")]
     pub response_memory: usize,
+
+    /// A store of `storage_providers` in which routers share entities and root fields, and through which they tell each
+    /// other what is stale. By default each router has only its own memory.
+    #[schemars(with = "Option<ProviderIdText>", extend("default" = null), example = &"shared")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+
+    /// The maximum time for which a request waits if another router is fetching the same. After it, this router fetches
+    /// as well. `0s` never waits. Only with `store`.
+    #[serde(with = "quantity::text")]
+    #[schemars(with = "DurationOrZeroText", example = &"50ms")]
+    pub lock_wait: Duration,
 
     /// A header of subgraph responses that contains their time to live in seconds. `cache-control` goes before it.
     #[schemars(with = "Option<HeaderNameText>", extend("default" = null), example = &"x-ttl")]
@@ -173,6 +187,9 @@ impl Default for Caching {
             enabled: false,
             memory: 256 << 20,
             response_memory: 64 << 20,
+            store: None,
+            // Longer than most subgraphs take, and short beside what a client waits.
+            lock_wait: Duration::from_millis(100),
             ttl_header: None,
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,

@@ -34,6 +34,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     for (index, limit) in config.rate_limits.iter().enumerate() {
         check_rate_limit(config, &format!("rate_limits[{index}]"), limit, places, findings);
     }
+    check_cache(config, places, findings);
     if let Some(store) = &config.apq.store {
         check_reference(config, "apq.store", store, places, findings);
     } else if places.get("apq.ttl").is_some() {
@@ -41,6 +42,25 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
             .warning("no-effect", "`apq.ttl` has no effect without `apq.store`")
             .at_place(places.get("apq.ttl"), "not used")
             .help("name a store of `storage_providers` in `apq.store`, or remove the key");
+    }
+}
+
+fn check_cache(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    let Some(store) = &config.cache.store else {
+        if places.get("cache.lock_wait").is_some() {
+            findings
+                .warning("no-effect", "`cache.lock_wait` has no effect without `cache.store`")
+                .at_place(places.get("cache.lock_wait"), "not used")
+                .help("name a store of `storage_providers` in `cache.store`, or remove the key");
+        }
+        return;
+    };
+    check_reference(config, "cache.store", store, places, findings);
+    if !config.cache.enabled {
+        findings
+            .warning("no-effect", "`cache.store` has no effect without `cache.enabled`")
+            .at_place(places.get("cache.store"), "not used")
+            .help("set `cache.enabled: true`, or remove the key");
     }
 }
 

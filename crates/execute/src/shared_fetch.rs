@@ -31,7 +31,7 @@ pub(crate) async fn fetch(
 ) -> Result<SubgraphResponse, FetchError> {
     let result = fetch_traced(context, subgraph, body, is_mutation, storing).await;
     if is_mutation && let Ok(response) = &result {
-        invalidate_by_response(context, subgraph, response);
+        invalidate_by_response(context, subgraph, response).await;
     }
     result
 }

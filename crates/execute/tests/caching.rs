@@ -1,5 +1,5 @@
 //! Caching of entities: no value crosses between clients that the subgraph tells apart, and nothing is served after its
-//! invalidation or after its time to live.
+//! invalidation or after its time to live, also if two routers share a store.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use astjson::Document;
 use bytes::Bytes;
 use cache::{
-    EntityKey, IgnoredHeaders, Invalidation, KeyHeaders, KeySecret, Partition, Store,
-    StoreSettings, TagHasher, Timestamp, TtlSettings,
+    EntityKey, IgnoredHeaders, Invalidation, KeyHeaders, KeySecret, LogEpoch, Partition, Sequence,
+    SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store, StoreSettings, TagHasher,
+    Timestamp, TtlSettings,
 };
 use execute::{
-    EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, ForwardedHeaders,
-    Generation, GraphqlError, LocalFuture, PartCaching, Publisher, RequestCaching, RequestContext,
-    Seed, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
+    Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
+    ForwardedHeaders, Generation, GraphqlError, LocalFuture, PartCaching, Publisher,
+    RequestCaching, RequestContext, Seed, SharedCache, Subgraph, SubgraphCache, SubgraphCaches,
+    SubgraphRequest, SubgraphResponse, WantedEntry,
 };
 use graph::SubgraphId;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
@@ -145,22 +147,108 @@ impl Publisher for NoPublisher {
     }
 }
 
+/// The store that routers share, and the log of their invalidations.
+#[derive(Default)]
+struct SharedMemory {
+    entries: Mutex<HashMap<SharedKey, Bytes>>,
+    log: Mutex<Vec<StaleTags>>,
+}
+
+/// The view that one router has of the shared store.
+struct SharingRouter {
+    memory: Arc<SharedMemory>,
+    view: SharedView,
+    store: Arc<Store>,
+}
+
+const EPOCH: LogEpoch = LogEpoch([1; 16]);
+
+impl SharingRouter {
+    fn new(memory: &Arc<SharedMemory>, store: &Arc<Store>) -> Self {
+        let view = SharedView::default();
+        view.begin_epoch(EPOCH, Sequence(0));
+        view.set_current(true);
+        Self { memory: Arc::clone(memory), view, store: Arc::clone(store) }
+    }
+
+    /// Applies what the log has.
+    fn follow(&self) {
+        let applied = self.view.position().unwrap().sequence.0;
+        for (number, stale) in (1..).zip(&*self.memory.log.lock().unwrap()).skip(applied as usize) {
+            let at = SharedStart { epoch: EPOCH, sequence: Sequence(number) };
+            self.view.record(at, stale);
+            self.store.invalidate_tags(stale);
+            self.view.set_applied(at);
+        }
+    }
+}
+
+impl SharedCache for SharingRouter {
+    fn begin_fetch(&self) -> Option<SharedStart> {
+        self.view.begin_fetch()
+    }
+
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled> {
+        Box::pin(async move {
+            let now = Timestamp(NOW.get());
+            let start = self.store.begin_fetch(now);
+            for WantedEntry { key, address, .. } in wanted {
+                let bytes = self.memory.entries.lock().unwrap().get(&key).cloned();
+                tokio::task::yield_now().await;
+                let entry = bytes.map(|bytes| SharedEntry::decode(&key, bytes).unwrap());
+                if let Some(entry) = entry.filter(|it| self.view.check(it, &address.tags).is_ok()) {
+                    self.store.adopt(&address, &entry, start, now);
+                }
+            }
+            Filled::default()
+        })
+    }
+
+    fn store(&self, key: SharedKey, entry: SharedEntry) {
+        let bytes = entry.encode(&key).unwrap();
+        self.memory.entries.lock().unwrap().insert(key, bytes.into());
+    }
+
+    fn announce(&self, stale: StaleTags) -> Announcement {
+        self.view.announce(&stale);
+        let mut log = self.memory.log.lock().unwrap();
+        log.push(stale.clone());
+        let at = SharedStart { epoch: EPOCH, sequence: Sequence(log.len() as u64) };
+        self.view.record(at, &stale);
+        self.view.end_announcement(&stale);
+        Box::pin(std::future::ready(()))
+    }
+}
+
 struct World {
     values: Arc<Values>,
     lists: Arc<Lists>,
     generation: Arc<Generation>,
     executable: Executable,
-    tags: TagHasher,
-    store: Arc<Store>,
+    shared: Option<Arc<SharingRouter>>,
 }
 
 impl World {
     fn new() -> Self {
         NOW.set(1_000_000);
-        let (values, lists) = (Arc::<Values>::default(), Arc::<Lists>::default());
-        let secret = KeySecret::from_bytes([1; 16]);
-        let tags = TagHasher::new(&secret);
+        Self::with(Arc::default(), None)
+    }
+
+    /// Creates routers that share a store and the subgraph.
+    fn sharing(count: usize) -> Vec<Self> {
+        NOW.set(1_000_000);
+        let (values, memory) = (Arc::<Values>::default(), Arc::<SharedMemory>::default());
+        let router = || Self::with(Arc::clone(&values), Some(&memory));
+        std::iter::repeat_with(router).take(count).collect()
+    }
+
+    fn with(values: Arc<Values>, memory: Option<&Arc<SharedMemory>>) -> Self {
+        let lists = Arc::<Lists>::default();
+        // The secret of keys is one of the process.
+        let secret = KeySecret::from_bytes([fastrand::u8(..); 16]);
+        let tags = TagHasher::new(&KeySecret::of_namespace("test"));
         let store = Arc::new(Store::new(&StoreSettings::default(), Arc::default()));
+        let shared = memory.map(|memory| Arc::new(SharingRouter::new(memory, &store)));
         let names = ["lists".to_owned(), "values".to_owned()];
         let all: Vec<Arc<dyn Subgraph>> =
             vec![Arc::clone(&lists) as Arc<dyn Subgraph>, Arc::clone(&values) as Arc<dyn Subgraph>];
@@ -175,9 +263,10 @@ impl World {
             stats: Arc::default(),
         };
         generation.caches = Some(Arc::new(SubgraphCaches {
-            store: Arc::clone(&store),
+            store,
             secret,
-            tags: tags.clone(),
+            tags,
+            shared: shared.clone().map(|it| it as Arc<dyn SharedCache>),
             in_flight: Arc::<FetchesInFlight>::default(),
             invalidate_header: None,
             invalidation_stats: Arc::default(),
@@ -185,7 +274,7 @@ impl World {
             clock: || Timestamp(NOW.get()),
         }));
         let generation = Arc::new(generation);
-        Self { values, lists, generation, executable: executable(), tags, store }
+        Self { values, lists, generation, executable: executable(), shared }
     }
 
     /// Executes the operation for a client, and returns the values by id.
@@ -224,7 +313,7 @@ impl World {
     fn invalidate(&self, id: u64) {
         let key = EntityKey::from_json(&format!(r#"{{"id":{id}}}"#)).unwrap();
         let invalidation = Invalidation::Entity { type_name: "Item".into(), key };
-        self.store.invalidate(&[invalidation], &self.tags);
+        self.generation.caches.as_ref().unwrap().invalidate(&[invalidation]);
     }
 }
 
@@ -342,6 +431,86 @@ proptest! {
             }
         });
     }
+}
+
+proptest! {
+    /// After an invalidation is acknowledged, which means that all routers have followed the log, no router serves
+    /// anything older. Before that, the router that sent it does not.
+    #[test]
+    fn no_router_serves_what_another_one_has_invalidated(
+        all in proptest::collection::vec((0usize..2, any::<bool>(), steps()), 1..80)
+    ) {
+        let routers = World::sharing(2);
+        let values = Arc::clone(&routers[0].values);
+        // The time at which each version of each entity was replaced.
+        let mut replaced: HashMap<u64, Vec<u64>> = HashMap::new();
+        // The oldest version of each entity that each router may serve, and that all may serve when they have followed
+        // the log.
+        let mut oldest = [[0; ITEMS as usize]; 2];
+        let mut announced = [0; ITEMS as usize];
+        let change = |replaced: &mut HashMap<u64, Vec<u64>>, id: u64| {
+            replaced.entry(id).or_default().push(NOW.get());
+            *values.versions.lock().unwrap().entry(id).or_default() += 1;
+        };
+        run(async {
+            for (router, is_acknowledged, step) in all {
+                if is_acknowledged {
+                    routers.iter().for_each(|it| it.shared.as_ref().unwrap().follow());
+                    oldest = [announced; 2];
+                }
+                match step {
+                    Step::Wait(time) => NOW.set(NOW.get() + time),
+                    Step::ChangeSilently(id) => change(&mut replaced, id),
+                    Step::Change(id) => {
+                        change(&mut replaced, id);
+                        routers[router].invalidate(id);
+                        announced[id as usize] = values.version(id);
+                        oldest[router][id as usize] = values.version(id);
+                    }
+                    Step::Ask(client, ids) => {
+                        let got = routers[router].ask(client, &ids).await;
+                        for id in ids {
+                            let text = |version| value_of(id, &client.user(), &client.language(), version);
+                            let mut allowed = vec![text(values.version(id))];
+                            let times = (0u64..).zip(replaced.get(&id).into_iter().flatten());
+                            for (version, until) in times {
+                                // Fetched before it was replaced, and served within the time to live.
+                                if version >= oldest[router][id as usize] && NOW.get() < until + TTL {
+                                    allowed.push(text(version));
+                                }
+                            }
+                            assert!(allowed.contains(&got[&id]), "{} is not one of {allowed:?}", got[&id]);
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn what_one_router_has_fetched_is_not_requested_by_another() {
+    let routers = World::sharing(2);
+    let client = |user, language| Client { user, language };
+    run(async {
+        for (router, client, ids) in [
+            (0, client(0, 0), &[1, 5][..]),
+            (1, client(1, 1), &[1, 5]),
+            (1, client(1, 1), &[1, 3]),
+            (0, client(1, 0), &[3]),
+            (0, client(0, 0), &[3]),
+            (1, client(0, 1), &[3]),
+        ] {
+            routers[router].ask(client, ids).await;
+        }
+    });
+    let requests = routers[0].values.requests.lock().unwrap().clone();
+    assert_eq!(
+        requests,
+        // The second router has stored something private, and so looks for that.
+        [vec![1, 5], vec![3], vec![3], vec![3]],
+        "private entities are shared by routers and not by users"
+    );
 }
 
 #[test]

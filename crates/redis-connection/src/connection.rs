@@ -82,6 +82,11 @@ impl RedisConnection {
         }
     }
 
+    /// Returns the server.
+    pub fn address(&self) -> &RedisAddress {
+        &self.address
+    }
+
     /// Opens another connection to the same server with its own maximum time for responses.
     ///
     /// # Errors

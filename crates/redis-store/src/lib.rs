@@ -9,6 +9,7 @@
 //! - `command`: commands and scripts, with their keys; `reply`: replies.
 //! - `store`: the bounds, and the rounds of a run (redirections of clusters, unknown scripts).
 //! - `server_link`: the connection to one server; `breaker`: when it counts as unusable.
+//! - `blocking`: connections for commands that wait at the server.
 //! - `cluster`: the servers of a cluster by slot.
 //!
 //! Invariant: this crate knows nothing of what is stored. Every key gets the namespace of the store here, in one place.
@@ -20,6 +21,7 @@
 //! price is a message to the task of the connection and one back, some microseconds each, which is little beside the
 //! network. The task runs on the runtime that starts the store, so that a busy worker does not delay the others.
 
+mod blocking;
 mod breaker;
 mod cluster;
 mod command;
@@ -30,6 +32,7 @@ mod stats;
 mod store;
 mod stores;
 
+pub use blocking::BlockingConnection;
 pub use command::{Command, Script};
 pub use redis_connection::{RedisAuthentication, RedisSettingsError};
 pub use reply::{Reply, StoreError};

@@ -27,6 +27,22 @@ impl Reply {
         }
     }
 
+    /// Returns the bytes, if the reply is bytes or a text.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns the values, if the reply has several.
+    pub fn list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(values) => Some(values),
+            _ => None,
+        }
+    }
+
     /// Converts a value of the client library. Values that no command of this crate's users has are an error.
     pub(crate) fn from_value(value: Value) -> Result<Self, StoreError> {
         Ok(match value {
@@ -41,6 +57,11 @@ impl Reply {
             Value::Array(values) | Value::Set(values) => {
                 let values = values.into_iter().map(Self::from_value);
                 Self::List(values.collect::<Result<_, _>>()?)
+            }
+            // A list of names and values in turn.
+            Value::Map(pairs) => {
+                let values = pairs.into_iter().flat_map(|(name, value)| [name, value]);
+                Self::List(values.map(Self::from_value).collect::<Result<_, _>>()?)
             }
             _ => return Err(StoreError::UnexpectedReply),
         })

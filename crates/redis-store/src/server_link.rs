@@ -67,6 +67,7 @@ enum Connection {
 
 struct UsableConnection {
     commands: MultiplexedConnection,
+    server: RedisAddress,
     breaker: Breaker,
     /// Notified when the breaker has opened.
     opened: Notify,
@@ -97,6 +98,17 @@ impl ServerLink {
     /// True if commands can be sent.
     pub(crate) fn is_connected(&self) -> bool {
         matches!(&**self.shared.state.load(), Connection::Usable(_))
+    }
+
+    /// Returns the server to which commands are sent at present.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub(crate) fn server(&self) -> Result<RedisAddress, StoreError> {
+        match &**self.shared.state.load() {
+            Connection::Usable(usable) => Ok(usable.server.clone()),
+            Connection::Lost(reason) => Err(StoreError::Disconnected(Arc::clone(reason))),
+        }
     }
 
     /// Sends commands in one piece, and returns their `count` replies, which may be errors of the server.
@@ -266,6 +278,7 @@ async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<s
     let settings = &link.settings;
     let state = Arc::new(Connection::Usable(UsableConnection {
         commands: connection.multiplexed.clone(),
+        server: connection.address().clone(),
         breaker: Breaker::default(),
         opened: Notify::new(),
     }));

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::blocking::BlockingConnection;
 use crate::cluster::{ClusterLinks, MapReader};
 use crate::command::Command;
 use crate::reply::{Reply, StoreError};
@@ -156,6 +157,25 @@ impl Store {
             Servers::Single(link) => (1, (!link.is_connected()).into()),
             Servers::Cluster(links, _) => links.counts(),
         }
+    }
+
+    /// Returns the beginning of every key.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Returns the time limit of one run of commands.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Opens a connection for commands that wait at the server, to the server that has `key` at present.
+    ///
+    /// # Errors
+    /// That server is not connected, or refuses another connection.
+    pub async fn open_blocking(&self, key: &str) -> Result<BlockingConnection, StoreError> {
+        let server = self.server_of(&Command::new("EXISTS").key(key))?.server()?;
+        BlockingConnection::open(&server, &self.namespace).await
     }
 
     /// Sends one command, as [`Store::run`] does.

@@ -255,6 +255,37 @@ async fn commands_in_flight_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_blocking_connection_waits_without_delaying_others_and_notices_the_end() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let store = connected(settings(&server.url())).await;
+    let mut blocking = store.open_blocking("stream").await.expect("a connection");
+    let read = |wait: u64| {
+        let command = Command::new("XREAD").value("BLOCK").number(wait);
+        command.value("STREAMS").key("stream").value("0-0")
+    };
+    assert_eq!(blocking.run(&read(1), PATIENCE).await, Ok(Reply::Nil));
+    let add = Command::new("XADD").key("stream").value("7-0").value("name").value("value");
+    let wait = u64::try_from(PATIENCE.as_millis()).expect("a minute");
+    let waiting = read(wait);
+    let (found, added) = tokio::join!(blocking.run(&waiting, 2 * PATIENCE), store.run_one(add));
+    assert_eq!(added, bytes("7-0"));
+    let text = |text: &str| Reply::Bytes(text.into());
+    let message = Reply::List(vec![text("7-0"), Reply::List(vec![text("name"), text("value")])]);
+    assert_eq!(found, Ok(Reply::List(vec![text("t:stream"), Reply::List(vec![message])])));
+    let refused = blocking.run(&Command::new("INCR").key("stream"), PATIENCE).await;
+    assert_eq!(refused, Err(StoreError::Refused("WRONGTYPE".into())));
+    server.signal("STOP");
+    let late = blocking.run(&get("a"), LIMIT).await;
+    assert_eq!(late, Err(StoreError::Timeout(LIMIT)));
+    server.signal("CONT");
+    drop(server);
+    eventually("the end is noticed", async || {
+        matches!(blocking.run(&get("a"), LIMIT).await, Err(StoreError::Disconnected(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn credentials_are_sent_and_never_shown() {
     let Some(server) = RedisServer::start(&["--requirepass", "s3cret"]) else { return };
     let ours = RedisAuthentication { user: None, password: "s3cret".into() };

@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hub::Hub;
 use hyper::body::Incoming;
 use serving::serving::Serving;
+use serving::shared_cache::Confirmation;
 use telemetry::{LogLimit, MetricsExporter, TextFormat};
 
 use crate::admin_host;
@@ -260,14 +261,32 @@ async fn invalidate(admin: &Admin, request: Request<Incoming>) -> Response {
     let (received, source) = (Instant::now(), &caching.process.invalidation_stats.admin);
     match read_invalidations(body) {
         Ok(all) => {
-            caching.process.invalidate_by_message(&all, source, received);
-            response::text(StatusCode::OK, format!("{{\"invalidations\":{}}}\n", all.len()))
+            let confirmation = caching.process.invalidate_everywhere(&all, received).await;
+            invalidated(all.len(), confirmation)
         }
         Err(problem) => {
             source.count_malformed();
             refuse(StatusCode::BAD_REQUEST, problem.to_string())
         }
     }
+}
+
+/// Returns the response to invalidations: 200 if no router has anything older any more, 202 if some have not confirmed
+/// that.
+fn invalidated(invalidations: usize, confirmation: Option<Confirmation>) -> Response {
+    let Some(confirmation) = confirmation else {
+        return response::text(StatusCode::OK, format!("{{\"invalidations\":{invalidations}}}\n"));
+    };
+    let status = match confirmation.is_complete() {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    let Confirmation { routers, unconfirmed, is_pending } = confirmation;
+    let text = format!(
+        "{{\"invalidations\":{invalidations},\"routers\":{routers},\"unconfirmed\":{unconfirmed},\
+         \"pending\":{is_pending}}}\n"
+    );
+    response::text(status, text)
 }
 
 async fn publish(admin: &Admin, request: Request<Incoming>) -> Response {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use cache::Invalidation;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use events::{
@@ -150,7 +149,7 @@ impl TopicFollower {
     fn on_opened(&self, is_first: bool) {
         let serving = self.serving.current();
         let Some(caching) = &serving.caching else { return };
-        caching.process.invalidate(&[Invalidation::All]);
+        caching.process.invalidate_unheard_events(is_first);
         let (provider, topic) = (self.topic.provider.name(), &*self.topic.topic);
         if is_first {
             tracing::info!(provider, topic, "following a topic of `cache.invalidate`");
@@ -192,7 +191,7 @@ impl TopicFollower {
                 .map_err(|error| error.to_string())
         };
         match read {
-            Ok(all) => caching.process.invalidate_by_message(&all, source, received),
+            Ok(all) => caching.process.invalidate_by_event(&all, received),
             Err(reason) => {
                 source.count_malformed();
                 if let Some(suppressed) = self.malformed.admit(received) {

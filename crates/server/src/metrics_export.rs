@@ -188,7 +188,10 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
     let sources = process.invalidation_stats.sources();
     let sources = sources.map(|(name, stats)| (vec![("source", name)], stats));
     out.write_each(cache::INVALIDATION_SOURCE_COUNTERS, &sources)?;
-    out.write_each(cache::INVALIDATION_SOURCE_METRICS, &sources)
+    out.write_each(cache::INVALIDATION_SOURCE_METRICS, &sources)?;
+    let Some(shared) = &process.shared else { return Ok(()) };
+    out.write(cache::SHARED_CACHE_COUNTERS, shared.stats())?;
+    out.write(cache::SHARED_CACHE_METRICS, shared.stats())
 }
 
 fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {

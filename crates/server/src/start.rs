@@ -20,6 +20,7 @@ use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
 use serving::generation;
+use serving::shared_cache::SharedCacheTasks;
 use subscription_client::CallbackEndpoint;
 use tokio::sync::{mpsc, watch};
 
@@ -150,6 +151,8 @@ pub struct RunningRouter {
     admin_task: OwnedTask,
     /// The listener for callbacks of subgraphs, if they have one of their own.
     callback_task: Option<OwnedTask>,
+    /// The level of the cache that routers share, if it is configured.
+    shared_cache: Option<SharedCacheTasks>,
 }
 
 /// A task that ends with its owner.
@@ -265,6 +268,10 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
     parts.reloader.metrics.count(ReloadResult::loaded);
+    let shared_cache = parts.reloader.serving.current().caching.as_ref().and_then(|caching| {
+        let shared = caching.process.shared.as_ref()?;
+        Some(shared.start())
+    });
     invalidation_topics.start(&parts.reloader.serving, &shutdown.signal());
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(parts.admin.settings.listen);
@@ -302,6 +309,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         stop,
         admin_task,
         callback_task,
+        shared_cache,
     })
 }
 
@@ -495,6 +503,9 @@ impl RunningRouter {
         });
         let _ = ended.await;
         drop(self.callback_task);
+        if let Some(shared_cache) = self.shared_cache {
+            shared_cache.end().await;
+        }
         drop(self.admin_task);
         tracing::info!("stopped");
     }

@@ -8,21 +8,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use cache::{
     EntryAddress, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders, Invalidation,
-    InvalidationSourceStats, InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders,
-    KeySecret, Lookup, LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent,
-    Store, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
+    InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders, KeySecret, Lookup,
+    LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent, StaleTags, Store,
+    StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
     Validator,
 };
 use config::{Caching, Config};
 use execute::{
-    ClaimPath, Claims, FetchesInFlight, ForwardedHeaders, Payload, RequestCaching, SubgraphCache,
-    SubgraphCaches,
+    ClaimPath, Claims, FetchesInFlight, ForwardedHeaders, Payload, RequestCaching, SharedCache,
+    SubgraphCache, SubgraphCaches,
 };
 use graph::{SubgraphId, SubgraphKind, Supergraph};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use plan::Variables;
+use redis_store::Stores;
 
 use crate::cache_tags::{EntityTags, compile_tags};
+use crate::shared_cache::{Confirmation, RedisCache, SharedCacheSettings};
 
 /// The expected sizes of entries.
 const ENTITY_BYTES_EXPECTED: u64 = 1 << 10;
@@ -40,6 +42,8 @@ pub struct ProcessCaches {
     pub tags: TagHasher,
     /// Counts invalidations by source.
     pub invalidation_stats: Arc<InvalidationStats>,
+    /// The level that routers share, if a store is configured.
+    pub shared: Option<Arc<RedisCache>>,
     secret: KeySecret,
     in_flight: Arc<FetchesInFlight>,
     /// The sizes with which the stores were created.
@@ -58,7 +62,7 @@ pub struct GenerationCaches {
 }
 
 impl ProcessCaches {
-    fn new(config: &Caching) -> Result<Self, getrandom::Error> {
+    fn new(config: &Caching, stores: &Stores) -> Result<Self, getrandom::Error> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;
         let secret = KeySecret::from_bytes(secret);
@@ -71,34 +75,74 @@ impl ProcessCaches {
             };
             Arc::new(Store::new(&settings, Arc::clone(&invalidations)))
         };
+        let entities = store(config.memory, ENTITY_BYTES_EXPECTED);
+        let invalidation_stats = Arc::<InvalidationStats>::default();
+        // The configuration was checked, so that the store exists.
+        let shared = config.store.as_ref().and_then(|id| stores.find(id)).map(|store| {
+            let settings = SharedCacheSettings {
+                lock_wait: config.lock_wait,
+                follows_topics: !config.invalidate.is_empty(),
+            };
+            let (store, entities) = (Arc::clone(store), Arc::clone(&entities));
+            RedisCache::new(store, entities, Arc::clone(&invalidation_stats), now, settings)
+        });
+        let shared = shared.transpose()?.map(Arc::new);
+        // Routers that share entries make equal tags.
+        let tags = match &shared {
+            Some(shared) => TagHasher::new(&KeySecret::of_namespace(shared.namespace())),
+            None => TagHasher::new(&secret),
+        };
         Ok(Self {
-            entities: store(config.memory, ENTITY_BYTES_EXPECTED),
+            entities,
             responses: store(config.response_memory, RESPONSE_BYTES_EXPECTED),
             response_stats: LookupStats::default(),
-            tags: TagHasher::new(&secret),
-            invalidation_stats: Arc::default(),
+            tags,
+            invalidation_stats,
+            shared,
             secret,
             in_flight: Arc::default(),
             sizes: [config.memory, config.response_memory],
         })
     }
 
-    /// Makes everything stale that the invalidations name, at both levels. When this returns, no lookup that begins
-    /// later finds it.
-    pub fn invalidate(&self, all: &[Invalidation]) {
+    /// Makes everything stale that the invalidations of an event name, at all levels of this router. When this returns,
+    /// no lookup that begins later finds it. Other routers hear the event themselves.
+    pub fn invalidate_by_event(&self, all: &[Invalidation], received: Instant) {
+        if let Some(shared) = &self.shared {
+            // Before the stores of the process: see `cache::SharedView`.
+            shared.announce_event(StaleTags::of(all, &self.tags));
+        }
         // Both stores share one table, so one call reaches both.
         self.entities.invalidate(all, &self.tags);
+        self.invalidation_stats.event.count_message(all.len(), received.elapsed());
     }
 
-    /// Applies the invalidations of one message as [`ProcessCaches::invalidate`] does, and counts them for its source.
-    pub fn invalidate_by_message(
+    /// Makes everything stale because events have been lost, or because this router did not hear them before
+    /// (`is_first`): other routers may have heard those, and have told this one.
+    pub fn invalidate_unheard_events(&self, is_first: bool) {
+        if let Some(shared) = self.shared.as_ref().filter(|_| !is_first) {
+            shared.announce_event(StaleTags::All);
+        }
+        self.entities.invalidate(&[Invalidation::All], &self.tags);
+    }
+
+    /// Makes everything stale that the invalidations of an operator name, at all levels of this router, and waits until
+    /// the routers that share a store have applied them, for two seconds at most. `None` if there is no such store.
+    pub async fn invalidate_everywhere(
         &self,
         all: &[Invalidation],
-        source: &InvalidationSourceStats,
         received: Instant,
-    ) {
-        self.invalidate(all);
-        source.count_message(all.len(), received.elapsed());
+    ) -> Option<Confirmation> {
+        let confirmation = self.shared.as_ref().map(|shared| {
+            // Before the stores of the process: see `cache::SharedView`.
+            shared.announce_and_confirm(StaleTags::of(all, &self.tags), received)
+        });
+        self.entities.invalidate(all, &self.tags);
+        self.invalidation_stats.admin.count_message(all.len(), received.elapsed());
+        match confirmation {
+            Some(confirmation) => Some(confirmation.await),
+            None => None,
+        }
     }
 }
 
@@ -159,6 +203,7 @@ impl GenerationCaches {
         config: &Config,
         graph: &Supergraph,
         number: u64,
+        stores: &Stores,
         previous: Option<&Self>,
     ) -> Result<Option<Self>, String> {
         let settings = &config.cache;
@@ -169,7 +214,7 @@ impl GenerationCaches {
         let known = previous.filter(|it| it.process.sizes == sizes);
         let process = match known {
             Some(previous) => Arc::clone(&previous.process),
-            None => Arc::new(ProcessCaches::new(settings).map_err(|error| {
+            None => Arc::new(ProcessCaches::new(settings, stores).map_err(|error| {
                 format!("the system has no random bytes for the keys of the cache: {error}")
             })?),
         };
@@ -258,6 +303,7 @@ fn subgraph_caches(
         store: Arc::clone(&process.entities),
         secret: process.secret.clone(),
         tags: process.tags.clone(),
+        shared: process.shared.clone().map(|it| it as Arc<dyn SharedCache>),
         in_flight: Arc::clone(&process.in_flight),
         subgraphs: graph.subgraphs.iter().enumerate().map(of).collect(),
         // The name has been checked.

@@ -167,8 +167,13 @@ pub fn load(
         Some(previous) => previous.policies.clone(),
         None => load_policies(config)?.map(Arc::new),
     };
-    let caching =
-        GenerationCaches::new(config, &graph, number, previous.and_then(|it| it.caching.as_ref()));
+    let caching = GenerationCaches::new(
+        config,
+        &graph,
+        number,
+        stores,
+        previous.and_then(|it| it.caching.as_ref()),
+    );
     let caching = caching.map_err(|message| vec![Diagnostic::error("cache", message)])?;
     let mut settings = prepare_settings(config, &graph);
     settings.cost = cost.as_ref().map(|it| it.settings().clone());

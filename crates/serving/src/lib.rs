@@ -25,6 +25,7 @@ pub mod rate_limits;
 pub mod request_facts;
 pub mod response_forwarding;
 pub mod serving;
+pub mod shared_cache;
 mod shared_rates;
 pub mod sharing;
 pub mod subgraph_streams;

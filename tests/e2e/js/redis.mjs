@@ -12,9 +12,9 @@ import { within } from "./waiting.mjs";
 
 /**
  * Starts a server on `port` or on a free port. With `folder`, that of an earlier server, it has that server's stored
- * data; with `stores` alone it starts to store data.
+ * data; with `stores` alone it starts to store data. `options` are further arguments of the server.
  */
-export async function startRedis(port, { stores = false, folder } = {}) {
+export async function startRedis(port, { stores = false, folder, options = [] } = {}) {
   port ??= await freePort();
   const isKept = stores || folder !== undefined;
   folder ??= await mkdtemp(path.join(tmpdir(), "starling-redis-"));
@@ -22,7 +22,7 @@ export async function startRedis(port, { stores = false, folder } = {}) {
     redisServer(),
     [
       "--bind", "127.0.0.1", "--port", `${port}`, "--save", "", "--dir", folder,
-      "--appendonly", isKept ? "yes" : "no",
+      "--appendonly", isKept ? "yes" : "no", ...options,
     ],
     { stdio: ["ignore", "pipe", "ignore"] },
   );
@@ -40,6 +40,8 @@ export async function startRedis(port, { stores = false, folder } = {}) {
     url: `redis://127.0.0.1:${port}`,
     port,
     folder,
+    /** Stops the process without ending it (`SIGSTOP`), or lets it continue (`SIGCONT`). */
+    signal: (name) => child.kill(name),
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "redis-server to end");

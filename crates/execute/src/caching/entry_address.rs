@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
-use cache::{CacheKey, EntryAddress, HashDomain, KeyBase, Tag, TagValues};
+use cache::{CacheKey, EntryAddress, HashDomain, KeyBase, SharedKeyBase, Tag, TagValues};
 use graph::SubgraphId;
 use plan::{EntityBatch, RepresentationField};
 
@@ -79,6 +79,11 @@ impl<'a> Addresses<'a> {
         base.part(data_key.as_bytes());
         base.headers(self.cache.key_headers.select(self.context.headers.of(self.subgraph)));
         base.for_partition(self.context.caching.and_then(|caching| caching.partition))
+    }
+
+    /// The beginning of the keys of one batch in a shared store, or of root fields (an empty `data_key`).
+    pub(crate) fn shared_base(&self, data_key: &str) -> SharedKeyBase {
+        self.part(data_key).shared()
     }
 
     /// The address of the root fields of the request.

@@ -58,11 +58,12 @@ impl FetchesInFlight {
 }
 
 impl FlightGuard {
-    /// Adds an entry. Returns the request that will store it already, if there is one.
+    /// Adds an entry. Returns the other request that will store it already, if there is one.
     pub(crate) fn add_or_join(&mut self, key: CacheKey) -> Option<InFlight> {
         let mut shard = self.flights.lock_shard(key);
         if let Some(known) = shard.get(&key) {
-            return Some(known.clone());
+            let is_own = known.same_channel(&self.end.subscribe());
+            return (!is_own).then(|| known.clone());
         }
         if shard.len() < ENTRIES_MAX {
             shard.insert(key, self.end.subscribe());

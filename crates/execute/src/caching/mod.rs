@@ -9,13 +9,18 @@ mod fetch_caching;
 mod fetches_in_flight;
 mod mutation_invalidation;
 mod response_storing;
+mod shared_cache;
 mod subgraph_caches;
 
 pub use fetch_caching::{FetchCaching, PartCaching, RootTag};
 pub use fetches_in_flight::FetchesInFlight;
+pub use shared_cache::{Announcement, FetchLocks, Filled, SharedCache, WantedEntry};
 pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTags};
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
 pub(crate) use mutation_invalidation::invalidate_by_response;
-pub(crate) use response_storing::{RequestedEntities, RequestedEntries, ResponseStoring};
+pub(crate) use response_storing::{
+    RequestedEntities, RequestedEntries, ResponseStoring, SharedStoring,
+};
+pub(crate) use shared_cache::WANTED_MAX;

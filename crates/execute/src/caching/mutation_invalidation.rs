@@ -23,7 +23,8 @@ use crate::{RequestContext, SubgraphResponse};
 const MEMBER_END: &[u8] = b"nvalidation\"";
 
 /// Applies the invalidations of a response to a mutation. Parts that cannot be read are counted, and the others apply.
-pub(crate) fn invalidate_by_response(
+/// Waits a little until the other routers can know of them.
+pub(crate) async fn invalidate_by_response(
     context: &RequestContext,
     subgraph: SubgraphId,
     response: &SubgraphResponse,
@@ -42,14 +43,17 @@ pub(crate) fn invalidate_by_response(
         }
     }
     let stats = &caches.invalidation_stats.mutation;
-    if !found.all.is_empty() {
-        caches.store.invalidate(&found.all, &caches.tags);
-        stats.count_message(found.all.len(), received.elapsed());
-    }
     if let Some(problem) = found.problem {
         stats.count_malformed();
         let subgraph = &*context.generation.graph.subgraph(subgraph).name;
         tracing::debug!(subgraph, problem, "invalidations of a mutation that cannot be read");
+    }
+    if !found.all.is_empty() {
+        let announcement = caches.invalidate(&found.all);
+        stats.count_message(found.all.len(), received.elapsed());
+        if let Some(announcement) = announcement {
+            announcement.await;
+        }
     }
 }
 

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{
-    EntryAddress, FetchStart, NewEntry, NotStorable, PolicyFold, ResponseContent, ResponseTtl,
-    Scope, Tag, Tags, Timestamp, Vary, resolve_policy,
+    CachePolicy, EntryAddress, FetchStart, NewEntry, NotStorable, PolicyFold, ResponseContent,
+    ResponseTtl, Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags,
+    Timestamp, Vary, resolve_policy,
 };
 use graph::SubgraphId;
 use plan::{FetchKind, Plan};
 
 use super::entry_address::ObjectValues;
-use super::{FetchCaching, FlightGuard, SubgraphCache, SubgraphCaches};
+use super::{FetchCaching, FetchLocks, FlightGuard, SharedCache, SubgraphCache, SubgraphCaches};
 use crate::document_pool::PooledDocument;
 use crate::{Generation, SubgraphResponse};
 
@@ -27,8 +28,30 @@ pub(crate) struct ResponseStoring {
     /// The start of the request.
     start: FetchStart,
     began: Timestamp,
+    /// The keys in the store that several routers share.
+    shared: Option<SharedStoring>,
     /// The entries that others wait for until the response is stored.
     _guard: FlightGuard,
+}
+
+/// The keys of a request in the store that several routers share.
+pub(crate) struct SharedStoring {
+    start: SharedStart,
+    /// The beginning of the keys of each batch; one for root fields.
+    bases: Vec<SharedKeyBase>,
+    /// The right to fetch, which ends when the response is stored.
+    locks: FetchLocks,
+}
+
+impl SharedStoring {
+    /// Begins a request, before it is sent. `None` if its response must not be shared.
+    pub(crate) fn begin(
+        shared: &dyn SharedCache,
+        bases: Vec<SharedKeyBase>,
+        locks: FetchLocks,
+    ) -> Option<Self> {
+        Some(Self { start: shared.begin_fetch()?, bases, locks })
+    }
 }
 
 /// The entries of a request.
@@ -67,11 +90,19 @@ impl ResponseStoring {
         subgraph: SubgraphId,
         caching: Arc<FetchCaching>,
         entries: RequestedEntries,
+        shared: Option<SharedStoring>,
         guard: FlightGuard,
     ) -> Self {
         let began = (caches.clock)();
         let start = caches.store.begin_fetch(began);
-        Self { generation, subgraph, caching, entries, start, began, _guard: guard }
+        Self { generation, subgraph, caching, entries, start, began, shared, _guard: guard }
+    }
+
+    /// Keeps the right to fetch the entries for all routers until the response is stored.
+    pub(crate) fn keep_locks(&mut self, locks: FetchLocks) {
+        if let Some(shared) = &mut self.shared {
+            shared.locks = locks;
+        }
     }
 
     /// Stores a response, if it may be stored, and adds its policy to it.
@@ -159,7 +190,8 @@ impl ResponseStoring {
         add_response_tags(facts, document, root, "apolloCacheTags", None, &mut all);
         let mut body = Vec::with_capacity(256);
         document.print(data, &mut body);
-        facts.insert(self, address, part, content, all, &body, fold).ok()
+        let place = EntryPlace { address, part, batch: 0, representation: b"" };
+        facts.insert(self, &place, content, all, &body, fold).ok()
     }
 
     fn store_entities(
@@ -192,7 +224,7 @@ impl ResponseStoring {
             for (index, (node, (address, item))) in each.enumerate() {
                 let mut tags = of_types.clone();
                 let representation = entities.body.slice(item.clone());
-                facts.add_entity_tags(representation, &mut tag, &mut tags)?;
+                facts.add_entity_tags(representation.clone(), &mut tag, &mut tags)?;
                 let names = "apolloEntityCacheTags";
                 add_response_tags(facts, document, root, names, Some(index), &mut tags);
                 let content = match document.is_null(node) {
@@ -201,7 +233,9 @@ impl ResponseStoring {
                 };
                 body.clear();
                 document.print(node, &mut body);
-                let stored = facts.insert(self, address, part, content, tags, &body, fold);
+                let representation = &*representation;
+                let place = EntryPlace { address, part, batch: number, representation };
+                let stored = facts.insert(self, &place, content, tags, &body, fold);
                 scope = scope.max(stored.ok()?);
             }
         }
@@ -244,12 +278,10 @@ impl ResponseFacts<'_> {
     }
 
     /// Stores one entry, and adds its policy to `fold`.
-    #[allow(clippy::too_many_arguments, reason = "one call, of parts that it borrows")]
     fn insert(
         &self,
         storing: &ResponseStoring,
-        address: &EntryAddress,
-        part: &super::PartCaching,
+        place: &EntryPlace<'_>,
         content: ResponseContent,
         tags: Tags,
         body: &[u8],
@@ -257,15 +289,51 @@ impl ResponseFacts<'_> {
     ) -> Result<Scope, NotStorable> {
         let settings = &self.cache.settings;
         let random = fastrand::u64(..);
+        let EntryPlace { address, part, .. } = place;
         let policy = resolve_policy(&self.ttl, part.declared, content, settings, tags, random)?;
         let new = NewEntry { policy: &policy, start: storing.start, content, extra: b"", body };
         // Whether it was stored makes no difference to what the client may do with the response.
-        self.caches.store.insert(address, &new, self.now, &self.cache.stats);
+        let outcome = self.caches.store.insert(address, &new, self.now, &self.cache.stats);
+        if outcome == StoreOutcome::Stored {
+            self.share(storing, place, &new);
+        }
         let tags = policy.tags.iter().chain(address.tags.iter().copied());
         let age = self.now.since(storing.began);
         fold.add_part(&policy, age, tags, policy.tags.is_unbounded());
         Ok(policy.scope)
     }
+
+    /// Has an entry written to the store that several routers share.
+    fn share(&self, storing: &ResponseStoring, place: &EntryPlace<'_>, new: &NewEntry<'_>) {
+        let (Some(shared), Some(keys)) = (&self.caches.shared, &storing.shared) else { return };
+        let base = keys.bases.get(place.batch);
+        let key = base.and_then(|base| base.key_of(place.representation, new.policy.scope));
+        let Some(key) = key else { return };
+        let policy = new.policy;
+        let tags = match policy.tags.is_unbounded() {
+            true => policy.tags.clone(),
+            false => policy.tags.iter().filter(|tag| !place.address.tags.contains(tag)).collect(),
+        };
+        let entry = SharedEntry {
+            start: keys.start,
+            began: storing.began,
+            fetch_took: self.now.since(storing.began),
+            policy: CachePolicy { tags, ..policy.clone() },
+            content: new.content,
+            body: Bytes::copy_from_slice(new.body),
+        };
+        shared.store(key, entry);
+    }
+}
+
+/// The place of one entry in its request.
+struct EntryPlace<'a> {
+    address: &'a EntryAddress,
+    part: &'a super::PartCaching,
+    /// The index of its batch; 0 for root fields.
+    batch: usize,
+    /// The representation; empty for root fields.
+    representation: &'a [u8],
 }
 
 /// Adds the tags that a response names in its extensions: a list of texts, or with `item` the list at this index of a

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use cache::{
-    InvalidationStats, KeyHeaders, KeySecret, LookupStats, Partition, Store, TagHasher,
-    TagTemplate, Timestamp, TtlSettings,
+    Invalidation, InvalidationStats, KeyHeaders, KeySecret, LookupStats, Partition, StaleTags,
+    Store, TagHasher, TagTemplate, Timestamp, TtlSettings,
 };
 use foldhash::HashMap;
 use graph::SubgraphId;
 use http::HeaderName;
 
-use crate::caching::FetchesInFlight;
+use crate::caching::{Announcement, FetchesInFlight, SharedCache};
 
 /// The caches of one generation. The store, the secret and the fetches in flight belong to the process.
 pub struct SubgraphCaches {
@@ -20,6 +20,8 @@ pub struct SubgraphCaches {
     pub secret: KeySecret,
     /// Makes the tags of the store's entries.
     pub tags: TagHasher,
+    /// The store that several routers share, if there is one.
+    pub shared: Option<Arc<dyn SharedCache>>,
     /// The fetches that will store their responses.
     pub in_flight: Arc<FetchesInFlight>,
     /// The rules of each subgraph, by [`SubgraphId`]; `None` for those whose responses are never stored.
@@ -61,6 +63,16 @@ pub struct RequestCaching {
 }
 
 impl SubgraphCaches {
+    /// Makes everything stale that the invalidations name, at this router when this returns. With a shared store, the
+    /// announcement to the other routers is returned; it also takes effect if it is not awaited.
+    pub fn invalidate(&self, all: &[Invalidation]) -> Option<Announcement> {
+        let shared = self.shared.as_ref();
+        // Before the store of the process: see `cache::SharedView`.
+        let announcement = shared.map(|shared| shared.announce(StaleTags::of(all, &self.tags)));
+        self.store.invalidate(all, &self.tags);
+        announcement
+    }
+
     /// Returns the rules of a subgraph, if its responses may be stored.
     pub fn of(&self, subgraph: SubgraphId) -> Option<&SubgraphCache> {
         self.subgraphs.get(usize::from(subgraph.0))?.as_ref()

@@ -2,14 +2,18 @@
 //!
 //! A request is divided by its representations into up to three: those that are stored, which is merged like a
 //! response; those that another operation is fetching, which looks again when that has ended; and the rest, which is
-//! sent. Root fields of one request are one entry.
+//! sent. Where several routers share a store, the rest is looked up there first, in one round trip, and what it has is
+//! copied into the store of the process. Root fields of one request are one entry.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{EntryAddress, HashDomain, Hit, Lookup, PolicyFold, RefreshClaim, Tag, TagHasher};
+use cache::{
+    EntryAddress, HashDomain, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase,
+    Tag, TagHasher,
+};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
@@ -19,8 +23,9 @@ use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
 use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, FetchCaching, FlightGuard, InFlight, ObjectValues, RequestParts, RequestedEntities,
-    RequestedEntries, ResponseStoring, RootTag, SubgraphCaches, flight_key,
+    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, ObjectValues, RequestParts,
+    RequestedEntities, RequestedEntries, ResponseStoring, RootTag, SharedStoring, SubgraphCaches,
+    WANTED_MAX, WantedEntry, flight_key,
 };
 use crate::document_pool::PooledDocument;
 use crate::representations::CollectedBatch;
@@ -34,12 +39,42 @@ const MISSING: u8 = 0;
 const STORED: u8 = 1;
 const AWAITED: u8 = 2;
 
-/// True for a request that has waited for others already: it is sent without waiting again, because the others may not
-/// have stored anything.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The steps of a request before it looks into the store of the process.
 pub(super) enum Look {
+    /// None.
     First,
+    /// It has waited for others. It is sent without waiting again, because the others may not have stored anything.
     Again,
+    /// It has looked into the store that several routers share. What is still missing is sent, and stored under this
+    /// guard.
+    AfterShared(FlightGuard, FetchLocks),
+}
+
+/// The rules of one look.
+struct LookState {
+    /// True if the request may wait for others, and look into the shared store.
+    may_wait: bool,
+    /// True if the lookups count: those before the shared store was looked into were counted.
+    is_counted: bool,
+    guard: FlightGuard,
+    locks: FetchLocks,
+}
+
+impl Look {
+    fn begin(self, caches: &SubgraphCaches) -> LookState {
+        let may_wait = matches!(self, Self::First);
+        match self {
+            Self::First | Self::Again => LookState {
+                may_wait,
+                is_counted: true,
+                guard: caches.in_flight.begin(),
+                locks: FetchLocks::default(),
+            },
+            Self::AfterShared(guard, locks) => {
+                LookState { may_wait, is_counted: false, guard, locks }
+            }
+        }
+    }
 }
 
 /// The results of the lookups of one request.
@@ -58,6 +93,13 @@ struct Found {
     claims: Vec<RefreshClaim>,
     /// The number of representations in each part.
     counts: [usize; 3],
+}
+
+impl Found {
+    /// True if something is missing, or is to be fetched again.
+    fn needs_fetch(&self) -> bool {
+        self.counts[usize::from(MISSING)] > 0 || !self.claims.is_empty()
+    }
 }
 
 impl<'a> Execution<'a> {
@@ -95,9 +137,15 @@ impl<'a> Execution<'a> {
         let Some(all) = all else { return Err((collected, body)) };
 
         let whole = body.clone();
-        let mut guard = addresses.caches().in_flight.begin();
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
         let caches = addresses.caches();
+        let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
+        let bases = match &caches.shared {
+            Some(_) if found.needs_fetch() => {
+                fetch.kind.batches().iter().map(|it| addresses.shared_base(&it.data_key)).collect()
+            }
+            Some(_) | None => Vec::new(),
+        };
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
             let (body, _) = select_items(&body, &lists, &items, marks, 1);
@@ -106,8 +154,17 @@ impl<'a> Execution<'a> {
             let marked = all.iter().flatten().zip(marks.iter().flatten());
             let refreshed = marked.filter(|(_, mark)| **mark == 1).map(|(address, _)| address);
             let guard = refresh_guard(caches, caching, refreshed);
-            let storing = self.storing(fetch, caches, caching, part, guard);
-            self.refresh(fetch, body, storing, claims);
+            let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
+            let storing = self.storing(fetch, caches, caching, part, shared, guard);
+            let wanted = wanted_entities(
+                caching,
+                &bases,
+                &all,
+                &items,
+                EntrySelection { marks, mark: 1, hits: Some(&found.hits) },
+                &whole,
+            );
+            self.refresh(fetch, body, storing, claims, wanted);
         }
         let [missing, stored, awaited] = found.counts;
         // Mostly everything belongs to one part, and nothing is divided.
@@ -138,9 +195,21 @@ impl<'a> Execution<'a> {
             self.send(sent, OutgoingRequest::Await(in_flight), calls);
         }
         if let Some((collected, body)) = missing {
+            if may_wait && let Some(shared) = &caches.shared {
+                let missing = EntrySelection { marks: &found.part_of, mark: MISSING, hits: None };
+                let wanted = wanted_entities(caching, &bases, &all, &items, missing, &whole);
+                if !wanted.is_empty() {
+                    let shared = Arc::clone(shared);
+                    let sent = SentRequest::entities(index, collected, body);
+                    let call = OutgoingRequest::LookUpShared { shared, wanted, guard };
+                    self.send(sent, call, calls);
+                    return Ok(());
+                }
+            }
             // The positions of representations are those in the undivided body.
             let part = self.entities_part(index, &all, &items, &found.part_of, MISSING, &whole);
-            let storing = self.storing(fetch, caches, caching, part, guard);
+            let shared = shared_storing(caches, bases, locks);
+            let storing = self.storing(fetch, caches, caching, part, shared, guard);
             let has_backups = found.part_of.iter().zip(&found.backups).all(|(parts, backups)| {
                 parts.iter().zip(backups).all(|(part, backup)| *part != MISSING || backup.is_some())
             });
@@ -184,15 +253,26 @@ impl<'a> Execution<'a> {
         };
         let caches = addresses.caches();
         let address = addresses.of_root();
-        let mut guard = caches.in_flight.begin();
+        let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
+        let bases = match &caches.shared {
+            Some(_) if found.needs_fetch() => vec![addresses.shared_base("")],
+            Some(_) | None => Vec::new(),
+        };
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
             let entries = RequestedEntries::Root(address.clone(), tags.clone());
+            let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
             let refreshed = refresh_guard(caches, caching, [&address]);
-            let storing = self.storing(fetch, caches, caching, entries, refreshed);
-            self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
+            let storing = self.storing(fetch, caches, caching, entries, shared, refreshed);
+            let base = bases.first().zip(caching.expected_scope());
+            let key = base.and_then(|(base, scope)| base.key_of(b"", scope));
+            let began = found.hits[0][0].as_ref().map(Hit::began);
+            let wanted =
+                key.map(|key| WantedEntry { key, address: address.clone(), newer_than: began });
+            let claims = std::mem::take(&mut found.claims);
+            self.refresh(fetch, body.clone(), storing, claims, wanted.into_iter().collect());
         }
         if let Some(hit) = take(&mut found.hits) {
             let response = OutgoingRequest::Stored(Box::new(root_response(&address, &hit)));
@@ -202,9 +282,18 @@ impl<'a> Execution<'a> {
             let sent = SentRequest { body, ..SentRequest::whole(index) };
             return self.send(sent, OutgoingRequest::Await(found.in_flight), calls);
         }
+        if may_wait
+            && let (Some(shared), Some(base)) = (&caches.shared, bases.first())
+            && let Some(key) = caching.expected_scope().and_then(|scope| base.key_of(b"", scope))
+        {
+            let wanted = vec![WantedEntry { key, address, newer_than: None }];
+            let call = OutgoingRequest::LookUpShared { shared: Arc::clone(shared), wanted, guard };
+            return self.send(SentRequest { body, ..SentRequest::whole(index) }, call, calls);
+        }
         let backup = take(&mut found.backups).map(|hit| Box::new(root_response(&address, &hit)));
-        let storing =
-            self.storing(fetch, caches, caching, RequestedEntries::Root(address, tags), guard);
+        let shared = shared_storing(caches, bases, locks);
+        let entries = RequestedEntries::Root(address, tags);
+        let storing = self.storing(fetch, caches, caching, entries, shared, guard);
         let call = OutgoingRequest::Subgraph {
             body,
             is_mutation: false,
@@ -214,11 +303,12 @@ impl<'a> Execution<'a> {
         self.send(SentRequest::whole(index), call, calls);
     }
 
-    /// Looks again for the entries of a request that has waited for other requests, and sends it if they are not
-    /// stored.
+    /// Looks again for the entries of a request that has waited for other requests or for the shared store, and sends
+    /// it if they are not stored.
     pub(super) fn look_again(
         &mut self,
         request: usize,
+        look: Look,
         calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let index = self.sent[request].fetch;
@@ -227,10 +317,10 @@ impl<'a> Execution<'a> {
         let collected = std::mem::take(&mut self.sent[request].collected);
         match &fetch.kind {
             FetchKind::Root { operation, .. } => {
-                self.send_root(index, operation, body, Look::Again, calls);
+                self.send_root(index, operation, body, look, calls);
             }
             FetchKind::Entities { operation, .. } => {
-                self.send_entities(index, operation, collected, body, Look::Again, calls);
+                self.send_entities(index, operation, collected, body, look, calls);
             }
             FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {}
         }
@@ -288,6 +378,7 @@ impl<'a> Execution<'a> {
         caches: &SubgraphCaches,
         caching: &Arc<FetchCaching>,
         entries: RequestedEntries,
+        shared: Option<SharedStoring>,
         guard: FlightGuard,
     ) -> ResponseStoring {
         ResponseStoring::begin(
@@ -296,22 +387,33 @@ impl<'a> Execution<'a> {
             fetch.subgraph,
             Arc::clone(caching),
             entries,
+            shared,
             guard,
         )
     }
 
-    /// Fetches entries again in the background, while they are served. The claims bound the number of such requests.
+    /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`). The
+    /// claims bound the number of such requests.
     fn refresh(
         &self,
         fetch: &Fetch,
         body: Bytes,
-        storing: ResponseStoring,
+        mut storing: ResponseStoring,
         claims: Vec<RefreshClaim>,
+        wanted: Vec<WantedEntry>,
     ) {
         let generation = Arc::clone(&self.context.generation);
+        let shared = generation.caches.as_ref().and_then(|it| it.shared.clone());
         let headers = Arc::clone(&self.context.headers);
         let subgraph = fetch.subgraph;
         tokio::task::spawn_local(async move {
+            if let Some(shared) = shared.filter(|_| !wanted.is_empty()) {
+                let filled = shared.fill(wanted).await;
+                if filled.is_complete {
+                    return;
+                }
+                storing.keep_locks(filled.locks);
+            }
             let deadline = Instant::now() + REFRESH_TIME_MAX;
             let headers = headers.of(subgraph);
             let request =
@@ -341,15 +443,64 @@ fn refresh_guard<'a>(
     guard
 }
 
-/// Looks up all representations of a request.
+/// Begins to store a response in the store that several routers share, if there is one.
+fn shared_storing(
+    caches: &SubgraphCaches,
+    bases: Vec<SharedKeyBase>,
+    locks: FetchLocks,
+) -> Option<SharedStoring> {
+    SharedStoring::begin(&**caches.shared.as_ref()?, bases, locks)
+}
+
+/// Some of the representations of a request.
+#[derive(Clone, Copy)]
+struct EntrySelection<'a> {
+    /// A mark for each representation, by batch.
+    marks: &'a [Vec<u8>],
+    /// The mark of those that are selected.
+    mark: u8,
+    /// The entries that are known, if only later ones are of interest.
+    hits: Option<&'a [Vec<Option<Hit>>]>,
+}
+
+/// The entities of a request that are worth a look into the shared store: none if the last response to such a request
+/// was not stored.
+fn wanted_entities(
+    caching: &FetchCaching,
+    bases: &[SharedKeyBase],
+    all: &[Vec<EntryAddress>],
+    items: &[Vec<Range<usize>>],
+    selection: EntrySelection<'_>,
+    whole: &Bytes,
+) -> Vec<WantedEntry> {
+    let Some(scope) = caching.expected_scope() else { return Vec::new() };
+    let batches = bases.iter().zip(all.iter().zip(items)).enumerate();
+    let wanted = batches.flat_map(|(number, (base, (addresses, items)))| {
+        let hits = selection.hits.map(|hits| &hits[number]);
+        let each = addresses.iter().zip(items).enumerate();
+        let selected =
+            each.filter(move |(item, _)| selection.marks[number][*item] == selection.mark);
+        selected.filter_map(move |(item, (address, place))| {
+            let key = base.key_of(&whole[place.clone()], scope)?;
+            let newer_than = hits.and_then(|hits| hits[item].as_ref()).map(Hit::began);
+            Some(WantedEntry { key, address: address.clone(), newer_than })
+        })
+    });
+    wanted.take(WANTED_MAX).collect()
+}
+
+/// Looks up all representations of a request. With `may_wait`, those that another operation is fetching are awaited.
 fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
-    look: Look,
+    may_wait: bool,
+    is_counted: bool,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
+    let uncounted = LookupStats::default();
+    let stats = if is_counted { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
     let expected = caching.expected_scope();
     let mut found = Found::default();
@@ -360,7 +511,7 @@ fn look_up(
         let mut refreshes = Vec::with_capacity(batch.len());
         for address in batch {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
-            match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
+            match caches.store.lookup(address, now, fastrand::u64(..), stats) {
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
@@ -376,7 +527,7 @@ fn look_up(
             } else {
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
-                    Some(in_flight) if look == Look::First => {
+                    Some(in_flight) if may_wait => {
                         found.in_flight.push(in_flight);
                         AWAITED
                     }

@@ -1,9 +1,13 @@
 //! The requests of an execution: requests, their outcomes, and the progress of fetches.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
-use crate::caching::{FetchesInFlight, InFlight, ResponseStoring};
+use crate::caching::{
+    FetchLocks, FetchesInFlight, FlightGuard, InFlight, ResponseStoring, SharedCache, WantedEntry,
+};
 use crate::representations::CollectedBatch;
 use crate::{
     EventRequest, FetchError, GraphqlError, RequestContext, SubgraphResponse, shared_fetch,
@@ -31,6 +35,13 @@ pub(super) enum OutgoingRequest<'a> {
     Stored(Box<SubgraphResponse>),
     /// Waits for requests of other operations, which will store what this one needs.
     Await(Vec<InFlight>),
+    /// Looks up entries in the store that several routers share. The guard has what the request will store if they are
+    /// not there.
+    LookUpShared {
+        shared: Arc<dyn SharedCache>,
+        wanted: Vec<WantedEntry>,
+        guard: FlightGuard,
+    },
     Publish {
         event: &'a EventField,
         arguments: Bytes,
@@ -55,6 +66,8 @@ pub(super) enum RequestOutcome {
     Response(Result<SubgraphResponse, FetchError>),
     /// The requests of other operations have ended.
     Awaited,
+    /// The entries of the shared store are in the store of the process.
+    LookedUpShared(FlightGuard, FetchLocks),
     Published(Result<bool, GraphqlError>),
     Requested(Result<Bytes, GraphqlError>),
 }
@@ -88,6 +101,10 @@ pub(super) async fn send_request<'a>(
             FetchesInFlight::wait(in_flight).await;
             RequestOutcome::Awaited
         }
+        OutgoingRequest::LookUpShared { shared, wanted, guard } => {
+            let filled = shared.fill(wanted).await;
+            RequestOutcome::LookedUpShared(guard, filled.locks)
+        }
         OutgoingRequest::Publish { event, arguments } => {
             let _guard = shared_fetch::guard_epoch(context);
             RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
@@ -114,7 +131,8 @@ pub(super) struct SentRequest {
     pub(super) fetch: usize,
     /// The objects of each batch; empty if the request is not for entities.
     pub(super) collected: Vec<CollectedBatch>,
-    /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others.
+    /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others or for
+    /// the shared store.
     pub(super) body: Bytes,
     /// True if its response has come.
     pub(super) is_finished: bool,

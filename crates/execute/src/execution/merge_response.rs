@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashMapExt, HashSet};
 use plan::{Fetch, FetchKind, Path};
 
 use super::Execution;
+use super::cached_requests::Look;
 use super::in_flight::{OutgoingRequest, RequestOutcome};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ERROR_PLACES_MAX;
@@ -32,7 +33,10 @@ impl<'a> Execution<'a> {
         self.sent[request].is_finished = true;
         let sent = match outcome {
             RequestOutcome::Response(Ok(sent)) => sent,
-            RequestOutcome::Awaited => return self.look_again(request, calls),
+            RequestOutcome::Awaited => return self.look_again(request, Look::Again, calls),
+            RequestOutcome::LookedUpShared(guard, locks) => {
+                return self.look_again(request, Look::AfterShared(guard, locks), calls);
+            }
             RequestOutcome::Response(Err(error)) => {
                 self.policies.forbid();
                 if !may_succeed_smaller(&error) || !self.retry_aliases_alone(request, calls) {

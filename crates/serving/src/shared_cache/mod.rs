@@ -1,0 +1,233 @@
+//! The level of the cache that several routers share, in Redis: entries of entities and root fields, and the log in
+//! which routers tell each other what is stale.
+//!
+//! `cache::SharedView` decides which entries are valid; this module moves bytes. It does not know what an entry
+//! contains.
+//!
+//! - `entries`: reads entries into the store of the process, and writes new ones in the background; `fetch_locks`: the
+//!   right of one router to fetch an entry.
+//! - `outbox`: the invalidations of this router on their way into the log.
+//! - `log_follower`: follows the log, applies its messages, and reports the position of this router.
+//! - `routers`: the positions of all routers, for invalidations that wait until each of them has applied them.
+//! - `scripts`: keys, scripts and the forms of replies.
+//!
+//! Whatever Redis does, a request gets a miss at worst, within the time limit of the store.
+
+mod entries;
+mod fetch_locks;
+mod log_follower;
+mod outbox;
+mod routers;
+mod scripts;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use cache::{
+    InvalidationStats, SharedCacheStats, SharedEntry, SharedKey, SharedStart, SharedView,
+    StaleTags, Timestamp,
+};
+use execute::{Announcement, Filled, LocalFuture, SharedCache, WantedEntry};
+use redis_store::Store;
+use tokio::task::JoinSet;
+
+use entries::EntryWriter;
+use outbox::{Outbox, OutboxMessage};
+use routers::Routers;
+
+/// The maximum time for which an invalidation waits until all routers have applied it.
+const CONFIRMATION_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The entries and the log that routers share. Belongs to the process; share it by `Arc`.
+pub struct RedisCache {
+    store: Arc<Store>,
+    /// The store of the process, into which entries are copied.
+    process: Arc<cache::Store>,
+    clock: fn() -> Timestamp,
+    /// The random name of this router.
+    router: Box<str>,
+    /// The maximum time for which a request waits for another router to fetch the same; zero: not at all.
+    lock_wait: Duration,
+    /// True if this router hears events of brokers that say what is stale.
+    follows_topics: bool,
+    view: SharedView,
+    writer: EntryWriter,
+    outbox: Outbox,
+    routers: Routers,
+    invalidation_stats: Arc<InvalidationStats>,
+    stats: SharedCacheStats,
+}
+
+/// The settings of the shared level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SharedCacheSettings {
+    pub(crate) lock_wait: Duration,
+    pub(crate) follows_topics: bool,
+}
+
+/// The routers that have applied an invalidation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Confirmation {
+    /// The number of routers that follow the log, this one included.
+    pub routers: usize,
+    /// The number of those that did not confirm in time.
+    pub unconfirmed: usize,
+    /// True if the log does not have the invalidation yet. It gets it as soon as it can be reached.
+    pub is_pending: bool,
+}
+
+impl Confirmation {
+    /// True if every router that follows the log has applied the invalidation.
+    pub fn is_complete(self) -> bool {
+        self.unconfirmed == 0 && !self.is_pending
+    }
+}
+
+/// The tasks of the shared level, which end when this is dropped.
+#[derive(Debug)]
+pub struct SharedCacheTasks {
+    cache: Arc<RedisCache>,
+    tasks: JoinSet<()>,
+}
+
+impl SharedCacheTasks {
+    /// Ends the tasks, and tells the other routers that this one is gone, so that no invalidation waits for it.
+    pub async fn end(mut self) {
+        self.tasks.shutdown().await;
+        let RedisCache { store, router, .. } = &*self.cache;
+        // Without it, the others wait until the router has not reported for a while.
+        let _ = store.run_one(scripts::leave(router)).await;
+    }
+}
+
+impl RedisCache {
+    /// Creates the shared level in front of which `process` is. Its tasks are started by [`RedisCache::start`]; until
+    /// then every lookup is a miss.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn new(
+        store: Arc<Store>,
+        process: Arc<cache::Store>,
+        invalidation_stats: Arc<InvalidationStats>,
+        clock: fn() -> Timestamp,
+        settings: SharedCacheSettings,
+    ) -> Result<Self, getrandom::Error> {
+        let mut name = [0; 8];
+        getrandom::fill(&mut name)?;
+        Ok(Self {
+            store,
+            process,
+            clock,
+            router: name.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+            lock_wait: settings.lock_wait,
+            follows_topics: settings.follows_topics,
+            view: SharedView::default(),
+            writer: EntryWriter::default(),
+            outbox: Outbox::default(),
+            routers: Routers::default(),
+            invalidation_stats,
+            stats: SharedCacheStats::default(),
+        })
+    }
+
+    /// Starts the tasks that follow the log, append to it and write entries, on the runtime of the caller.
+    pub fn start(self: &Arc<Self>) -> SharedCacheTasks {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(log_follower::follow(Arc::clone(self)));
+        tasks.spawn(outbox::append_messages(Arc::clone(self)));
+        tasks.spawn(entries::write_entries(Arc::clone(self)));
+        SharedCacheTasks { cache: Arc::clone(self), tasks }
+    }
+
+    /// The namespace of the store. Routers with equal ones share the level.
+    pub(crate) fn namespace(&self) -> &str {
+        self.store.namespace()
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &SharedCacheStats {
+        &self.stats
+    }
+
+    /// Announces what events of a broker have made stale, before it is applied to the store of the process. Nothing
+    /// waits for it.
+    pub(crate) fn announce_event(&self, stale: StaleTags) {
+        self.send(stale, true, false);
+    }
+
+    /// Announces an invalidation, before it is applied to the store of the process. The future waits until all routers
+    /// have applied it, for two seconds at most.
+    pub(crate) fn announce_and_confirm(
+        &self,
+        stale: StaleTags,
+        received: Instant,
+    ) -> impl Future<Output = Confirmation> {
+        let appended = self.send(stale, false, true);
+        async move {
+            let deadline = tokio::time::Instant::from_std(received + CONFIRMATION_TIME_MAX);
+            let at = match tokio::time::timeout_at(deadline, appended).await {
+                Ok(Ok(at)) => at,
+                Ok(Err(_)) | Err(_) => {
+                    let routers = self.routers.count();
+                    // Those that are known are all but this one.
+                    let unconfirmed = routers.saturating_sub(1);
+                    return Confirmation { routers, unconfirmed, is_pending: true };
+                }
+            };
+            let confirmation = self.routers.wait_applied(at, deadline).await;
+            self.stats.confirmation_seconds.add(received.elapsed());
+            let unconfirmed = confirmation.unconfirmed as u64;
+            self.stats.unconfirmed.fetch_add(unconfirmed, Relaxed);
+            confirmation
+        }
+    }
+
+    fn send(
+        &self,
+        stale: StaleTags,
+        is_event: bool,
+        wants_confirmation: bool,
+    ) -> tokio::sync::oneshot::Receiver<SharedStart> {
+        let (message, appended) = OutboxMessage::new(stale, is_event, wants_confirmation);
+        self.outbox.push(message, &self.view, &self.stats);
+        appended
+    }
+}
+
+impl SharedCache for RedisCache {
+    fn begin_fetch(&self) -> Option<SharedStart> {
+        self.view.begin_fetch()
+    }
+
+    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled> {
+        Box::pin(self.fill_entries(wanted))
+    }
+
+    fn store(&self, key: SharedKey, entry: SharedEntry) {
+        self.write(key, &entry);
+    }
+
+    fn announce(&self, stale: StaleTags) -> Announcement {
+        if stale.is_empty() {
+            return Box::pin(std::future::ready(()));
+        }
+        let appended = self.send(stale, false, false);
+        let limit = self.store.timeout();
+        Box::pin(async move {
+            // What takes longer continues without the caller.
+            let _ = tokio::time::timeout(limit, appended).await;
+        })
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+impl std::fmt::Debug for RedisCache {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("RedisCache").field("store", &self.store.id()).finish_non_exhaustive()
+    }
+}

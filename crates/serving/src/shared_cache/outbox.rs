@@ -1,0 +1,271 @@
+//! The invalidations of this router on their way into the log. None is lost while the router lives: as long as the log
+//! does not have it, entries of the shared store with its tags are stale for this router.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cache::{
+    MESSAGE_TAGS_MAX, Sequence, SharedCacheStats, SharedMessage, SharedStart, SharedView, StaleTags,
+};
+use redis_store::StoreError;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
+
+use super::scripts::{UnexpectedReply, append, read_appended};
+use super::{RedisCache, count};
+
+/// The maximum number of invalidations that wait. With more, everything is stale instead.
+const MESSAGES_MAX: usize = 1_024;
+
+/// The time for which events of a broker are collected. Each router appends the events that it hears, so that a busy
+/// topic makes a hundred messages in a second for each router.
+const EVENT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The pauses between attempts to append.
+const RETRY_MIN: Duration = Duration::from_millis(5);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// The invalidations that wait.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    messages: Mutex<VecDeque<OutboxMessage>>,
+    added: Notify,
+}
+
+/// One or more invalidations that are appended together.
+#[derive(Debug)]
+pub(super) struct OutboxMessage {
+    stale: StaleTags,
+    is_event: bool,
+    wants_confirmation: bool,
+    /// What was announced for it.
+    announced: Vec<StaleTags>,
+    /// Those that wait for its number.
+    waiting: Vec<oneshot::Sender<SharedStart>>,
+}
+
+impl OutboxMessage {
+    /// Creates a message. The receiver gets its place in the log.
+    pub(super) fn new(
+        stale: StaleTags,
+        is_event: bool,
+        wants_confirmation: bool,
+    ) -> (Self, oneshot::Receiver<SharedStart>) {
+        let (sender, receiver) = oneshot::channel();
+        let (announced, waiting) = (vec![stale.clone()], vec![sender]);
+        (Self { stale, is_event, wants_confirmation, announced, waiting }, receiver)
+    }
+
+    /// Adds another invalidation.
+    fn merge(&mut self, other: Self) {
+        match (&mut self.stale, other.stale) {
+            (StaleTags::Tags(tags), StaleTags::Tags(others)) => tags.extend(others),
+            (stale, _) => *stale = StaleTags::All,
+        }
+        self.is_event &= other.is_event;
+        self.wants_confirmation |= other.wants_confirmation;
+        self.announced.extend(other.announced);
+        self.waiting.extend(other.waiting.into_iter().filter(|it| !it.is_closed()));
+    }
+
+    /// True if both fit into one message and mean the same to others.
+    fn accepts(&self, other: &Self) -> bool {
+        let tags = |stale: &StaleTags| match stale {
+            StaleTags::Tags(tags) => tags.len(),
+            StaleTags::All => 0,
+        };
+        self.is_event == other.is_event
+            && tags(&self.stale) + tags(&other.stale) <= MESSAGE_TAGS_MAX
+    }
+
+    /// Divides the message into those that the log can have.
+    fn parts(&self) -> Vec<SharedMessage> {
+        let message = |stale| SharedMessage {
+            stale,
+            is_event: self.is_event,
+            wants_confirmation: self.wants_confirmation,
+        };
+        match &self.stale {
+            StaleTags::All => vec![message(StaleTags::All)],
+            StaleTags::Tags(tags) => tags
+                .chunks(MESSAGE_TAGS_MAX)
+                .map(|tags| message(StaleTags::Tags(tags.to_vec())))
+                .collect(),
+        }
+    }
+}
+
+impl Outbox {
+    /// Announces and adds a message. When this returns, no entry of the shared store with its tags is used until the
+    /// log has it.
+    pub(super) fn push(&self, message: OutboxMessage, view: &SharedView, stats: &SharedCacheStats) {
+        message.announced.iter().for_each(|stale| view.announce(stale));
+        let mut messages = self.lock();
+        if messages.len() >= MESSAGES_MAX {
+            count(&stats.overflows);
+            let (everything, _) = OutboxMessage::new(StaleTags::All, false, false);
+            view.announce(&StaleTags::All);
+            let all = messages.drain(..).chain([message]);
+            let mut all = all.fold(everything, |mut all, it| {
+                all.merge(it);
+                all
+            });
+            // The announcement of everything covers the others.
+            let others = all.announced.split_off(1);
+            others.iter().for_each(|stale| view.end_announcement(stale));
+            messages.push_back(all);
+        } else {
+            messages.push_back(message);
+        }
+        drop(messages);
+        self.added.notify_one();
+    }
+
+    /// Takes the first messages that can be appended together; `None` if there are none.
+    fn take(&self) -> Option<OutboxMessage> {
+        let mut messages = self.lock();
+        let mut first = messages.pop_front()?;
+        while let Some(next) = messages.pop_front_if(|next| first.accepts(next)) {
+            first.merge(next);
+        }
+        Some(first)
+    }
+
+    fn is_first_an_event(&self) -> bool {
+        self.lock().front().is_some_and(|it| it.is_event)
+    }
+
+    /// Locks the queue. It is consistent at any time, so that behind a poisoned lock is sound.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<OutboxMessage>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reason why a message was not appended.
+#[derive(Debug, thiserror::Error)]
+enum AppendError {
+    #[error("the log is not known yet")]
+    NotJoined,
+    #[error("the log has begun again")]
+    OtherEpoch,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Reply(#[from] UnexpectedReply),
+}
+
+/// Appends messages until the level is dropped.
+pub(super) async fn append_messages(cache: Arc<RedisCache>) {
+    loop {
+        let added = cache.outbox.added.notified();
+        if cache.outbox.is_first_an_event() {
+            sleep(EVENT_PAUSE).await;
+        }
+        match cache.outbox.take() {
+            Some(message) => append_until_done(&cache, message).await,
+            None => added.await,
+        }
+    }
+}
+
+/// Appends one message, again and again until the log has it. A message may be appended twice, which is harmless.
+async fn append_until_done(cache: &RedisCache, message: OutboxMessage) {
+    let mut pause = RETRY_MIN;
+    let at = loop {
+        match append_once(cache, &message).await {
+            Ok(at) => break at,
+            Err(error) => {
+                count(&cache.stats.append_failures);
+                if matches!(error, AppendError::OtherEpoch) {
+                    // The report notices it, and the log is joined again.
+                    cache.routers.request_report();
+                }
+                tracing::debug!(%error, "an invalidation is not in the log yet; trying again");
+                sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        }
+    };
+    message.announced.iter().for_each(|stale| cache.view.end_announcement(stale));
+    for waiting in message.waiting {
+        // The caller may have stopped waiting.
+        let _ = waiting.send(at);
+    }
+}
+
+/// Appends the parts of a message, records their numbers, and returns the last one.
+async fn append_once(
+    cache: &RedisCache,
+    message: &OutboxMessage,
+) -> Result<SharedStart, AppendError> {
+    let epoch = cache.view.position().ok_or(AppendError::NotJoined)?.epoch;
+    let parts = message.parts();
+    let commands = parts.iter().map(|part| append(epoch, &cache.router, part.encode()));
+    let mut last = Sequence(0);
+    for (reply, part) in cache.store.run(commands.collect()).await.into_iter().zip(parts) {
+        last = read_appended(&reply?)?.ok_or(AppendError::OtherEpoch)?;
+        cache.view.record(SharedStart { epoch, sequence: last }, &part.stale);
+        cache.stats.appended.fetch_add(1, Relaxed);
+    }
+    Ok(SharedStart { epoch, sequence: last })
+}
+
+#[cfg(test)]
+mod tests {
+    use cache::{KeySecret, LogEpoch, Tag, TagHasher};
+
+    use super::*;
+
+    fn tags(count: usize) -> StaleTags {
+        let hasher = TagHasher::new(&KeySecret::of_namespace("test"));
+        let tags: Vec<Tag> = (0..count).map(|number| hasher.text(&number.to_string())).collect();
+        StaleTags::Tags(tags)
+    }
+
+    fn push(outbox: &Outbox, view: &SharedView, stats: &SharedCacheStats, stale: StaleTags) {
+        outbox.push(OutboxMessage::new(stale, false, false).0, view, stats);
+    }
+
+    #[test]
+    fn messages_are_joined_up_to_their_bound_and_events_stay_apart() {
+        let (outbox, view, stats) = Default::default();
+        push(&outbox, &view, &stats, tags(200));
+        push(&outbox, &view, &stats, tags(56));
+        push(&outbox, &view, &stats, tags(1));
+        outbox.push(OutboxMessage::new(tags(1), true, false).0, &view, &stats);
+        let sizes = std::iter::from_fn(|| outbox.take()).map(|it| match it.stale {
+            StaleTags::Tags(tags) => tags.len(),
+            StaleTags::All => panic!("tags"),
+        });
+        assert_eq!(sizes.collect::<Vec<_>>(), [256, 1, 1]);
+    }
+
+    #[test]
+    fn a_long_list_becomes_several_messages() {
+        let (message, _) = OutboxMessage::new(tags(600), false, true);
+        let sizes = message.parts().into_iter().map(|it| match it.stale {
+            StaleTags::Tags(tags) => tags.len(),
+            StaleTags::All => panic!("tags"),
+        });
+        assert_eq!(sizes.collect::<Vec<_>>(), [256, 256, 88]);
+    }
+
+    #[test]
+    fn too_many_messages_become_one_that_makes_everything_stale() {
+        let (outbox, view, stats): (Outbox, SharedView, SharedCacheStats) = Default::default();
+        view.begin_epoch(LogEpoch([1; 16]), Sequence(0));
+        let (message, mut appended) = OutboxMessage::new(tags(1), false, true);
+        outbox.push(message, &view, &stats);
+        (0..MESSAGES_MAX).for_each(|_| push(&outbox, &view, &stats, tags(200)));
+        assert_eq!(telemetry::read(&stats.overflows), 1);
+        let all = outbox.take().expect("a message");
+        assert_eq!((&all.stale, &all.announced[..]), (&StaleTags::All, &[StaleTags::All][..]));
+        assert!(all.wants_confirmation && outbox.take().is_none());
+        for waiting in all.waiting {
+            let _ = waiting.send(SharedStart { epoch: LogEpoch([1; 16]), sequence: Sequence(3) });
+        }
+        assert_eq!(appended.try_recv().map(|it| it.sequence), Ok(Sequence(3)));
+    }
+}
