@@ -196,7 +196,7 @@ impl World {
         let partition = Partition::of_values([("user", Some(client.user().as_bytes()))]);
         let context = RequestContext {
             uploads: None,
-            caching: Some(RequestCaching { partition }),
+            caching: Some(RequestCaching { partition, is_live: false }),
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders { all, by_subgraph: Vec::new() }),

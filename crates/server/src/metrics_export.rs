@@ -34,6 +34,7 @@ use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use redis_store::{STORE_COUNTERS, STORE_METRICS, Stores};
 use serving::admission::Admission;
 use serving::caching::GenerationCaches;
+use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
 use serving::known_operations::{
@@ -179,6 +180,10 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
         .collect();
     lookups.push((vec![("level", "response"), ("subgraph", "")], &process.response_stats));
     out.write_each(LOOKUP_COUNTERS, &lookups)?;
+    if let Some(live) = &process.live_queries {
+        out.write(LIVE_QUERY_COUNTERS, &live.stats)?;
+        out.write(LIVE_QUERY_METRICS, &**live)?;
+    }
     let stores = [("subgraph", &*process.entities), ("response", &*process.responses)];
     let stores = stores.map(|(name, store)| (level(name), store));
     out.write_each(cache::STORE_METRICS, &stores)?;

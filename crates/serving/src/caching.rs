@@ -22,6 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use plan::Variables;
 
 use crate::cache_tags::{EntityTags, compile_tags};
+use crate::live_queries::{LiveQueries, LiveQuerySettings};
 
 /// The expected sizes of entries.
 const ENTITY_BYTES_EXPECTED: u64 = 1 << 10;
@@ -39,6 +40,8 @@ pub struct ProcessCaches {
     pub tags: TagHasher,
     /// Counts invalidations by source.
     pub invalidation_stats: Arc<InvalidationStats>,
+    /// The live queries; `None` if they are turned off.
+    pub live_queries: Option<Arc<LiveQueries>>,
     secret: KeySecret,
     in_flight: Arc<FetchesInFlight>,
     /// The sizes with which the stores were created.
@@ -57,7 +60,7 @@ pub struct GenerationCaches {
 }
 
 impl ProcessCaches {
-    fn new(config: &Caching) -> Result<Self, getrandom::Error> {
+    fn new(config: &Caching, live: Option<LiveQuerySettings>) -> Result<Self, getrandom::Error> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;
         let secret = KeySecret::from_bytes(secret);
@@ -70,7 +73,10 @@ impl ProcessCaches {
             };
             Arc::new(Store::new(&settings, Arc::clone(&invalidations)))
         };
+        let live_queries =
+            live.map(|settings| Arc::new(LiveQueries::new(settings, Arc::clone(&invalidations))));
         Ok(Self {
+            live_queries,
             entities: store(config.memory, ENTITY_BYTES_EXPECTED),
             responses: store(config.response_memory, RESPONSE_BYTES_EXPECTED),
             response_stats: LookupStats::default(),
@@ -168,7 +174,7 @@ impl GenerationCaches {
         let known = previous.filter(|it| it.process.sizes == sizes);
         let process = match known {
             Some(previous) => Arc::clone(&previous.process),
-            None => Arc::new(ProcessCaches::new(settings).map_err(|error| {
+            None => Arc::new(ProcessCaches::new(settings, live_query_settings(config)).map_err(|error| {
                 format!("the system has no random bytes for the keys of the cache: {error}")
             })?),
         };
@@ -193,6 +199,7 @@ impl GenerationCaches {
         &self,
         claims: Option<&Claims>,
         headers: &HeaderMap,
+        is_live: bool,
     ) -> RequestCaching {
         let values = Claims::select(claims, &self.private_claims);
         let of_claims = self.private_claims.iter().map(|path| values.json(path).map(str::as_bytes));
@@ -201,8 +208,20 @@ impl GenerationCaches {
         let of_headers = self.private_headers.iter();
         let of_headers =
             of_headers.map(|name| (name.as_str(), headers.get(name).map(HeaderValue::as_bytes)));
-        RequestCaching { partition: Partition::of_values(of_claims.chain(of_headers)) }
+        let partition = Partition::of_values(of_claims.chain(of_headers));
+        RequestCaching { partition, is_live }
     }
+}
+
+/// Returns the settings of live queries. `None` if they are turned off.
+fn live_query_settings(config: &Config) -> Option<LiveQuerySettings> {
+    let settings = &config.live_queries;
+    settings.enabled.then(|| LiveQuerySettings {
+        throttle_min: settings.throttle_min,
+        queries_max: settings.max_queries as usize,
+        tags_max: settings.max_tags as usize,
+        shares_requests: config.sharing.subgraph_queries,
+    })
 }
 
 fn header_names(names: &[String]) -> Vec<HeaderName> {
@@ -366,7 +385,7 @@ fn write_headers(list: &[(HeaderName, HeaderValue)], out: &mut Vec<u8>) {
 }
 
 /// Writes the values of variables so that different ones are different texts.
-fn variables_text(variables: &Variables) -> Vec<u8> {
+pub(crate) fn variables_text(variables: &Variables) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     for value in &variables.values {
         match value {

@@ -42,6 +42,14 @@ pub(super) enum Look {
     Again,
 }
 
+/// The entries that a request may use.
+#[derive(Clone, Copy, Debug)]
+struct EntriesWanted {
+    look: Look,
+    /// True if entries that have expired are not used.
+    is_live: bool,
+}
+
 /// The results of the lookups of one request.
 #[derive(Default)]
 struct Found {
@@ -96,7 +104,8 @@ impl<'a> Execution<'a> {
 
         let whole = body.clone();
         let mut guard = addresses.caches().in_flight.begin();
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let wanted = EntriesWanted { look, is_live: self.is_live() };
+        let mut found = look_up(&addresses, caching, &all, wanted, &mut guard);
         let caches = addresses.caches();
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
@@ -183,7 +192,8 @@ impl<'a> Execution<'a> {
         let address = addresses.of_root();
         let mut guard = caches.in_flight.begin();
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let wanted = EntriesWanted { look, is_live: self.is_live() };
+        let mut found = look_up(&addresses, caching, &all, wanted, &mut guard);
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
             let entries = RequestedEntries::Root(address.clone(), tags.clone());
@@ -294,6 +304,12 @@ impl<'a> Execution<'a> {
             entries,
             guard,
         )
+        .collecting_tags(self.is_live())
+    }
+
+    /// True for the execution of a live query.
+    fn is_live(&self) -> bool {
+        self.context.caching.is_some_and(|caching| caching.is_live)
     }
 
     /// Fetches entries again in the background, while they are served. The claims bound the number of such requests.
@@ -326,7 +342,7 @@ fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
-    look: Look,
+    wanted: EntriesWanted,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
@@ -341,6 +357,8 @@ fn look_up(
         for address in batch {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
             match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
+                // The new value is what a live query is executed for.
+                Lookup::Stale(_) if wanted.is_live => {}
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
@@ -356,7 +374,7 @@ fn look_up(
             } else {
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
-                    Some(in_flight) if look == Look::First => {
+                    Some(in_flight) if wanted.look == Look::First => {
                         found.in_flight.push(in_flight);
                         AWAITED
                     }
