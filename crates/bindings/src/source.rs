@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use events::{
-    Durable, EventFuture, EventStream, Provider, SourceError, Start, StreamRequest, SubgraphSubscription,
-    SubscriptionClient,
+    Durable, EventFuture, EventStream, Provider, SourceError, Start, StreamRequest,
+    SubgraphSubscription, SubscriptionClient,
 };
 
 /// Topics of a provider, a subscription of a subgraph, or the results of a live query.

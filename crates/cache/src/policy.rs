@@ -272,7 +272,10 @@ mod tests {
         part.add_tags([Tag(2)], false);
         part.forbid();
         let mut fold = PolicyFold::default();
-        fold.add(&CachePolicy { tags: [Tag(1)].into_iter().collect(), ..policy(10, 0, 0) }, seconds(3));
+        fold.add(
+            &CachePolicy { tags: [Tag(1)].into_iter().collect(), ..policy(10, 0, 0) },
+            seconds(3),
+        );
         fold.merge(&part);
         assert_eq!(fold.finish(), None);
         let tags = [Tag(1), Tag(2)].into_iter().collect();

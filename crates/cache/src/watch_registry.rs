@@ -192,11 +192,7 @@ impl WatchRegistry {
     }
 }
 
-fn mark(
-    watchers: &mut HashMap<WatcherId, Watcher>,
-    marked: &mut Vec<WatcherId>,
-    id: WatcherId,
-) {
+fn mark(watchers: &mut HashMap<WatcherId, Watcher>, marked: &mut Vec<WatcherId>, id: WatcherId) {
     if let Some(watcher) = watchers.get_mut(&id)
         && !std::mem::replace(&mut watcher.is_marked, true)
     {

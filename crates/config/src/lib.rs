@@ -400,6 +400,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// True if clients may send live queries.
+    pub fn has_live_queries(&self) -> bool {
+        self.live_queries.enabled && self.cache.enabled
+    }
+
     /// Iterates over the expressions that read facts of requests, each with its scope and the type of its result.
     /// Connections that have left HTTP keep the headers that these expressions read.
     pub fn request_expressions(

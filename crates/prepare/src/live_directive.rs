@@ -79,8 +79,9 @@ impl LiveQuery {
             Throttle::Constant(millis) => millis.unwrap_or_default(),
             Throttle::Variable(id) => match variables.get(id) {
                 None | Some("null") => 0,
-                Some(text) => read_throttle(text)
-                    .ok_or_else(|| PrepareError::Variables(vec![wrong()]))?,
+                Some(text) => {
+                    read_throttle(text).ok_or_else(|| PrepareError::Variables(vec![wrong()]))?
+                }
             },
         };
         Ok(Duration::from_millis(millis.into()))

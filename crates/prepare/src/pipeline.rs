@@ -126,11 +126,10 @@ impl Pipeline {
         let plain = Arc::new(Variant::new(Arc::clone(&graph)));
         let (plans, variants) = (PlanCache::default(), Cache::new(VARIANTS_MAX));
         let cost = settings.cost.clone().map(|cost| Arc::new(CostModel::new(&graph, cost)));
-        let visible = (settings.filters_introspection && !graph.access.is_empty())
-            .then(|| {
-                let (graph, stats) = (Arc::clone(&graph), Arc::clone(&stats));
-                Arc::new(VisibleSchemas::new(graph, settings.live_queries, stats))
-            });
+        let visible = (settings.filters_introspection && !graph.access.is_empty()).then(|| {
+            let (graph, stats) = (Arc::clone(&graph), Arc::clone(&stats));
+            Arc::new(VisibleSchemas::new(graph, settings.live_queries, stats))
+        });
         Self { graph, graph_id, schema, settings, cost, plans, visible, stats, plain, variants }
     }
 

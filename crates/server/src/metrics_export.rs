@@ -34,12 +34,12 @@ use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use redis_store::{STORE_COUNTERS, STORE_METRICS, Stores};
 use serving::admission::Admission;
 use serving::caching::GenerationCaches;
-use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::GRAPH_METRICS;
 use serving::known_operations::{
     KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
 };
+use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};

@@ -174,9 +174,11 @@ impl GenerationCaches {
         let known = previous.filter(|it| it.process.sizes == sizes);
         let process = match known {
             Some(previous) => Arc::clone(&previous.process),
-            None => Arc::new(ProcessCaches::new(settings, live_query_settings(config)).map_err(|error| {
-                format!("the system has no random bytes for the keys of the cache: {error}")
-            })?),
+            None => Arc::new(ProcessCaches::new(settings, live_query_settings(config)).map_err(
+                |error| {
+                    format!("the system has no random bytes for the keys of the cache: {error}")
+                },
+            )?),
         };
         let tags = compile_tags(graph)?;
         let subgraphs = subgraph_caches(config, graph, tags, &process, previous);
@@ -216,7 +218,7 @@ impl GenerationCaches {
 /// Returns the settings of live queries. `None` if they are turned off.
 fn live_query_settings(config: &Config) -> Option<LiveQuerySettings> {
     let settings = &config.live_queries;
-    settings.enabled.then(|| LiveQuerySettings {
+    config.has_live_queries().then(|| LiveQuerySettings {
         throttle_min: settings.throttle_min,
         queries_max: settings.max_queries as usize,
         tags_max: settings.max_tags as usize,

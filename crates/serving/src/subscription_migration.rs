@@ -21,8 +21,8 @@ use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::{EventField, SubscriptionRoot, Variables};
 use prepare::{DecidedRequirements, OperationRequest, PrepareError};
 
-use crate::forwarding;
 use crate::caching::variables_text as variables_text_of;
+use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::live_queries::{LiveExecution, LiveResolver};
 use crate::prepared_request::PreparedRequest;
@@ -183,7 +183,8 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
     let root = prepared.plan.shape.objects.get(prepared.plan.shape.root.0 as usize);
     let root = root.and_then(|it| it.variants.first()?.fields.first());
     let root_type = &generation.graph.ty(generation.graph.query).name;
-    let field = root.map_or_else(|| root_type.to_string(), |it| format!("{root_type}.{}", it.field_name));
+    let field =
+        root.map_or_else(|| root_type.to_string(), |it| format!("{root_type}.{}", it.field_name));
     let group = GroupKey {
         operation_id: prepared.operation_id,
         variables: Arc::clone(&variables),

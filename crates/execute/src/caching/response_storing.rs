@@ -142,8 +142,7 @@ impl ResponseStoring {
     fn collect_tags(&self, response: &SubgraphResponse, fold: &mut PolicyFold) {
         let Some(caches) = self.generation.caches.as_deref() else { return };
         let Some(cache) = caches.of(self.subgraph) else { return };
-        let facts =
-            ResponseFacts { caches, cache, ttl: ResponseTtl::default(), now: self.began };
+        let facts = ResponseFacts { caches, cache, ttl: ResponseTtl::default(), now: self.began };
         for part in &self.caching.parts {
             fold.add_tags(facts.type_tags(&part.type_names), false);
         }
@@ -161,7 +160,8 @@ impl ResponseStoring {
             RequestedEntries::Entities(entities) => {
                 let mut text = String::new();
                 let batches = entities.addresses.iter().zip(&entities.items);
-                let each = batches.flat_map(|(addresses, items)| addresses.iter().zip(items).enumerate());
+                let each =
+                    batches.flat_map(|(addresses, items)| addresses.iter().zip(items).enumerate());
                 for (index, (address, item)) in each {
                     fold.add_tags(address.tags.iter().copied(), false);
                     // A tag without a value cannot be named by an invalidation.

@@ -37,7 +37,10 @@ fn the_throttle_is_a_literal_or_a_variable_or_missing() {
     assert_eq!(throttle_of(text, r#"{"t":null}"#), millis(0));
     assert_eq!(throttle_of(text, ""), millis(0));
     let wrong = "`@live(throttle:)` must be a number of milliseconds between 0 and 3600000";
-    for text in ["query @live(throttle: -1) { __typename }", "query @live(throttle: 3600001) { __typename }"] {
+    for text in [
+        "query @live(throttle: -1) { __typename }",
+        "query @live(throttle: 3600001) { __typename }",
+    ] {
         assert!(throttle_of(text, "").unwrap_err().ends_with(wrong), "{text}");
     }
     assert!(throttle_of(text, r#"{"t":-5}"#).unwrap_err().ends_with(wrong));
@@ -46,7 +49,11 @@ fn the_throttle_is_a_literal_or_a_variable_or_missing() {
 
 #[test]
 fn only_queries_are_live_and_only_where_that_is_turned_on() {
-    for text in ["query { __typename @live }", "query @live @live { __typename }", "query @live(x: 1) { __typename }"] {
+    for text in [
+        "query { __typename @live }",
+        "query @live @live { __typename }",
+        "query @live(x: 1) { __typename }",
+    ] {
         assert!(matches!(prepare(text), Err(PrepareError::Validation(_))), "{text}");
     }
     let plain = prepare("query { __typename }").unwrap();

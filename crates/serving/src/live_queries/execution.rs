@@ -128,8 +128,8 @@ impl Resolve for LiveResolver {
     }
 
     fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
-        Box::pin(async move {
-            self.execution.queries.wait_for_result(&self.execution.identity).await
-        })
+        Box::pin(
+            async move { self.execution.queries.wait_for_result(&self.execution.identity).await },
+        )
     }
 }

@@ -267,7 +267,10 @@ mod tests {
     fn invalidations_during_an_execution_cause_one_more() {
         let mut it = Fixture::new(0);
         assert!(it.start(0));
-        assert_eq!([it.invalidate(1), it.invalidate(2)], [StaleOutcome::Delayed, StaleOutcome::Merged]);
+        assert_eq!(
+            [it.invalidate(1), it.invalidate(2)],
+            [StaleOutcome::Delayed, StaleOutcome::Merged]
+        );
         assert_eq!(it.next(), None);
         it.finish(10, DONE);
         assert_eq!(it.next(), Some(10));

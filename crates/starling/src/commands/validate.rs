@@ -167,7 +167,13 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
     };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };
-    Ok((graph, PrepareSettings { limits, introspection: config.introspection.enabled, ..defaults }))
+    let settings = PrepareSettings {
+        limits,
+        introspection: config.introspection.enabled,
+        live_queries: config.has_live_queries(),
+        ..defaults
+    };
+    Ok((graph, settings))
 }
 
 fn as_json(count: usize, findings: &[OperationFinding], is_ok: bool) -> serde_json::Value {
