@@ -12,7 +12,7 @@ use crate::PrepareError;
 use crate::error::Problem;
 
 /// The name of the directive.
-const NAME: &str = "live";
+pub(crate) const NAME: &str = "live";
 
 /// Its argument.
 const THROTTLE: &str = "throttle";

@@ -398,8 +398,9 @@ impl Pipeline {
         let document = self.validate_document(&document)?;
         let chosen =
             document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
+        let (schema, is_live) = (&self.schema.schema, self.settings.live_queries);
         let never_null =
-            variable_usage::check_variables(&document, &self.schema.schema, types, Some(chosen))?;
+            variable_usage::check_variables(&document, schema, types, Some(chosen), is_live)?;
         let variables = VariableTypes::of(chosen, types, &never_null)
             .map_err(|problem| PrepareError::Validation(vec![problem]))?;
         let mut operation = normalise(&self.graph, types, &document, chosen)?;

@@ -174,7 +174,8 @@ impl Schedule {
     }
 
     /// The number of executions.
-    pub(super) fn running(&self) -> usize {
+    #[cfg(test)]
+    fn running(&self) -> usize {
         self.running
     }
 
