@@ -171,8 +171,11 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         return Err(GraphqlError::new(ErrorCode::NotSupported, message));
     }
     let throttle = live.throttle(&variables).map_err(|error| first_error(&error))?;
-    let mut partition = forwarding::partition(&headers);
+    let is_used = |id| prepared.plan.fetches.iter().any(|fetch| fetch.subgraph == id);
+    let mut partition = forwarding::partition_for(&headers, is_used);
     partition.extend_from_slice(caching.partition.as_ref().map_or(&[], Partition::as_bytes));
+    let rules = headers.by_subgraph.iter().enumerate().filter(|(_, (id, _))| is_used(*id));
+    let header_rules = rules.map(|(place, _)| place).collect();
     let generation = Arc::clone(&loaded.generation);
     let mut identity = generation.number.to_le_bytes().to_vec();
     identity.extend_from_slice(&prepared.operation_id.to_le_bytes());
@@ -206,6 +209,7 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         variables,
         generation,
         headers,
+        header_rules,
         caching,
         timeout,
         throttle,
@@ -321,6 +325,14 @@ pub async fn renew(
         && !resolver_of(renewed).is_some_and(|it| it.has_mixed_headers)
     {
         return Err(invalid("it depends on other headers of the request; subscribe again"));
+    }
+    if let (Ok(renewed), Some(present)) = (&renewed, live_resolver_of(operation))
+        && let Some(next) = live_resolver_of(renewed)
+    {
+        let known = &present.execution.header_rules;
+        if !next.execution.header_rules.iter().all(|rule| known.contains(rule)) {
+            return Err(invalid("it depends on other headers of the request; subscribe again"));
+        }
     }
     let renewed = renewed.map(|renewed| holding(renewed, held.clone()));
     renewed.map_err(|error| match error.code {

@@ -30,7 +30,10 @@ pub(crate) struct LiveExecution {
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) variables: Arc<Variables>,
     pub(crate) generation: Arc<Generation>,
+    /// The headers of the first watcher. Others may have different ones for subgraphs that the query does not use.
     pub(crate) headers: Arc<ForwardedHeaders>,
+    /// The places of the rules for single subgraphs whose headers all watchers have in common.
+    pub(crate) header_rules: Box<[usize]>,
     pub(crate) caching: RequestCaching,
     /// The maximum time of one execution.
     pub(crate) timeout: Duration,
