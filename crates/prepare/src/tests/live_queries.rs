@@ -70,7 +70,7 @@ fn live_queries_have_identities_of_their_own_and_keep_their_text() {
     let slow = prepare("query @live(throttle: 9) { __typename }").unwrap();
     assert_ne!(plain.operation_id, live.operation_id);
     assert_ne!(slow.operation_id, live.operation_id);
-    assert_eq!(live.query, "query@live{__typename}");
+    assert_eq!(live.query, "query @live { __typename }");
 }
 
 #[tokio::test]

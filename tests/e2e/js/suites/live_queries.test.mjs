@@ -368,6 +368,25 @@ it("are refused where they are turned off", async () => {
   }
 });
 
+it("are shared by clients whose headers differ for other subgraphs only", async () => {
+  const toStock = { subgraphs: { stock: { request: [{ propagate: { named: "x-user" } }] } } };
+  const shared = { ...config, cache: { ...config.cache, private_by: {} }, headers: toStock };
+  const router = await startServe({ supergraph, config: shared });
+  const sockets = ["ann", "bob"].map((user) => openSocket(router, { "x-user": user }));
+  try {
+    for (const [query, groups] of [["query @live { products { id } }", 1], [QUERY, 2]]) {
+      const lives = sockets.map((socket) => socket.subscribe(query));
+      for (const live of lives) assert.equal((await live.next()).data.products.length, 3);
+      assert.equal(await metric(router, "starling_live_queries"), groups, query);
+      lives.forEach((live) => live.stop());
+      await eventually(async () => await metric(router, "starling_live_queries") === 0, "no live query");
+    }
+  } finally {
+    await Promise.all(sockets.map((socket) => socket.dispose()));
+    await router.stop();
+  }
+});
+
 it("are limited in number", async () => {
   const limited = { ...config, live_queries: { enabled: true, max_queries: 1 } };
   const router = await startServe({ supergraph, config: limited });
