@@ -42,5 +42,5 @@ pub use filter::index::{FilterIndex, IndexWalk};
 pub use filter::{Filter, FilteredEvent};
 pub use payload_mapping::PayloadMapping;
 pub use publisher::EventPublisher;
-pub use source::Source;
+pub use source::{Source, StateSource};
 pub use trace_context::with_event_trace_context;

@@ -1,22 +1,42 @@
-//! The source of a trigger's events: topics of a provider, or a subscription of a subgraph. Equal sources share one
-//! trigger.
+//! The source of a trigger's events: topics of a provider, a subscription of a subgraph, or the results of a live query.
+//! Equal sources share one trigger.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use events::{
-    Durable, EventStream, Provider, SourceError, Start, StreamRequest, SubgraphSubscription,
-    SubscriptionClient,
+    Durable, EventFuture, EventStream, Provider, SourceError, Start, StreamRequest,
+    SubgraphSubscription, SubscriptionClient,
 };
 
-/// Topics of a provider, or a subscription of a subgraph.
+/// Topics of a provider, a subscription of a subgraph, or the results of a live query.
 #[derive(Clone)]
 pub struct Source(SourceKind);
+
+/// A source whose events are states: each one replaces all before it.
+pub trait StateSource: Send + Sync {
+    /// Returns the name of the source in logs and on the admin pages, such as `live`.
+    fn name(&self) -> &str;
+
+    /// Returns everything that the states depend on, in a canonical form. Equal sources have equal identities, and share
+    /// one stream.
+    fn identity(&self) -> &[u8];
+
+    /// Returns the names that the admin pages show in place of topics.
+    fn topics(&self) -> &[Box<str>];
+
+    /// Opens a stream whose events carry nothing: each says that there is another state.
+    ///
+    /// # Errors
+    /// The stream cannot be opened.
+    fn open(self: Arc<Self>) -> EventFuture<'static, Result<EventStream, SourceError>>;
+}
 
 #[derive(Clone)]
 enum SourceKind {
     Topics { provider: Arc<dyn Provider>, wanted: Arc<StreamRequest> },
     Subgraph { client: Arc<dyn SubscriptionClient>, wanted: Arc<SubgraphSubscription> },
+    States(Arc<dyn StateSource>),
 }
 
 impl Source {
@@ -37,12 +57,23 @@ impl Source {
         Self(SourceKind::Subgraph { client, wanted: Arc::new(wanted) })
     }
 
+    /// Creates a source of states.
+    pub fn of_states(source: Arc<dyn StateSource>) -> Self {
+        Self(SourceKind::States(source))
+    }
+
     /// Returns the name of the provider, such as `nats/default`, or of the subgraph, such as `subgraph/reviews`.
     pub fn name(&self) -> &str {
         match &self.0 {
+            SourceKind::States(source) => source.name(),
             SourceKind::Topics { provider, .. } => provider.name(),
             SourceKind::Subgraph { client, .. } => client.name(),
         }
+    }
+
+    /// True if each event replaces all before it: an equal one is not delivered again, and a lost one is no loss.
+    pub fn has_states(&self) -> bool {
+        matches!(self.0, SourceKind::States(_))
     }
 
     /// True if a subgraph serves it.
@@ -50,19 +81,20 @@ impl Source {
         matches!(self.0, SourceKind::Subgraph { .. })
     }
 
-    /// Returns the description that a provider opens a stream with. `None` if a subgraph serves it.
+    /// Returns the description that a provider opens a stream with. `None` if no provider serves it.
     pub fn wanted(&self) -> Option<&StreamRequest> {
         match &self.0 {
             SourceKind::Topics { wanted, .. } => Some(wanted),
-            SourceKind::Subgraph { .. } => None,
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => None,
         }
     }
 
-    /// Returns the rendered topics, sorted; of a subgraph the coordinate of the field.
+    /// Returns the rendered topics, sorted; of a subgraph the coordinate of the field, of a live query its name.
     pub fn topics(&self) -> &[Box<str>] {
         match &self.0 {
             SourceKind::Topics { wanted, .. } => &wanted.topics,
             SourceKind::Subgraph { wanted, .. } => std::slice::from_ref(&wanted.field),
+            SourceKind::States(source) => source.topics(),
         }
     }
 
@@ -76,18 +108,19 @@ impl Source {
                 provider.subscribe(StreamRequest::clone(wanted)).await
             }
             SourceKind::Subgraph { client, wanted } => client.subscribe(Arc::clone(wanted)).await,
+            SourceKind::States(source) => Arc::clone(source).open().await,
         }
     }
 
     /// Opens a second stream; see [`Source::read_from`].
     ///
     /// # Errors
-    /// The provider cannot open it, or a subgraph serves the source.
+    /// The provider cannot open it, or no provider serves the source.
     pub async fn open_reader(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
         match &self.0 {
             SourceKind::Topics { provider, .. } => provider.subscribe(wanted).await,
-            SourceKind::Subgraph { client, .. } => {
-                Err(SourceError::Gone { provider: client.name().into() })
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => {
+                Err(SourceError::Gone { provider: self.name().into() })
             }
         }
     }
@@ -96,7 +129,7 @@ impl Source {
     pub fn replays(&self) -> bool {
         match &self.0 {
             SourceKind::Topics { provider, wanted } => provider.replays(wanted.durable.as_deref()),
-            SourceKind::Subgraph { .. } => false,
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => false,
         }
     }
 
@@ -128,6 +161,8 @@ impl Source {
         match &self.0 {
             SourceKind::Topics { provider, .. } => Arc::as_ptr(provider).cast(),
             SourceKind::Subgraph { client, .. } => Arc::as_ptr(client).cast(),
+            // The identity has everything.
+            SourceKind::States(_) => std::ptr::null(),
         }
     }
 }
@@ -144,6 +179,9 @@ impl PartialEq for Source {
             (SourceKind::Subgraph { wanted, .. }, SourceKind::Subgraph { wanted: other, .. }) => {
                 wanted == other
             }
+            (SourceKind::States(source), SourceKind::States(other)) => {
+                source.identity() == other.identity()
+            }
             _ => false,
         }
     }
@@ -157,6 +195,7 @@ impl Hash for Source {
         match &self.0 {
             SourceKind::Topics { wanted, .. } => wanted.hash(state),
             SourceKind::Subgraph { wanted, .. } => wanted.hash(state),
+            SourceKind::States(source) => source.identity().hash(state),
         }
     }
 }

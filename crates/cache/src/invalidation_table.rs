@@ -18,11 +18,18 @@
 //! Writers are serialised by a lock. A writer raises the sequence first, then the floor, then the slot. A reader reads
 //! the slots first and the floor last: if it sees a slot in which a new tag has replaced another one, it also sees the
 //! floor that covers the replaced tag.
+//!
+//! # Watchers
+//!
+//! A result that is kept up to date (a live query) watches its tags ([`InvalidationTable::watch`]). The watchers are
+//! behind the lock of the writers: an invalidation either marks a watcher, or came before the watcher got its tags, and
+//! then [`InvalidationTable::set_watched`] sees its stamp.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::tags::Tag;
+use crate::tags::{Tag, Tags};
+use crate::watch_registry::{WatchRegistry, WatcherId};
 
 /// The number of slots of a bucket: with the floor, eight words of 8 bytes are one cache line.
 const SLOTS: usize = 7;
@@ -40,7 +47,6 @@ const BUCKETS_DEFAULT: usize = 1 << 16;
 pub struct Sequence(pub u64);
 
 /// The last invalidations of all tags, see the module.
-#[derive(Debug)]
 pub struct InvalidationTable {
     buckets: Box<[Bucket]>,
     /// The number of invalidations so far.
@@ -48,7 +54,19 @@ pub struct InvalidationTable {
     /// Entries with an earlier start of their fetch are stale, whatever their tags are.
     floor: AtomicU64,
     forgotten: AtomicU64,
-    writer: Mutex<()>,
+    /// The watchers; also the lock of all writers.
+    watchers: Mutex<WatchRegistry>,
+    /// Wakes the owner of the watchers when some are marked.
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for InvalidationTable {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("InvalidationTable")
+            .field("sequence", &self.now())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
 }
 
 /// One cache line.
@@ -73,7 +91,8 @@ impl InvalidationTable {
             sequence: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
-            writer: Mutex::new(()),
+            watchers: Mutex::default(),
+            wake: OnceLock::new(),
         }
     }
 
@@ -83,19 +102,88 @@ impl InvalidationTable {
     }
 
     /// Makes everything stale that has one of `tags`, also responses to fetches in flight. When this returns, no later
-    /// lookup finds it.
+    /// lookup finds it, and its watchers are marked.
     pub fn invalidate(&self, tags: impl IntoIterator<Item = Tag>) {
-        // The lock protects no data of its own, so a panic under it leaves nothing inconsistent.
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.lock_watchers();
         let Some(sequence) = self.next_sequence() else { return };
-        tags.into_iter().for_each(|tag| self.stamp(tag, sequence));
+        let has_marked = if watchers.is_empty() {
+            tags.into_iter().for_each(|tag| self.stamp(tag, sequence));
+            false
+        } else {
+            let tags: Vec<Tag> = tags.into_iter().collect();
+            tags.iter().for_each(|tag| self.stamp(*tag, sequence));
+            watchers.mark(&tags)
+        };
+        drop(watchers);
+        self.wake_owner_if(has_marked);
     }
 
-    /// Makes everything stale, also responses to fetches in flight.
+    /// Makes everything stale, also responses to fetches in flight, and marks all watchers.
     pub fn invalidate_all(&self) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.lock_watchers();
         if let Some(sequence) = self.next_sequence() {
             self.floor.store(sequence, SeqCst);
+        }
+        let has_marked = watchers.mark_all();
+        drop(watchers);
+        self.wake_owner_if(has_marked);
+    }
+
+    /// Sets the callback that is called when watchers were marked, on the thread of the invalidation, which must not
+    /// wait there. There is one owner of watchers: further calls have no effect.
+    pub fn on_marked(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// Limits the number of tags of all watchers. A watcher that would exceed it is marked by every invalidation.
+    pub fn limit_watched_tags(&self, tags_max: usize) {
+        self.lock_watchers().limit_tags(tags_max);
+    }
+
+    /// Adds a watcher without tags. Remove it by [`InvalidationTable::unwatch`].
+    pub fn watch(&self) -> WatcherId {
+        self.lock_watchers().add()
+    }
+
+    /// Replaces the tags of a watcher whose result was made of fetches that began at `since` or later, and removes its
+    /// mark. With `keeps_old` the tags are added to those that it has. Returns false if one of `tags` was invalidated
+    /// after `since`: the result is stale already, and the watcher is not marked because of it.
+    pub fn set_watched(
+        &self,
+        watcher: WatcherId,
+        since: Sequence,
+        tags: &Tags,
+        keeps_old: bool,
+    ) -> bool {
+        self.lock_watchers().set_tags(watcher, tags, keeps_old);
+        // An invalidation from now on marks the watcher.
+        self.is_valid(since, tags.iter(), tags.is_unbounded())
+    }
+
+    /// Removes a watcher.
+    pub fn unwatch(&self, watcher: WatcherId) {
+        self.lock_watchers().remove(watcher);
+    }
+
+    /// Takes the watchers that were marked since the last call.
+    pub fn take_marked(&self) -> Vec<WatcherId> {
+        self.lock_watchers().take_marked()
+    }
+
+    /// The number of tags of all watchers, and of the watchers that every invalidation marks.
+    pub fn watched(&self) -> (usize, usize) {
+        let watchers = self.lock_watchers();
+        (watchers.tags(), watchers.of_everything())
+    }
+
+    /// Locks out other writers. Each call under this lock leaves the watchers consistent, so a poisoned lock is sound.
+    fn lock_watchers(&self) -> MutexGuard<'_, WatchRegistry> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_owner_if(&self, has_marked: bool) {
+        if has_marked && let Some(wake) = self.wake.get() {
+            wake();
         }
     }
 
@@ -291,6 +379,30 @@ mod tests {
         table.invalidate([tag(2)]);
         assert!(!table.is_valid(last, [tag(1)], false));
         assert!(!table.is_valid(table.now(), [], false));
+    }
+
+    #[test]
+    fn a_watcher_is_told_of_each_invalidation_after_its_result_or_its_result_is_stale_already() {
+        let table = InvalidationTable::with_buckets(16);
+        let woken = std::sync::Arc::new(AtomicU64::new(0));
+        let counter = std::sync::Arc::clone(&woken);
+        table.on_marked(move || _ = counter.fetch_add(1, SeqCst));
+        let watcher = table.watch();
+        let tags: Tags = [tag(1), tag(2)].into_iter().collect();
+        let before = table.now();
+        table.invalidate([tag(1)]);
+        assert!(!table.set_watched(watcher, before, &tags, false), "it began before");
+        assert!(table.set_watched(watcher, table.now(), &tags, false));
+        table.invalidate([tag(3)]);
+        assert_eq!((table.take_marked(), woken.load(SeqCst)), (vec![], 0));
+        table.invalidate([tag(2)]);
+        table.invalidate([tag(2)]);
+        assert_eq!((table.take_marked(), woken.load(SeqCst)), (vec![watcher], 1));
+        table.invalidate_all();
+        assert_eq!((table.take_marked(), table.watched()), (vec![watcher], (2, 0)));
+        table.unwatch(watcher);
+        table.invalidate_all();
+        assert_eq!((table.take_marked(), table.watched()), (vec![], (0, 0)));
     }
 
     #[derive(Clone, Debug)]

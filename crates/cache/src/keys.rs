@@ -137,6 +137,11 @@ impl Partition {
         }
         (!is_empty).then(|| Self(hasher.finalize().into()))
     }
+
+    /// Returns the partition as bytes, which are equal only for equal values.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for Partition {

@@ -61,6 +61,9 @@
 //! if its fetch began before that. There are no lists from tags to entries. The guarantee: when [`Store::invalidate`]
 //! has returned, no later lookup finds anything that was fetched before, also if that fetch was still in flight.
 //!
+//! A result that is kept up to date watches the tags that it was made of ([`InvalidationTable::watch`]), and is told when
+//! one of them is invalidated ([`Dependencies`], `watch_registry`).
+//!
 //! An entry is stale in three ways, and only the first two may be served: within `stale-while-revalidate`, within
 //! `stale-if-error`, or invalidated.
 //!
@@ -111,6 +114,7 @@ mod time_to_live;
 mod ttl_rules;
 mod validator;
 mod vary;
+mod watch_registry;
 
 pub use address::EntryAddress;
 pub use cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_header};
@@ -134,7 +138,7 @@ pub use keys::{
 };
 pub use lookup::{Hit, Lookup, MissReason};
 pub use metrics::STORE_METRICS;
-pub use policy::{CachePolicy, FoldedPolicy, PolicyFold, Scope};
+pub use policy::{CachePolicy, Dependencies, FoldedPolicy, PolicyFold, Scope};
 pub use refresh::RefreshClaim;
 pub use shared_entry::{NotAnEntry, SHARED_BODY_BYTES_MAX, SHARED_ENTRY_BYTES_MAX, SharedEntry};
 pub use shared_message::{MESSAGE_TAGS_MAX, SharedMessage};
@@ -153,3 +157,4 @@ pub use time_to_live::{NotStorable, ResponseContent, ResponseTtl, TtlSettings, r
 pub use ttl_rules::{SubgraphTtl, TtlRules, TypeTtl};
 pub use validator::{ConditionalResponse, NOT_MODIFIED_HEADERS, Validator, decide_conditional};
 pub use vary::{IgnoredHeaders, KeyHeaders, VARY_NAMES_MAX, Vary};
+pub use watch_registry::WatcherId;

@@ -104,48 +104,17 @@ impl CachePolicy {
 /// assert_eq!(fold.finish(), None, "one part that may not be stored is enough");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PolicyFold(FoldState);
-
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-enum FoldState {
-    /// Nothing was added.
-    #[default]
-    Empty,
-    Parts(FoldedParts),
-    /// A part may not be stored.
-    NoStore,
-}
-
-/// The parts of a response so far.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct FoldedParts {
-    /// The times that are left, without tags.
-    times: CachePolicy,
+pub struct PolicyFold {
+    /// The times that are left of the parts that may be stored, without tags; `None` without such a part.
+    times: Option<CachePolicy>,
+    /// True if a part may not be stored.
+    is_forbidden: bool,
     age: Duration,
     /// The tags of all parts, in any order and with repetitions: they become a set at the end, which is quicker than one
     /// by one.
     tags: Vec<Tag>,
     /// True if the set counts as having every tag.
     is_unbounded: bool,
-}
-
-impl FoldedParts {
-    fn add_tags(&mut self, tags: impl IntoIterator<Item = Tag>, is_unbounded: bool) {
-        self.is_unbounded |= is_unbounded;
-        if self.is_unbounded {
-            self.tags = Vec::new();
-            return;
-        }
-        self.tags.extend(tags);
-        // Most repetitions are those of types and subgraphs.
-        if self.tags.len() > FOLDED_TAGS_MAX {
-            self.tags.sort_unstable();
-            self.tags.dedup();
-            if self.tags.len() > TAGS_MAX {
-                self.add_tags([], true);
-            }
-        }
-    }
 }
 
 /// The number of tags, with repetitions, that are kept before they become a set.
@@ -161,6 +130,15 @@ pub struct FoldedPolicy {
     /// The strong validator of the bytes of the response, if it is known: it is stored with a whole response. `None`
     /// after each change of the bytes.
     pub validator: Option<Validator>,
+}
+
+/// What makes a response stale.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dependencies {
+    /// The tags of all parts that are known.
+    pub tags: Tags,
+    /// The time until the first part expires; `None` if no part does.
+    pub fresh_for: Option<Duration>,
 }
 
 impl PolicyFold {
@@ -188,49 +166,63 @@ impl PolicyFold {
         tags: impl IntoIterator<Item = Tag>,
         is_unbounded: bool,
     ) {
-        match &mut self.0 {
-            FoldState::Empty => {
-                let (times, all) = (left.clone(), Vec::new());
-                let mut parts = FoldedParts { times, age, tags: all, is_unbounded: false };
-                parts.add_tags(tags, is_unbounded);
-                self.0 = FoldState::Parts(parts);
+        match &mut self.times {
+            None => self.times = Some(left.clone()),
+            Some(times) => times.restrict_times(left),
+        }
+        self.age = self.age.max(age);
+        self.add_tags(tags, is_unbounded);
+    }
+
+    /// Adds the tags of a part that may not be stored. Call [`PolicyFold::forbid`] for the part, too.
+    pub fn add_tags(&mut self, tags: impl IntoIterator<Item = Tag>, is_unbounded: bool) {
+        self.is_unbounded |= is_unbounded;
+        if self.is_unbounded {
+            self.tags = Vec::new();
+            return;
+        }
+        self.tags.extend(tags);
+        // Most repetitions are those of types and subgraphs.
+        if self.tags.len() > FOLDED_TAGS_MAX {
+            self.tags.sort_unstable();
+            self.tags.dedup();
+            if self.tags.len() > TAGS_MAX {
+                (self.tags, self.is_unbounded) = (Vec::new(), true);
             }
-            FoldState::Parts(parts) => {
-                parts.times.restrict_times(left);
-                parts.age = parts.age.max(age);
-                parts.add_tags(tags, is_unbounded);
-            }
-            FoldState::NoStore => {}
         }
     }
 
     /// Adds a part that may not be stored: the response of a mutation, an error, a part without a policy.
     pub fn forbid(&mut self) {
-        self.0 = FoldState::NoStore;
+        self.is_forbidden = true;
     }
 
     /// Adds all parts of `other`.
     pub fn merge(&mut self, other: &Self) {
-        match &other.0 {
-            FoldState::Empty => {}
-            FoldState::Parts(FoldedParts { times, age, tags, is_unbounded }) => {
-                self.add_left(times, *age, tags.iter().copied(), *is_unbounded);
-            }
-            FoldState::NoStore => self.forbid(),
+        let Self { times, is_forbidden, age, tags, is_unbounded } = other;
+        self.is_forbidden |= is_forbidden;
+        match times {
+            Some(times) => self.add_left(times, *age, tags.iter().copied(), *is_unbounded),
+            None => self.add_tags(tags.iter().copied(), *is_unbounded),
         }
     }
 
     /// Returns the policy of the whole response. `None` if it may not be stored, because a part may not or because it
     /// has no parts.
     pub fn finish(&self) -> Option<FoldedPolicy> {
-        match &self.0 {
-            FoldState::Parts(FoldedParts { times, age, tags, is_unbounded }) => {
-                let tags = Tags::of_list(tags.clone(), *is_unbounded);
-                let policy = CachePolicy { tags, ..times.clone() };
-                Some(FoldedPolicy { policy, age: *age, validator: None })
-            }
-            FoldState::Empty | FoldState::NoStore => None,
-        }
+        let times = self.times.as_ref().filter(|_| !self.is_forbidden)?;
+        let policy = CachePolicy { tags: self.all_tags(), ..times.clone() };
+        Some(FoldedPolicy { policy, age: self.age, validator: None })
+    }
+
+    /// Returns what makes the response stale, also if it may not be stored.
+    pub fn dependencies(&self) -> Dependencies {
+        let fresh_for = self.times.as_ref().map(|times| times.fresh_for);
+        Dependencies { tags: self.all_tags(), fresh_for }
+    }
+
+    fn all_tags(&self) -> Tags {
+        Tags::of_list(self.tags.clone(), self.is_unbounded)
     }
 }
 
@@ -276,6 +268,25 @@ mod tests {
     #[test]
     fn a_response_without_parts_may_not_be_stored() {
         assert_eq!(PolicyFold::default().finish(), None);
+    }
+
+    #[test]
+    fn a_part_that_may_not_be_stored_is_a_dependency_all_the_same() {
+        let mut part = PolicyFold::default();
+        part.add_tags([Tag(2)], false);
+        part.forbid();
+        let mut fold = PolicyFold::default();
+        fold.add(
+            &CachePolicy { tags: [Tag(1)].into_iter().collect(), ..policy(10, 0, 0) },
+            seconds(3),
+        );
+        fold.merge(&part);
+        assert_eq!(fold.finish(), None);
+        let tags = [Tag(1), Tag(2)].into_iter().collect();
+        assert_eq!(fold.dependencies(), Dependencies { tags, fresh_for: Some(seconds(7)) });
+        assert_eq!(part.dependencies().fresh_for, None);
+        part.add_tags([], true);
+        assert!(part.dependencies().tags.is_unbounded());
     }
 
     #[test]

@@ -49,6 +49,7 @@ mod introspection;
 mod kafka;
 mod limits;
 mod listen;
+mod live_queries;
 mod load;
 mod logging;
 mod moved_keys;
@@ -129,6 +130,7 @@ pub use kafka::{
 };
 pub use limits::Limits;
 pub use listen::{Admin, Listener, TlsFiles, UnixSocket};
+pub use live_queries::LiveQueries;
 pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
@@ -273,6 +275,10 @@ pub struct Config {
     /// `ttl_header`, or this section. An invalidation makes stale what it names at once.
     pub cache: Caching,
 
+    /// Live queries (`docs/live-queries.md`): the result of a query now, and again whenever something that it was made
+    /// of is invalidated or expires.
+    pub live_queries: LiveQueries,
+
     /// Limits on the cost of a client's operation. Larger operations are refused before they are planned.
     pub limits: Limits,
 
@@ -371,6 +377,7 @@ impl Default for Config {
             sharing: Sharing::default(),
             limits: Limits::default(),
             cache: Caching::default(),
+            live_queries: LiveQueries::default(),
             cost: Cost::default(),
             persisted_documents: PersistedDocuments::default(),
             apq: Apq::default(),
@@ -393,6 +400,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// True if clients may send live queries.
+    pub fn has_live_queries(&self) -> bool {
+        self.live_queries.enabled && self.cache.enabled
+    }
+
     /// Iterates over the expressions that read facts of requests, each with its scope and the type of its result.
     /// Connections that have left HTTP keep the headers that these expressions read.
     pub fn request_expressions(

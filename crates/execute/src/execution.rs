@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
-use cache::PolicyFold;
+use cache::{Dependencies, PolicyFold};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, StatusCode};
@@ -67,6 +67,25 @@ pub async fn execute(
         }
     }
     execution.finish()
+}
+
+/// Executes a live query, as [`execute`] does. Also returns what makes the result stale, as far as the responses that
+/// it was made of are known. `context` must have [`crate::RequestCaching::is_live`].
+pub async fn execute_live(
+    executable: &Executable,
+    variables: &Variables,
+    introspection: Option<Bytes>,
+    context: &RequestContext,
+) -> (Payload, Dependencies) {
+    let mut execution = Execution::new(executable, variables, context);
+    if execution.insert_seed(introspection, Seed::Nothing) {
+        execution.run().await;
+        if execution.document.text_bytes() > TURN_BYTES_MAX {
+            tokio::task::yield_now().await;
+        }
+    }
+    let dependencies = execution.policies.dependencies();
+    (execution.finish(), dependencies)
 }
 
 pub(crate) struct Execution<'a> {

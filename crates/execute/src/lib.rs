@@ -76,8 +76,8 @@ pub use error_masking::{
 };
 pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;
-pub use execution::execute;
 pub use execution::execute_batch::execute_batch;
+pub use execution::{execute, execute_live};
 pub use file_transfer::{
     FILE_WINDOW_BYTES, FileHead, FileTransfer, FormAborted, FormBody, SendingEnd,
 };

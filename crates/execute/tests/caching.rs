@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use astjson::Document;
 use bytes::Bytes;
 use cache::{
-    EntityKey, IgnoredHeaders, Invalidation, KeyHeaders, KeySecret, LogEpoch, Partition, Sequence,
-    SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store, StoreSettings, TagHasher,
-    Timestamp, TtlSettings,
+    Dependencies, EntityKey, IgnoredHeaders, Invalidation, KeyHeaders, KeySecret, LogEpoch,
+    Partition, Sequence, SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store,
+    StoreSettings, TagHasher, Timestamp, TtlSettings,
 };
 use execute::{
     Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
@@ -64,6 +64,8 @@ struct Values {
     versions: Mutex<HashMap<u64, u64>>,
     /// The ids of all requests.
     requests: Mutex<Vec<Vec<u64>>>,
+    /// True if responses must not be stored.
+    forbids_storing: Mutex<bool>,
 }
 
 impl Values {
@@ -92,7 +94,10 @@ impl Subgraph for Values {
         let body = format!(r#"{{"data":{{"_entities":[{}]}}}}"#, entities.join(","));
         let mut headers = HeaderMap::new();
         let scope = if ids.iter().any(|id| is_private(*id)) { "private" } else { "public" };
-        let cache_control = format!("{scope}, max-age={}", TTL / 1000);
+        let cache_control = match *self.forbids_storing.lock().unwrap() {
+            true => "no-store".to_owned(),
+            false => format!("{scope}, max-age={}", TTL / 1000),
+        };
         headers.insert(CACHE_CONTROL, HeaderValue::try_from(cache_control).unwrap());
         if ids.iter().any(|id| depends_on_language(*id)) {
             headers.insert(VARY, HeaderValue::from_static("x-language"));
@@ -230,19 +235,28 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_settings(TtlSettings::default())
+    }
+
+    fn with_settings(settings: TtlSettings) -> Self {
         NOW.set(1_000_000);
-        Self::with(Arc::default(), None)
+        Self::with(Arc::default(), None, settings)
     }
 
     /// Creates routers that share a store and the subgraph.
     fn sharing(count: usize) -> Vec<Self> {
         NOW.set(1_000_000);
         let (values, memory) = (Arc::<Values>::default(), Arc::<SharedMemory>::default());
-        let router = || Self::with(Arc::clone(&values), Some(&memory));
+        let router =
+            || Self::with(Arc::clone(&values), Some(&memory), TtlSettings::default());
         std::iter::repeat_with(router).take(count).collect()
     }
 
-    fn with(values: Arc<Values>, memory: Option<&Arc<SharedMemory>>) -> Self {
+    fn with(
+        values: Arc<Values>,
+        memory: Option<&Arc<SharedMemory>>,
+        settings: TtlSettings,
+    ) -> Self {
         let lists = Arc::<Lists>::default();
         // The secret of keys is one of the process.
         let secret = KeySecret::from_bytes([fastrand::u8(..); 16]);
@@ -256,7 +270,7 @@ impl World {
         let mut generation = Arc::into_inner(generation).expect("the only reference");
         let cache = SubgraphCache {
             name: "values".into(),
-            settings: TtlSettings::default(),
+            settings,
             ttl_header: None,
             key_headers: KeyHeaders::new(IgnoredHeaders::All),
             type_tags: Default::default(),
@@ -277,22 +291,41 @@ impl World {
         Self { values, lists, generation, executable: executable(), shared }
     }
 
-    /// Executes the operation for a client, and returns the values by id.
-    async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
-        *self.lists.0.lock().unwrap() = ids.to_vec();
+    fn context(&self, client: Client, is_live: bool) -> RequestContext {
         let header = |name, value: String| (name, HeaderValue::try_from(value).unwrap());
         let all = vec![header(LANGUAGE, client.language()), header(USER, client.user())];
         let partition = Partition::of_values([("user", Some(client.user().as_bytes()))]);
-        let context = RequestContext {
+        RequestContext {
             uploads: None,
-            caching: Some(RequestCaching { partition }),
+            caching: Some(RequestCaching { partition, is_live }),
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders { all, by_subgraph: Vec::new() }),
             deadline: Instant::now() + Duration::from_secs(30),
             sharing: None,
             trace: None,
-        };
+        }
+    }
+
+    /// Executes the operation as a live query, and returns what makes its result stale.
+    async fn watch(&self, ids: &[u64]) -> Dependencies {
+        *self.lists.0.lock().unwrap() = ids.to_vec();
+        let context = self.context(Client { user: 0, language: 0 }, true);
+        let variables = Variables::default();
+        let (payload, dependencies) =
+            execute::execute_live(&self.executable, &variables, None, &context).await;
+        assert_eq!(payload.errors, 0, "{:?}", payload.bytes);
+        dependencies
+    }
+
+    fn requests(&self) -> usize {
+        self.values.requests.lock().unwrap().len()
+    }
+
+    /// Executes the operation for a client, and returns the values by id.
+    async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
+        *self.lists.0.lock().unwrap() = ids.to_vec();
+        let context = self.context(client, false);
         let variables = Variables::default();
         let payload =
             execute::execute(&self.executable, &variables, None, Seed::Nothing, &context).await;
@@ -541,4 +574,47 @@ fn only_what_is_not_stored_is_requested() {
         [vec![1, 5], vec![2], vec![1, 2], vec![2], vec![0], vec![0]],
         "after a response with `vary`, keys have the language"
     );
+}
+
+#[test]
+fn a_live_query_depends_on_its_entities_whether_they_are_stored_or_not() {
+    for forbids_storing in [false, true] {
+        let world = World::new();
+        *world.values.forbids_storing.lock().unwrap() = forbids_storing;
+        let dependencies = run(world.watch(&[1, 5]));
+        let expires = (!forbids_storing).then(|| Duration::from_millis(TTL));
+        assert_eq!(dependencies.fresh_for, expires);
+        let table = world.store.invalidations();
+        let since = table.now();
+        let is_valid = || {
+            let tags = &dependencies.tags;
+            table.is_valid(since, tags.iter(), tags.is_unbounded())
+        };
+        world.invalidate(3);
+        assert!(is_valid(), "it does not select this one");
+        world.invalidate(5);
+        assert!(!is_valid());
+    }
+}
+
+#[test]
+fn a_live_query_uses_what_is_stored_but_nothing_that_has_expired() {
+    let stale_for = Duration::from_secs(60);
+    let world = World::with_settings(TtlSettings { stale_for, ..TtlSettings::default() });
+    let client = Client { user: 1, language: 1 };
+    run(async {
+        world.ask(client, &[1]).await;
+        NOW.set(NOW.get() + TTL / 2);
+        let dependencies = world.watch(&[1]).await;
+        assert_eq!(
+            (world.requests(), dependencies.fresh_for),
+            (1, Some(Duration::from_millis(TTL / 2)))
+        );
+        NOW.set(NOW.get() + TTL);
+        let dependencies = world.watch(&[1]).await;
+        assert_eq!(
+            (world.requests(), dependencies.fresh_for),
+            (2, Some(Duration::from_millis(TTL)))
+        );
+    });
 }

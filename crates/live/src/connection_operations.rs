@@ -7,7 +7,6 @@ use clients::authentication::{Identity, expired_error};
 use clients::kept_operations::{ExistingAmounts, KeptTotal};
 use execute::{ClientKey, GraphqlError};
 use hub::Subscriber;
-use plan::OperationKind;
 use serving::prepared_request::PreparedRequest;
 use tokio::task::AbortHandle;
 
@@ -93,7 +92,7 @@ impl ConnectionOperations {
     }
 
     async fn run_operation(&self, number: u32, ready: PreparedRequest, started: StartedOperation) {
-        if ready.prepared.kind == OperationKind::Subscription {
+        if ready.prepared.has_stream() {
             return self.subscribe(number, ready).await;
         }
         // Without a permit the connection is about to be closed, since its client reads nothing.

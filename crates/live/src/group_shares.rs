@@ -15,6 +15,9 @@ use hub::LiveOperation;
 /// The factor by which a client may have more groups with a filter: each gets only some of the events.
 const FILTERED_FACTOR: usize = 10;
 
+/// The hash under which all live queries count.
+const LIVE_QUERIES: u64 = 0;
+
 /// The groups of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct GroupShares {
@@ -55,14 +58,24 @@ impl GroupShares {
         most: usize,
     ) -> Result<GroupShare, GraphqlError> {
         let has_filter = operation.filter.is_some();
-        let source = self.hashes.hash_one(&operation.source);
+        // Each live query is a source of its own, and costs an execution for each change.
+        let source = match operation.source.has_states() {
+            true => LIVE_QUERIES,
+            false => self.hashes.hash_one(&operation.source),
+        };
         let way = self.hashes.hash_one(&operation.group);
         self.enter_as(ShareKey { client, source, has_filter }, way, most).ok_or_else(|| {
-            let message = format!(
-                "this client has subscribed to the same source in {most} different ways, the maximum \
-                 (`subscriptions.max_groups_per_client`): complete a subscription first, or select the same \
-                 fields in each"
-            );
+            let message = match operation.source.has_states() {
+                true => format!(
+                    "this client has {most} different live queries, the maximum \
+                     (`subscriptions.max_groups_per_client`): complete one first"
+                ),
+                false => format!(
+                    "this client has subscribed to the same source in {most} different ways, the maximum \
+                     (`subscriptions.max_groups_per_client`): complete a subscription first, or select the same \
+                     fields in each"
+                ),
+            };
             GraphqlError::new(ErrorCode::Overloaded, message)
         })
     }

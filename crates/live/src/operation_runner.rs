@@ -128,6 +128,8 @@ async fn join_group(
     let resume = ready.resume.take();
     let claims = subscription_migration::claims_of(&ready);
     let operation = subscription_migration::live_operation(ready, claims, runner.serving.time_max)?;
+    let room = subscription_migration::check_room(&operation);
+    room.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
     kept.set_topics(operation.source.topics().len());
     let kept_share = kept.check(&runner.limits.settings, &held);
     let kept_share =

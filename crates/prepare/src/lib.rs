@@ -11,6 +11,7 @@
 //!    words the messages.
 //! 4. `normalise` makes the [`plan::Operation`], `literal_extraction` replaces its literals by variables, and
 //!    `identity` hashes it.
+//!    `live_directive` reads `@live`.
 //! 5. `plan_cache` has one plan for all texts with one identity; `override_labels` selects the variant of the graph.
 //! 6. The result is [`Prepared`] (`prepared`). For each request `coerce` then coerces the values of variables to the
 //!    types in `input_types`, and `introspection` executes `__schema` and `__type`, on a part of the schema
@@ -35,6 +36,7 @@ mod introspection_size;
 mod lexical;
 mod limits;
 mod literal_extraction;
+mod live_directive;
 mod metrics;
 mod normalise;
 mod operation_variant;
@@ -56,6 +58,7 @@ pub use access::{AccessFacts, DecidedRequirements, DeniedSelection};
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;
+pub use live_directive::LiveQuery;
 pub use metrics::PREPARER_METRICS;
 pub use override_labels::{LabelShare, LabelShares};
 pub use prepared::{OperationRequest, Prepared};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
-use apollo_compiler::{ExecutableDocument, ast, executable};
+use apollo_compiler::{ExecutableDocument, Schema, ast, executable};
 use cost::{CostModel, OperationCost};
 use execute::{Executable, StatePlan};
 use graph::{InitialState, OverrideLabels, RequirementSet, Supergraph};
@@ -28,6 +28,7 @@ use crate::introspection_size;
 use crate::lexical::count_tokens;
 use crate::limits::{self, NESTING_MAX};
 use crate::literal_extraction;
+use crate::live_directive::{self, LiveQuery};
 use crate::normalise::normalise;
 use crate::operation_variant::OperationVariant;
 use crate::override_labels::{self, LabelFacts};
@@ -99,6 +100,7 @@ pub(crate) struct NormalisedText {
     pub(crate) operation_id: u128,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
+    pub(crate) live: Option<LiveQuery>,
     /// The part of its identity that is not in the normalised form.
     besides: String,
 }
@@ -110,7 +112,10 @@ impl Pipeline {
         settings: PrepareSettings,
         stats: Arc<PrepareStats>,
     ) -> Self {
-        let schema = Arc::clone(&graph.api.0);
+        let schema = match settings.live_queries {
+            true => Arc::new(live_directive::with_live_directive(Schema::clone(&graph.api.0))),
+            false => Arc::clone(&graph.api.0),
+        };
         let schema = Arc::new(SchemaFacts {
             input_types: InputTypes::of(&schema),
             implementers: schema.implementers_map(),
@@ -121,8 +126,10 @@ impl Pipeline {
         let plain = Arc::new(Variant::new(Arc::clone(&graph)));
         let (plans, variants) = (PlanCache::default(), Cache::new(VARIANTS_MAX));
         let cost = settings.cost.clone().map(|cost| Arc::new(CostModel::new(&graph, cost)));
-        let visible = (settings.filters_introspection && !graph.access.is_empty())
-            .then(|| Arc::new(VisibleSchemas::new(Arc::clone(&graph), Arc::clone(&stats))));
+        let visible = (settings.filters_introspection && !graph.access.is_empty()).then(|| {
+            let (graph, stats) = (Arc::clone(&graph), Arc::clone(&stats));
+            Arc::new(VisibleSchemas::new(graph, settings.live_queries, stats))
+        });
         Self { graph, graph_id, schema, settings, cost, plans, visible, stats, plain, variants }
     }
 
@@ -320,17 +327,19 @@ impl Pipeline {
         shared_plan: &Arc<SharedPlan>,
         extracted: Vec<Option<Box<str>>>,
     ) -> Prepared {
-        let NormalisedText { operation, operation_id, variables, introspection, .. } = normalised;
+        let NormalisedText { operation, operation_id, variables, introspection, live, .. } =
+            normalised;
         let cost = shared_plan.cost.clone();
         Prepared {
             operation_id: identity::of_variant(operation_id, variant),
             denied: access::denied_selections(&self.graph, &operation),
-            query: match operation.kind {
-                OperationKind::Subscription => compact_text::compact_text(query),
-                OperationKind::Query | OperationKind::Mutation => bytes::Bytes::new(),
+            query: match operation.kind == OperationKind::Subscription || live.is_some() {
+                true => compact_text::compact_text(query),
+                false => bytes::Bytes::new(),
             },
             name: operation.name.clone(),
             kind: operation.kind,
+            live,
             // The plan of a state is another plan of the same size.
             weight: estimate_weight(query, &operation, introspection.is_some())
                 * (1 + u64::from(shared_plan.state.is_some()))
@@ -382,11 +391,16 @@ impl Pipeline {
         name: Option<&str>,
     ) -> Result<NormalisedText, PrepareError> {
         let types = &self.schema.input_types;
-        let document = self.validate_document(&self.parse_document(query)?)?;
+        let document = self.parse_document(query)?;
+        if !self.settings.live_queries {
+            live_directive::refuse_live_queries(&document, &self.schema.schema)?;
+        }
+        let document = self.validate_document(&document)?;
         let chosen =
             document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
+        let (schema, is_live) = (&self.schema.schema, self.settings.live_queries);
         let never_null =
-            variable_usage::check_variables(&document, &self.schema.schema, types, Some(chosen))?;
+            variable_usage::check_variables(&document, schema, types, Some(chosen), is_live)?;
         let variables = VariableTypes::of(chosen, types, &never_null)
             .map_err(|problem| PrepareError::Validation(vec![problem]))?;
         let mut operation = normalise(&self.graph, types, &document, chosen)?;
@@ -398,6 +412,13 @@ impl Pipeline {
             .iter()
             .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
             .collect();
+        let live = match self.settings.live_queries {
+            true => LiveQuery::of(chosen)?,
+            false => None,
+        };
+        if let Some(live) = &live {
+            besides.push_str(&live.identity());
+        }
         let introspects = has_introspection(&operation);
         if introspects {
             self.check_introspection(&document, chosen)?;
@@ -408,7 +429,7 @@ impl Pipeline {
         let operation_id = operation_id(self.graph_id, &operation, &besides);
         let introspection =
             introspects.then(|| Introspection::new(&self.schema, document, name.map(Into::into)));
-        Ok(NormalisedText { operation, operation_id, variables, introspection, besides })
+        Ok(NormalisedText { operation, operation_id, variables, introspection, live, besides })
     }
 
     /// Parses the syntax tree, within the limits.

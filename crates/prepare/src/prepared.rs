@@ -12,6 +12,7 @@ use crate::PrepareError;
 use crate::access::DeniedSelection;
 use crate::coerce::VariableTypes;
 use crate::introspection::{Introspection, SchemaFacts};
+use crate::live_directive::LiveQuery;
 use crate::plan_cache::SharedPlan;
 
 /// The request of any transport. Texts are shared with its buffer.
@@ -35,13 +36,15 @@ pub struct Prepared {
     /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
     /// comments or names of fragments. Groups, sharing and metrics use it.
     pub operation_id: u128,
-    /// The document of a subscription, which is prepared again for the next graph, without white space and comments.
-    /// Empty for other operations.
+    /// The document of a subscription or a live query, which is prepared again for the next graph, without white space
+    /// and comments. Empty for other operations.
     pub query: Bytes,
     /// The client's name of the operation.
     pub name: Option<Box<str>>,
     /// Query, mutation or subscription.
     pub kind: OperationKind,
+    /// The directive of a live query; `None` for other operations.
+    pub live: Option<LiveQuery>,
     /// The normalised operation; its variables are those that coercion yields.
     pub operation: Operation,
     /// The plan of its execution.
@@ -83,6 +86,11 @@ impl Prepared {
     /// True if the operation has introspection fields other than `__typename`.
     pub fn has_introspection(&self) -> bool {
         self.introspection.is_some()
+    }
+
+    /// True if the operation has a stream of results: subscriptions and live queries.
+    pub fn has_stream(&self) -> bool {
+        self.kind == OperationKind::Subscription || self.live.is_some()
     }
 
     /// Returns the nesting of the operation's fields. Visits all of them.

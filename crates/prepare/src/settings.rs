@@ -22,6 +22,8 @@ pub struct PrepareSettings {
     pub introspection: bool,
     /// True if introspection shows a client only the types and fields that it may use.
     pub filters_introspection: bool,
+    /// True if clients may send live queries (`query @live { … }`).
+    pub live_queries: bool,
     /// Bounds on planning and on the requests of plans.
     pub planning: plan::Limits,
     /// Number of operations that are prepared at the same time.
@@ -50,6 +52,7 @@ impl Default for PrepareSettings {
             limits: Limits::default(),
             introspection: true,
             filters_introspection: false,
+            live_queries: false,
             planning: plan::Limits::default(),
             at_once: 2 * processors,
             waiting_max: WAITING_MAX,

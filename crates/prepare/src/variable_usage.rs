@@ -12,6 +12,7 @@ use apollo_compiler::{Name, Node, Schema};
 use crate::PrepareError;
 use crate::error::{PROBLEMS_MAX, Problem};
 use crate::input_types::{INPUT_DEPTH_MAX, InputTypes};
+use crate::live_directive;
 
 /// Checks all operations of `document`. Returns the variables of `chosen` that may be absent,
 /// because they have a default, but never null, because they are used where null is not allowed.
@@ -23,6 +24,7 @@ pub(crate) fn check_variables<'a>(
     schema: &'a Schema,
     types: &'a InputTypes,
     chosen: Option<&Operation>,
+    has_live_queries: bool,
 ) -> Result<HashSet<&'a str>, PrepareError> {
     let mut never_null = HashSet::new();
     let mut problems = Vec::new();
@@ -34,6 +36,7 @@ pub(crate) fn check_variables<'a>(
             variables: operation.variables.iter().map(|it| (it.name.as_str(), it)).collect(),
             fragments: HashSet::new(),
             never_null: HashSet::new(),
+            has_live_queries,
             unsupported: None,
             problems: &mut problems,
         };
@@ -59,6 +62,8 @@ struct UsageCheck<'a, 'p> {
     /// Visited fragments.
     fragments: HashSet<&'a str>,
     never_null: HashSet<&'a str>,
+    /// True if operations may have the directive of live queries.
+    has_live_queries: bool,
     unsupported: Option<&'a str>,
     problems: &'p mut Vec<Problem>,
 }
@@ -113,7 +118,12 @@ impl<'a> UsageCheck<'a, '_> {
 
     fn check_directives(&mut self, directives: &'a DirectiveList) {
         for directive in directives.iter() {
-            if !matches!(directive.name.as_str(), "skip" | "include") {
+            let is_supported = match directive.name.as_str() {
+                "skip" | "include" => true,
+                live_directive::NAME => self.has_live_queries,
+                _ => false,
+            };
+            if !is_supported {
                 self.unsupported = Some(directive.name.as_str());
             } else if let Some(definition) = self.schema.directive_definitions.get(&directive.name)
             {

@@ -13,6 +13,7 @@ use apollo_compiler::validation::Valid;
 use graph::{RequirementSet, Supergraph};
 use quick_cache::sync::Cache;
 
+use crate::live_directive::with_live_directive;
 use crate::stats::PrepareStats;
 
 /// The number of parts that are kept. Each is some megabytes for a large graph; a graph has a handful of roles. Further
@@ -32,12 +33,18 @@ pub(crate) struct VisibleSchemas {
     graph: Arc<Supergraph>,
     /// `None`: clients that do not meet these requirements may use nothing.
     parts: Cache<RequirementSet, Option<Arc<VisibleSchema>>>,
+    /// True if clients may send live queries.
+    live_queries: bool,
     stats: Arc<PrepareStats>,
 }
 
 impl VisibleSchemas {
-    pub(crate) fn new(graph: Arc<Supergraph>, stats: Arc<PrepareStats>) -> Self {
-        Self { graph, parts: Cache::new(SCHEMAS_MAX), stats }
+    pub(crate) fn new(
+        graph: Arc<Supergraph>,
+        live_queries: bool,
+        stats: Arc<PrepareStats>,
+    ) -> Self {
+        Self { graph, parts: Cache::new(SCHEMAS_MAX), live_queries, stats }
     }
 
     /// Returns the part for clients that do not meet `unmet`. `None` if they may use no field of the query root.
@@ -46,6 +53,10 @@ impl VisibleSchemas {
             self.stats.schemas_filtered.fetch_add(1, Ordering::Relaxed);
             let schema = self.graph.visible_api(unmet);
             Ok::<_, Infallible>(schema.map(|schema| {
+                let schema = match self.live_queries {
+                    true => with_live_directive(schema.into_inner()),
+                    false => schema,
+                };
                 Arc::new(VisibleSchema { implementers: schema.implementers_map(), schema })
             }))
         });

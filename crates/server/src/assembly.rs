@@ -128,6 +128,7 @@ pub(crate) fn assemble(
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
     let serving = Arc::new(Serving::new(&config, loaded, documents, &material.stores, &limits));
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
+    start_live_queries(&serving, &on_workers, &shutdown);
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
@@ -208,6 +209,21 @@ pub(crate) fn assemble(
         shutdown,
     });
     RouterParts { http, live, admin, reloader, authentication, document_loads }
+}
+
+/// Starts the task that executes live queries, if they are turned on. It ends with the shutdown.
+fn start_live_queries(serving: &Serving, workers: &Arc<EventWorkers>, shutdown: &Shutdown) {
+    let graph = serving.current();
+    let queries = graph.caching.as_ref().and_then(|it| it.process.live_queries.as_ref());
+    let Some(queries) = queries else { return };
+    let running = Arc::clone(queries).run(Arc::clone(workers) as Arc<dyn hub::Workers>);
+    let mut stop = shutdown.signal();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = running => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    });
 }
 
 /// Returns the settings of the hub.

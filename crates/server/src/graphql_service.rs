@@ -60,17 +60,18 @@ impl GraphqlEndpoint {
         if request.head.method == Method::GET && kind == OperationKind::Mutation {
             return GraphqlResponse::MutationByGet;
         }
-        let is_subscription = kind == OperationKind::Subscription;
+        let has_stream = ready.prepared.has_stream();
         ready.uploads.clone_from(&request.uploads);
-        if is_subscription && ready.uploads.is_some() {
-            let error = GraphqlError::new(ErrorCode::BadRequest, "a subscription carries no files");
+        if has_stream && ready.uploads.is_some() {
+            let message = "subscriptions and live queries carry no files";
+            let error = GraphqlError::new(ErrorCode::BadRequest, message);
             return GraphqlResponse::Refused(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
-        if is_subscription && request.wants_first_event() {
+        if has_stream && request.wants_first_event() {
             return self.first_event(&request, ready).await;
         }
         let accepted = request.accepted;
-        let stream = if is_subscription { accepted.stream } else { accepted.result.stream() };
+        let stream = if has_stream { accepted.stream } else { accepted.result.stream() };
         // The result of an operation with files is a whole body, whatever the client prefers.
         if let Some(kind) = stream.filter(|_| ready.uploads.is_none()) {
             let (client, version) = (&request.client, request.head.version);
@@ -78,8 +79,8 @@ impl GraphqlEndpoint {
             let body = sse::open_result_stream(&self.live, ready, kind, version, client);
             return GraphqlResponse::Stream(kind, self.stream_body(body));
         }
-        if is_subscription {
-            let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);
+        if has_stream {
+            let error = operation::needs_a_stream(&ready.prepared);
             return GraphqlResponse::Refused(Refusal::new(StatusCode::NOT_ACCEPTABLE, error));
         }
         if let Some(trace) = &mut trace {

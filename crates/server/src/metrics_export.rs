@@ -39,6 +39,7 @@ use serving::generation::GRAPH_METRICS;
 use serving::known_operations::{
     KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
 };
+use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
@@ -179,6 +180,10 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
         .collect();
     lookups.push((vec![("level", "response"), ("subgraph", "")], &process.response_stats));
     out.write_each(LOOKUP_COUNTERS, &lookups)?;
+    if let Some(live) = &process.live_queries {
+        out.write(LIVE_QUERY_COUNTERS, &live.stats)?;
+        out.write(LIVE_QUERY_METRICS, &**live)?;
+    }
     let stores = [("subgraph", &*process.entities), ("response", &*process.responses)];
     let stores = stores.map(|(name, store)| (level(name), store));
     out.write_each(cache::STORE_METRICS, &stores)?;

@@ -230,7 +230,7 @@ impl BlockCondition {
     fn applies(&self, prepared: &Prepared, facts: &RequestFacts<'_>) -> bool {
         match self.subject {
             BlockSubject::Mutations => prepared.kind == OperationKind::Mutation,
-            BlockSubject::Subscriptions => prepared.kind == OperationKind::Subscription,
+            BlockSubject::Subscriptions => prepared.has_stream(),
             BlockSubject::Introspection => prepared.has_introspection(),
             BlockSubject::UnknownClients => facts.client.name.is_empty(),
             BlockSubject::All => true,

@@ -24,6 +24,7 @@ use plan::Variables;
 use redis_store::Stores;
 
 use crate::cache_tags::{EntityTags, compile_tags};
+use crate::live_queries::{LiveQueries, LiveQuerySettings};
 use crate::shared_cache::{Confirmation, RedisCache, SharedCacheSettings};
 
 /// The expected sizes of entries.
@@ -44,6 +45,8 @@ pub struct ProcessCaches {
     pub invalidation_stats: Arc<InvalidationStats>,
     /// The level that routers share, if a store is configured.
     pub shared: Option<Arc<RedisCache>>,
+    /// The live queries; `None` if they are turned off.
+    pub live_queries: Option<Arc<LiveQueries>>,
     secret: KeySecret,
     in_flight: Arc<FetchesInFlight>,
     /// The sizes with which the stores were created.
@@ -62,7 +65,11 @@ pub struct GenerationCaches {
 }
 
 impl ProcessCaches {
-    fn new(config: &Caching, stores: &Stores) -> Result<Self, getrandom::Error> {
+    fn new(
+        config: &Caching,
+        live: Option<LiveQuerySettings>,
+        stores: &Stores,
+    ) -> Result<Self, getrandom::Error> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;
         let secret = KeySecret::from_bytes(secret);
@@ -92,7 +99,10 @@ impl ProcessCaches {
             Some(shared) => TagHasher::new(&KeySecret::of_namespace(shared.namespace())),
             None => TagHasher::new(&secret),
         };
+        let live_queries =
+            live.map(|settings| Arc::new(LiveQueries::new(settings, Arc::clone(&invalidations))));
         Ok(Self {
+            live_queries,
             entities,
             responses: store(config.response_memory, RESPONSE_BYTES_EXPECTED),
             response_stats: LookupStats::default(),
@@ -214,9 +224,13 @@ impl GenerationCaches {
         let known = previous.filter(|it| it.process.sizes == sizes);
         let process = match known {
             Some(previous) => Arc::clone(&previous.process),
-            None => Arc::new(ProcessCaches::new(settings, stores).map_err(|error| {
-                format!("the system has no random bytes for the keys of the cache: {error}")
-            })?),
+            None => {
+                let live = live_query_settings(config);
+                let process = ProcessCaches::new(settings, live, stores).map_err(|error| {
+                    format!("the system has no random bytes for the keys of the cache: {error}")
+                })?;
+                Arc::new(process)
+            }
         };
         let tags = compile_tags(graph)?;
         let subgraphs = subgraph_caches(config, graph, tags, &process, previous);
@@ -239,6 +253,7 @@ impl GenerationCaches {
         &self,
         claims: Option<&Claims>,
         headers: &HeaderMap,
+        is_live: bool,
     ) -> RequestCaching {
         let values = Claims::select(claims, &self.private_claims);
         let of_claims = self.private_claims.iter().map(|path| values.json(path).map(str::as_bytes));
@@ -247,8 +262,20 @@ impl GenerationCaches {
         let of_headers = self.private_headers.iter();
         let of_headers =
             of_headers.map(|name| (name.as_str(), headers.get(name).map(HeaderValue::as_bytes)));
-        RequestCaching { partition: Partition::of_values(of_claims.chain(of_headers)) }
+        let partition = Partition::of_values(of_claims.chain(of_headers));
+        RequestCaching { partition, is_live }
     }
+}
+
+/// Returns the settings of live queries. `None` if they are turned off.
+fn live_query_settings(config: &Config) -> Option<LiveQuerySettings> {
+    let settings = &config.live_queries;
+    config.has_live_queries().then(|| LiveQuerySettings {
+        throttle_min: settings.throttle_min,
+        queries_max: settings.max_queries as usize,
+        tags_max: settings.max_tags as usize,
+        shares_requests: config.sharing.subgraph_queries,
+    })
 }
 
 fn header_names(names: &[String]) -> Vec<HeaderName> {
@@ -415,7 +442,7 @@ fn write_headers(list: &[(HeaderName, HeaderValue)], out: &mut Vec<u8>) {
 }
 
 /// Writes the values of variables so that different ones are different texts.
-fn variables_text(variables: &Variables) -> Vec<u8> {
+pub(crate) fn variables_text(variables: &Variables) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     for value in &variables.values {
         match value {

@@ -172,6 +172,14 @@ impl Forwarding {
 /// distinguish them. Each text is preceded by its length, so that texts cannot run together. A long text is replaced by
 /// its SHA-256, so that a token is not stored once more for each subscription.
 pub fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
+    partition_for(headers, |_| true)
+}
+
+/// Returns the headers as [`partition`] does, without those that have rules for subgraphs that are not used.
+pub(crate) fn partition_for(
+    headers: &ForwardedHeaders,
+    is_used: impl Fn(SubgraphId) -> bool,
+) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
@@ -187,8 +195,10 @@ pub fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
         }
     };
     list(&headers.all);
-    for (_, headers) in &headers.by_subgraph {
-        list(headers);
+    for (id, headers) in &headers.by_subgraph {
+        if is_used(*id) {
+            list(headers);
+        }
     }
     out
 }

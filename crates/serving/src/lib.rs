@@ -16,6 +16,7 @@ pub mod generation;
 mod header_rules;
 pub mod invalidation_events;
 pub mod known_operations;
+pub mod live_queries;
 pub mod operation;
 pub mod policy_loading;
 mod policy_questions;

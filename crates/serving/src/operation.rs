@@ -163,7 +163,9 @@ pub async fn prepare_text(
     })?;
     // A mutation changes data, and an event is newer than what is stored.
     let caching = loaded.caching.as_ref().filter(|_| prepared.kind == OperationKind::Query);
-    let caching = caching.map(|it| it.request_caching(identity.claims(), client_headers.map()));
+    let caching = caching.map(|it| {
+        it.request_caching(identity.claims(), client_headers.map(), prepared.live.is_some())
+    });
     let extensions = match prepared.kind {
         OperationKind::Subscription => request.extensions.clone(),
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
@@ -197,7 +199,7 @@ struct UnparsedValues {
 /// The values that were parsed from [`UnparsedValues`].
 struct ParsedValues {
     variables: Variables,
-    /// The text of the declared variables, of subscriptions only.
+    /// The text of the declared variables, of subscriptions and live queries only.
     variables_text: Bytes,
     resume: Result<Option<Box<str>>, NotAString>,
 }
@@ -229,9 +231,9 @@ impl UnparsedValues {
     /// Parses the values of the variables, the declared variables of a subscription as text, and the cursor.
     fn read(self, prepared: &Prepared) -> Result<ParsedValues, PrepareError> {
         let variables = prepared.coerce(&self.variables)?;
-        let variables_text = match prepared.kind {
-            OperationKind::Subscription => prepared.declared_variables(&self.variables),
-            OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+        let variables_text = match prepared.has_stream() {
+            true => prepared.declared_variables(&self.variables),
+            false => Bytes::new(),
         };
         let resume = match self.cursor {
             Some(cursor) => Ok(Some(cursor)),
@@ -241,23 +243,32 @@ impl UnparsedValues {
     }
 }
 
-/// The message to a client that requests a subscription over a transport without a stream.
-pub const NEEDS_A_STREAM: &str = "a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a \
-     WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only";
+/// Returns the error for a client that requests a subscription or a live query over a transport without a stream.
+pub fn needs_a_stream(prepared: &Prepared) -> GraphqlError {
+    let (what, first) = match prepared.live {
+        Some(_) => ("live query", "result"),
+        None => ("subscription", "event"),
+    };
+    let message = format!(
+        "a {what} needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with \
+         the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first {first} only"
+    );
+    GraphqlError::new(ErrorCode::BadRequest, message)
+}
 
 /// Runs a query or mutation to its end, or joins an equal query that is in flight. The payload of a traced operation
 /// contains its cost.
 ///
 /// # Errors
-/// The operation is a subscription: its response is a stream, which `hub` creates.
+/// The operation is a subscription or a live query: its response is a stream, which `hub` creates.
 pub async fn run(
     serving: &Serving,
     ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
     let kind = ready.prepared.kind;
-    if kind == OperationKind::Subscription {
-        return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
+    if ready.prepared.has_stream() {
+        return Err(vec![needs_a_stream(&ready.prepared)]);
     }
     let bindings = &ready.loaded.bindings;
     let claims = ready.identity.claims();

@@ -19,6 +19,7 @@ pub(crate) fn prepare_settings(config: &Config, graph: &Supergraph) -> PrepareSe
         limits: prepare::Limits { tokens, depth, aliases, root_fields, selections },
         introspection: config.introspection.enabled,
         filters_introspection: config.introspection.filter,
+        live_queries: config.has_live_queries(),
         planning: plan::Limits { batching: Batching { subgraphs: batching }, ..defaults.planning },
         at_once: match config.limits.preparing {
             0 => defaults.at_once,

@@ -4,20 +4,27 @@
 //! (`hub::Hub::advance`; see `reload`). Subscribers notice nothing, unless their operation is not valid any more.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bindings::{Source, StateSource};
 use bytes::Bytes;
+use cache::Partition;
 use clients::authentication::Identity;
 use clients::error_mapping;
-use execute::{ClaimValues, Claims, ClientKey, ErrorCode, GraphqlError};
+use execute::{
+    ClaimValues, Claims, ClientKey, ErrorCode, ForwardedHeaders, GraphqlError, RequestCaching,
+};
 use graph::{RequirementSet, SubgraphId};
 use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::{EventField, SubscriptionRoot, Variables};
 use prepare::{DecidedRequirements, OperationRequest, PrepareError};
 
+use crate::caching::variables_text as variables_text_of;
 use crate::forwarding;
 use crate::generation::ServingGraph;
+use crate::live_queries::{LiveExecution, LiveResolver};
 use crate::prepared_request::PreparedRequest;
 use crate::subgraph_streams::{SubgraphSource, SubgraphStreams};
 
@@ -47,7 +54,7 @@ fn streams_of(loaded: &ServingGraph, subgraph: SubgraphId) -> Option<&SubgraphSt
     loaded.streams.get(usize::from(subgraph.0)).and_then(Option::as_ref)
 }
 
-/// Creates the live operation of a prepared subscription: its source, its group, and the resolver of its events with
+/// Creates the live operation of a prepared subscription or live query: its source, its group, and the resolver of its events with
 /// `timeout` for each, for clients with these claims.
 ///
 /// # Errors
@@ -63,6 +70,7 @@ pub fn live_operation(
         Some(SubscriptionRoot::Upstream { subgraph, .. }) => {
             subgraph_operation(ready, *subgraph, claims, timeout)
         }
+        None if ready.prepared.live.is_some() => live_query(ready, timeout),
         None => {
             let message = "The operation is not a subscription.";
             Err(GraphqlError::new(ErrorCode::BadRequest, message))
@@ -148,6 +156,88 @@ fn subgraph_operation(
     })
 }
 
+/// Creates the live operation of a live query. It has no claims: those that decide about private responses are in the
+/// partition of the caches, which no graph changes.
+fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation, GraphqlError> {
+    let PreparedRequest { loaded, prepared, variables, variables_text, headers, decided, .. } =
+        ready;
+    let queries = loaded.caching.as_ref().and_then(|it| it.process.live_queries.as_ref());
+    let (Some(live), Some(queries), Some(caching)) = (prepared.live, queries, ready.caching) else {
+        let message = "live queries are turned off on this router (`live_queries.enabled`)";
+        return Err(GraphqlError::new(ErrorCode::NotSupported, message));
+    };
+    if loaded.bindings.depends_on_claims(&prepared.plan) {
+        let message = "a live query cannot have fields that send claims of its client to a broker";
+        return Err(GraphqlError::new(ErrorCode::NotSupported, message));
+    }
+    let throttle = live.throttle(&variables).map_err(|error| first_error(&error))?;
+    let is_used = |id| prepared.plan.fetches.iter().any(|fetch| fetch.subgraph == id);
+    let mut partition = forwarding::partition_for(&headers, is_used);
+    partition.extend_from_slice(caching.partition.as_ref().map_or(&[], Partition::as_bytes));
+    let rules = headers.by_subgraph.iter().enumerate().filter(|(_, (id, _))| is_used(*id));
+    let header_rules = rules.map(|(place, _)| place).collect();
+    let generation = Arc::clone(&loaded.generation);
+    let mut identity = generation.number.to_le_bytes().to_vec();
+    identity.extend_from_slice(&prepared.operation_id.to_le_bytes());
+    identity.extend_from_slice(&(partition.len() as u64).to_le_bytes());
+    identity.extend_from_slice(&partition);
+    identity.extend_from_slice(&variables_text_of(&variables));
+    let variables = Arc::new(variables);
+    let root = prepared.plan.shape.objects.get(prepared.plan.shape.root.0 as usize);
+    let root = root.and_then(|it| it.variants.first()?.fields.first());
+    let root_type = &generation.graph.ty(generation.graph.query).name;
+    let field =
+        root.map_or_else(|| root_type.to_string(), |it| format!("{root_type}.{}", it.field_name));
+    let group = GroupKey {
+        operation_id: prepared.operation_id,
+        variables: Arc::clone(&variables),
+        partition: partition.into(),
+    };
+    let request = OperationRequest {
+        query: prepared.query.clone(),
+        document_id: None,
+        operation_name: prepared.name.clone(),
+        variables: variables_text,
+        extensions: Bytes::new(),
+    };
+    let number = generation.number;
+    let execution = Arc::new(LiveExecution {
+        queries: Arc::clone(queries),
+        identity: identity.into(),
+        field: field.as_str().into(),
+        prepared,
+        variables,
+        generation,
+        headers,
+        header_rules,
+        caching,
+        timeout,
+        throttle,
+    });
+    Ok(LiveOperation {
+        generation: number,
+        source: Source::of_states(Arc::clone(&execution) as Arc<dyn StateSource>),
+        field: field.into(),
+        bound_to: Box::default(),
+        filter: None,
+        group,
+        resolve: Arc::new(LiveResolver { execution, decided, request, held: None }),
+    })
+}
+
+/// Checks that there is room for another live query. Always so for other operations.
+///
+/// # Errors
+/// `OVERLOADED`
+pub fn check_room(operation: &LiveOperation) -> Result<(), GraphqlError> {
+    live_resolver_of(operation).map_or(Ok(()), |it| it.execution.check_room())
+}
+
+fn first_error(error: &PrepareError) -> GraphqlError {
+    let first = error_mapping::errors(error).into_iter().next();
+    first.unwrap_or_else(|| GraphqlError::new(ErrorCode::BadUserInput, error.to_string()))
+}
+
 /// Creates the resolver of a prepared subscription. `extensions` are those that are sent to a subgraph.
 fn resolver(
     ready: PreparedRequest,
@@ -188,10 +278,11 @@ pub async fn renew(
     loaded: &Arc<ServingGraph>,
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
-    let resolver = resolver_of(operation);
-    let Some(resolver) = resolver else { return Err(invalid("it cannot be prepared again")) };
-    let EventResolver { request, headers, has_mixed_headers, claims, decided, .. } = resolver;
-    let EventResolver { timeout, held, .. } = resolver;
+    let Some(kept) = KeptRequest::of(operation) else {
+        return Err(invalid("it cannot be prepared again"));
+    };
+    let KeptRequest { request, headers, has_mixed_headers, claims, decided, .. } = kept;
+    let KeptRequest { timeout, held, caching, .. } = kept;
     let unmet = unmet_on(loaded, request, decided).await?;
     let prepared = loop {
         match loaded.preparer.prepare_without(request, &unmet).await {
@@ -218,7 +309,7 @@ pub async fn renew(
         cost: None,
         shows_cost: false,
         uploads: None,
-        caching: None,
+        caching,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);
@@ -228,12 +319,20 @@ pub async fn renew(
     if !claims_of(&ready).paths().all(|path| claims.knows(path)) {
         return Err(invalid("it depends on other claims of the token; subscribe again"));
     }
-    let renewed = live_operation(ready, claims.clone(), *timeout);
+    let renewed = live_operation(ready, claims.into_owned(), timeout);
     if let Ok(renewed) = &renewed
-        && *has_mixed_headers
+        && has_mixed_headers
         && !resolver_of(renewed).is_some_and(|it| it.has_mixed_headers)
     {
         return Err(invalid("it depends on other headers of the request; subscribe again"));
+    }
+    if let (Ok(renewed), Some(present)) = (&renewed, live_resolver_of(operation))
+        && let Some(next) = live_resolver_of(renewed)
+    {
+        let known = &present.execution.header_rules;
+        if !next.execution.header_rules.iter().all(|rule| known.contains(rule)) {
+            return Err(invalid("it depends on other headers of the request; subscribe again"));
+        }
     }
     let renewed = renewed.map(|renewed| holding(renewed, held.clone()));
     renewed.map_err(|error| match error.code {
@@ -278,7 +377,7 @@ fn not_authorized(reason: Option<GraphqlError>) -> GraphqlError {
 /// Returns the request of a live operation, with the texts that it keeps; `None` for an operation that was not made
 /// here.
 pub fn request_of(operation: &LiveOperation) -> Option<&OperationRequest> {
-    resolver_of(operation).map(|resolver| &resolver.request)
+    KeptRequest::of(operation).map(|kept| kept.request)
 }
 
 /// Returns the same operation with an object that is dropped together with its group.
@@ -288,11 +387,59 @@ pub fn holding(
 ) -> LiveOperation {
     if let Some(resolver) = resolver_of(&operation) {
         operation.resolve = Arc::new(EventResolver { held, ..resolver.clone() });
+    } else if let Some(resolver) = live_resolver_of(&operation) {
+        operation.resolve = Arc::new(LiveResolver { held, ..resolver.clone() });
     }
     operation
 }
 
+/// The parts of a live operation with which it is prepared again for another graph.
+struct KeptRequest<'a> {
+    request: &'a OperationRequest,
+    headers: &'a Arc<ForwardedHeaders>,
+    has_mixed_headers: bool,
+    claims: Cow<'a, ClaimValues>,
+    decided: &'a DecidedRequirements,
+    timeout: Duration,
+    held: &'a Option<Arc<dyn Any + Send + Sync>>,
+    caching: Option<RequestCaching>,
+}
+
+impl<'a> KeptRequest<'a> {
+    fn of(operation: &'a LiveOperation) -> Option<Self> {
+        if let Some(resolver) = live_resolver_of(operation) {
+            let LiveResolver { execution, decided, request, held } = resolver;
+            return Some(Self {
+                request,
+                headers: &execution.headers,
+                has_mixed_headers: false,
+                claims: Cow::Owned(ClaimValues::default()),
+                decided,
+                timeout: execution.timeout,
+                held,
+                caching: Some(execution.caching),
+            });
+        }
+        let resolver = resolver_of(operation)?;
+        let EventResolver { request, headers, has_mixed_headers, claims, decided, .. } = resolver;
+        Some(Self {
+            request,
+            headers,
+            has_mixed_headers: *has_mixed_headers,
+            claims: Cow::Borrowed(claims),
+            decided,
+            timeout: resolver.timeout,
+            held: &resolver.held,
+            caching: None,
+        })
+    }
+}
+
 fn resolver_of(operation: &LiveOperation) -> Option<&EventResolver> {
+    (&*operation.resolve as &dyn Any).downcast_ref()
+}
+
+fn live_resolver_of(operation: &LiveOperation) -> Option<&LiveResolver> {
     (&*operation.resolve as &dyn Any).downcast_ref()
 }
 

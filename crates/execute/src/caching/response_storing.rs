@@ -30,6 +30,8 @@ pub(crate) struct ResponseStoring {
     began: Timestamp,
     /// The keys in the store that several routers share.
     shared: Option<SharedStoring>,
+    /// True if the tags of the response are collected also where it is not stored.
+    collects_tags: bool,
     /// The entries that others wait for until the response is stored.
     _guard: FlightGuard,
 }
@@ -95,7 +97,23 @@ impl ResponseStoring {
     ) -> Self {
         let began = (caches.clock)();
         let start = caches.store.begin_fetch(began);
-        Self { generation, subgraph, caching, entries, start, began, shared, _guard: guard }
+        let collects_tags = false;
+        Self {
+            generation,
+            subgraph,
+            caching,
+            entries,
+            start,
+            began,
+            shared,
+            collects_tags,
+            _guard: guard,
+        }
+    }
+
+    /// Collects the tags of the response also where it is not stored, if `collects_tags`.
+    pub(crate) fn collecting_tags(self, collects_tags: bool) -> Self {
+        Self { collects_tags, ..self }
     }
 
     /// Keeps the right to fetch the entries for all routers until the response is stored.
@@ -112,6 +130,9 @@ impl ResponseStoring {
         self.caching.note_scope(scope);
         if scope.is_none() {
             fold.forbid();
+            if self.collects_tags {
+                self.collect_tags(response, &mut fold);
+            }
         }
         response.policy = Some(Arc::new(fold));
     }
@@ -156,6 +177,46 @@ impl ResponseStoring {
                 self.store_entities(&facts, &document, root, data, entities, fold)
             }
         }
+    }
+
+    /// Adds the tags of a response that is not stored: those of its addresses and types, and those that it names.
+    fn collect_tags(&self, response: &SubgraphResponse, fold: &mut PolicyFold) {
+        let Some(caches) = self.generation.caches.as_deref() else { return };
+        let Some(cache) = caches.of(self.subgraph) else { return };
+        let facts = ResponseFacts { caches, cache, ttl: ResponseTtl::default(), now: self.began };
+        for part in &self.caching.parts {
+            fold.add_tags(facts.type_tags(&part.type_names), false);
+        }
+        let mut document = PooledDocument::take();
+        let root = document.parse(response.body.clone()).ok();
+        let root = root.filter(|root| document.kind(*root) == Kind::Object);
+        let mut named = Tags::default();
+        match &self.entries {
+            RequestedEntries::Root(address, tags) => {
+                fold.add_tags(address.tags.iter().chain(tags).copied(), false);
+                if let Some(root) = root {
+                    add_response_tags(&facts, &document, root, "apolloCacheTags", None, &mut named);
+                }
+            }
+            RequestedEntries::Entities(entities) => {
+                let mut text = String::new();
+                let batches = entities.addresses.iter().zip(&entities.items);
+                let each =
+                    batches.flat_map(|(addresses, items)| addresses.iter().zip(items).enumerate());
+                for (index, (address, item)) in each {
+                    fold.add_tags(address.tags.iter().copied(), false);
+                    // A tag without a value cannot be named by an invalidation.
+                    let representation = entities.body.slice(item.clone());
+                    let _ = facts.add_entity_tags(representation, &mut text, &mut named);
+                    if let Some(root) = root {
+                        let names = "apolloEntityCacheTags";
+                        let index = Some(index);
+                        add_response_tags(&facts, &document, root, names, index, &mut named);
+                    }
+                }
+            }
+        }
+        fold.add_tags(named.iter(), named.is_unbounded());
     }
 
     /// True if an entry of the response may be stored, as far as its headers decide that: a response that is not stored

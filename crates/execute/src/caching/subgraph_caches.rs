@@ -60,6 +60,9 @@ pub type TypeTags = Vec<TagTemplate>;
 pub struct RequestCaching {
     /// `None` if private responses are not stored for this client.
     pub partition: Option<Partition>,
+    /// True for a live query: nothing is served that has expired, and the tags of all responses are collected, also of
+    /// those that are not stored.
+    pub is_live: bool,
 }
 
 impl SubgraphCaches {

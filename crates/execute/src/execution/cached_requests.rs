@@ -77,6 +77,17 @@ impl Look {
     }
 }
 
+/// What the lookups of one request may do.
+#[derive(Clone, Copy, Debug)]
+struct LookRules {
+    /// True if entries that another operation is fetching are awaited.
+    may_wait: bool,
+    /// True if the lookups count.
+    is_counted: bool,
+    /// True if entries that have expired are not used.
+    is_live: bool,
+}
+
 /// The results of the lookups of one request.
 #[derive(Default)]
 struct Found {
@@ -139,7 +150,8 @@ impl<'a> Execution<'a> {
         let whole = body.clone();
         let caches = addresses.caches();
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
-        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
+        let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
+        let mut found = look_up(&addresses, caching, &all, rules, &mut guard);
         let bases = match &caches.shared {
             Some(_) if found.needs_fetch() => {
                 fetch.kind.batches().iter().map(|it| addresses.shared_base(&it.data_key)).collect()
@@ -255,7 +267,8 @@ impl<'a> Execution<'a> {
         let address = addresses.of_root();
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, may_wait, is_counted, &mut guard);
+        let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
+        let mut found = look_up(&addresses, caching, &all, rules, &mut guard);
         let bases = match &caches.shared {
             Some(_) if found.needs_fetch() => vec![addresses.shared_base("")],
             Some(_) | None => Vec::new(),
@@ -390,6 +403,12 @@ impl<'a> Execution<'a> {
             shared,
             guard,
         )
+        .collecting_tags(self.is_live())
+    }
+
+    /// True for the execution of a live query.
+    fn is_live(&self) -> bool {
+        self.context.caching.is_some_and(|caching| caching.is_live)
     }
 
     /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`). The
@@ -494,8 +513,7 @@ fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
-    may_wait: bool,
-    is_counted: bool,
+    rules: LookRules,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
@@ -512,6 +530,8 @@ fn look_up(
         for address in batch {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
             match caches.store.lookup(address, now, fastrand::u64(..), stats) {
+                // The new value is what a live query is executed for.
+                Lookup::Stale(_) if rules.is_live => {}
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
@@ -527,7 +547,7 @@ fn look_up(
             } else {
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
-                    Some(in_flight) if may_wait => {
+                    Some(in_flight) if rules.may_wait => {
                         found.in_flight.push(in_flight);
                         AWAITED
                     }

@@ -111,6 +111,8 @@ pub(super) struct Group {
     /// The version of the trigger's position that the latest cursor of all subscribers has; 0 if it is another
     /// position, or not all subscribers have a cursor.
     pub(super) sent_version: u64,
+    /// The last result that was delivered, if the source has states ([`bindings::Source::has_states`]).
+    last_state: Option<Bytes>,
     /// The losses since the last event that was accepted.
     missed: Missed,
     /// True if it is in the shard's queue of groups that may start.
@@ -151,6 +153,7 @@ impl Group {
             payload_bytes: 0,
             first_ticket: 0,
             sent_version: 0,
+            last_state: None,
             missed: Missed::default(),
             is_queued: false,
             is_held_back: false,
@@ -179,7 +182,10 @@ impl Group {
         self.phase = GroupPhase::Live;
         // The number counts events of the trigger that the group left.
         self.in_order_from = 0;
-        self.record_gap();
+        // The first state of another source covers what was missed.
+        if !self.operation.source.has_states() {
+            self.record_gap();
+        }
         // Its subscribers have cursors of the trigger that the group left.
         self.sent_version = 0;
     }
@@ -285,7 +291,9 @@ impl Group {
         let excess = self.waiting.len().saturating_sub(most + kept);
         let mut missed = Missed::default();
         for dropped in self.waiting.drain(kept..kept + excess) {
-            missed = missed.and(dropped.before).and(Missed { lost: 1, gap: false });
+            // The latest state is read in any case.
+            let lost = u64::from(!self.operation.source.has_states());
+            missed = missed.and(dropped.before).and(Missed { lost, gap: false });
         }
         match self.waiting.get_mut(kept) {
             Some(next) => next.before = next.before.and(missed),
@@ -300,6 +308,8 @@ impl Group {
     }
 
     pub(super) fn can_start(&self, window: usize) -> bool {
+        // Each reads the latest state, so an earlier one must not end after a later one.
+        let window = if self.operation.source.has_states() { 1 } else { window };
         // Further results would be held back too.
         !self.waiting.is_empty() && self.resolutions < window && !self.is_held_back
     }
@@ -325,6 +335,8 @@ impl Group {
         self.resolutions += 1;
         let work = match event {
             None => ResolutionWork::State,
+            // The event says that there is another state.
+            Some(_) if self.operation.source.has_states() => ResolutionWork::State,
             Some(event) if most > 1 && !self.waiting.is_empty() => self.batch(event, most),
             Some(event) => ResolutionWork::Event(event),
         };
@@ -420,6 +432,12 @@ impl Group {
             released.any = true;
             let Some(payload) = payload else { continue };
             self.payload_bytes = payload.bytes.len();
+            if self.operation.source.has_states() {
+                if self.last_state.as_ref() == Some(&payload.bytes) {
+                    continue;
+                }
+                self.last_state = Some(payload.bytes.clone());
+            }
             self.sent_version =
                 cursor.as_ref().map_or(self.sent_version, |(cursor, _)| cursor.version);
             let payload = match (cursor, cursors) {
@@ -472,6 +490,11 @@ impl Group {
             members += count;
         }
         stats::add(&stats.positions, members as usize);
+    }
+
+    /// True if the subscribers of both groups have the same state. Always true for sources without states.
+    pub(super) fn has_same_state(&self, other: &Self) -> bool {
+        self.last_state == other.last_state
     }
 
     /// True if its subscribers have yet to learn of a loss, with the next event.

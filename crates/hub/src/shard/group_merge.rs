@@ -30,8 +30,8 @@ impl Shard {
 }
 
 impl Group {
-    /// True if both groups run on the same graph and stay at their trigger, have delivered the same events, and have
-    /// none left to deliver. `next` is the number of the trigger's next event.
+    /// True if both groups run on the same graph and stay at their trigger, have delivered the same events (of a live
+    /// query the same state), and have none left to deliver. `next` is the number of the trigger's next event.
     fn can_merge_into(&self, other: &Self, next: u64) -> bool {
         let same_graph = self.operation.generation == other.operation.generation;
         let moves = self.phase.moving_to().is_some() || other.phase.moving_to().is_some();
@@ -41,6 +41,7 @@ impl Group {
         });
         same_graph
             && !moves
+            && self.has_same_state(other)
             && next_undelivered.is_some()
             && next_undelivered == other.next_undelivered(next)
     }

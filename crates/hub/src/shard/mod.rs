@@ -53,6 +53,8 @@ mod scripted_stage;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
+mod source_state_tests;
+#[cfg(test)]
 mod state_tests;
 #[cfg(test)]
 mod tests;

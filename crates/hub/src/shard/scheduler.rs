@@ -58,7 +58,10 @@ impl Scheduler {
                 stats::add(&self.stats.batches, 1);
                 stats::add(&self.stats.batched_events, events);
             }
-            ResolutionWork::State => stats::add(&self.stats.states, 1),
+            ResolutionWork::State if group.is_state(start.ticket) => {
+                stats::add(&self.stats.states, 1);
+            }
+            ResolutionWork::State => stats::add(&self.stats.resolutions, 1),
         }
         stats::add(&self.stats.resolving, events);
         stats::subtract(&self.stats.waiting, events);

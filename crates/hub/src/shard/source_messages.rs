@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bindings::FilteredEvent;
+use bindings::{FilteredEvent, Source};
 use events::{Event, SourceMessage, StreamEnd};
 
 use super::Shard;
@@ -44,9 +44,10 @@ impl Shard {
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
     fn on_event(&mut self, id: TriggerId, event: Arc<Event>) -> usize {
-        // The client of a subgraph has a limit of its own for its results.
-        let is_of_subgraph = self.triggers.get(id).is_some_and(|it| it.source.is_of_subgraph());
-        let bytes_max = if is_of_subgraph { usize::MAX } else { self.settings.event_bytes_max };
+        // The client of a subgraph has a limit of its own for its results, and so have live queries.
+        let has_own_limit = |source: &Source| source.is_of_subgraph() || source.has_states();
+        let has_own_limit = self.triggers.get(id).is_some_and(|it| has_own_limit(&it.source));
+        let bytes_max = if has_own_limit { usize::MAX } else { self.settings.event_bytes_max };
         let event = TriggerEvent::new(event, bytes_max);
         let Some((event, number)) = self.triggers.record_event(id, event) else { return 0 };
         let Some(recorded) = self.catch_up.record_event(id, &event, number) else { return 0 };

@@ -7,6 +7,7 @@ mod fixtures;
 mod identity;
 mod introspection;
 mod limits;
+mod live_queries;
 mod print;
 mod texts;
 

@@ -71,7 +71,7 @@ fn print_plan(arguments: &PlanArguments) -> Result<String, Vec<Diagnostic>> {
         subgraph_list_sizes: Vec::new(),
         stats: Arc::default(),
     });
-    let settings = PrepareSettings { cost, ..PrepareSettings::default() };
+    let settings = PrepareSettings { cost, live_queries: true, ..PrepareSettings::default() };
     let preparer = Preparer::new(Arc::clone(&graph), 0, settings);
     let name = arguments.operation_name.as_deref();
     let labels = parse_labels(&graph, &arguments.override_label)?;

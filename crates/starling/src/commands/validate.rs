@@ -150,7 +150,8 @@ fn check_operation(
 fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSettings), String> {
     usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
         .map_err(|diagnostic| graph_file::render(&[*diagnostic]))?;
-    let defaults = PrepareSettings::default();
+    // Only a configuration turns live queries off.
+    let defaults = PrepareSettings { live_queries: true, ..PrepareSettings::default() };
     let Some(path) = &arguments.config else {
         let path = arguments.supergraph.as_deref().unwrap_or(Path::new(""));
         return Ok((graph_file::read_for_serving(&Config::default(), path)?, defaults));
@@ -167,7 +168,13 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
     };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };
-    Ok((graph, PrepareSettings { limits, introspection: config.introspection.enabled, ..defaults }))
+    let settings = PrepareSettings {
+        limits,
+        introspection: config.introspection.enabled,
+        live_queries: config.has_live_queries(),
+        ..defaults
+    };
+    Ok((graph, settings))
 }
 
 fn as_json(count: usize, findings: &[OperationFinding], is_ok: bool) -> serde_json::Value {

@@ -9,7 +9,6 @@ use clients::request_source::RequestSource;
 use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
-use plan::OperationKind;
 use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
 use serving::operation;
@@ -221,7 +220,7 @@ impl StartingOperation {
         };
         let outcome = match prepared {
             Err(errors) => OperationOutcome::Failed(errors),
-            Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
+            Ok(ready) if ready.prepared.has_stream() => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);

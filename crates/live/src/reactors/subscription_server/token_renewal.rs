@@ -224,7 +224,10 @@ impl SubscriptionServer {
             RenewalStep::Move(ready) => {
                 client.forget(number);
                 let member = Subscriber { connection: token.to_u64(), operation: number };
-                self.record_loss(sockets, member, Missed { lost: 0, gap: true });
+                // The first result of a live query is complete.
+                if ready.prepared.live.is_none() {
+                    self.record_loss(sockets, member, Missed { lost: 0, gap: true });
+                }
                 self.start_operation(sockets, token, number, StartRequest::Prepared(ready));
             }
             RenewalStep::End(error) => {

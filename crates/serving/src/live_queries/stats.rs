@@ -1,0 +1,45 @@
+//! The counters of live queries.
+
+use telemetry::{DurationHistogram, Metric};
+
+use super::LiveQueries;
+
+telemetry::counters! {
+    /// Counters of all live queries of the process.
+    pub struct LiveQueryStats;
+    /// The metrics of these counters.
+    pub const LIVE_QUERY_COUNTERS;
+    {
+        gauge active = "starling_live_queries": "Different live queries, each with any number of watchers";
+        counter executions = "starling_live_query_executions": "Executions of live queries";
+        counter failed = "starling_live_query_executions_failed":
+            "Executions of live queries with errors; they are tried again";
+        counter unchanged = "starling_live_query_results_unchanged":
+            "Results of live queries that were equal to the ones before, and not sent";
+        counter invalidated = "starling_live_query_invalidations":
+            "Times that a live query became stale because of an invalidation";
+        counter throttled = "starling_live_query_invalidations_throttled":
+            "Times that a stale live query waited for its throttle or for the end of an execution";
+        counter merged = "starling_live_query_invalidations_merged":
+            "Invalidations of live queries that were stale already";
+    }
+    /// Durations of executions.
+    pub durations: DurationHistogram,
+}
+
+/// The metrics of live queries that are not plain counters.
+pub const LIVE_QUERY_METRICS: &[Metric<LiveQueries>] = &[
+    Metric::histogram(
+        "starling_live_query_duration_seconds",
+        "Time to execute a live query",
+        |it| it.stats.durations.read(),
+    ),
+    Metric::gauge("starling_live_query_tags", "Tags that live queries watch", |it| {
+        it.watched().0 as u64
+    }),
+    Metric::gauge(
+        "starling_live_queries_unbounded",
+        "Live queries with too many tags, which every invalidation makes stale",
+        |it| it.watched().1 as u64,
+    ),
+];
