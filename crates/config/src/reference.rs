@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 36] = [
+const SECTIONS: [&str; 37] = [
     "listen",
     "path",
     "supergraph",
@@ -21,6 +21,7 @@ const SECTIONS: [&str; 36] = [
     "headers",
     "block",
     "rate_limits",
+    "admission",
     "include_subgraph_errors",
     "traffic",
     "sharing",

@@ -17,6 +17,7 @@ mod header_rules;
 pub mod invalidation_events;
 pub mod known_operations;
 pub mod operation;
+pub mod overload;
 pub mod policy_loading;
 mod policy_questions;
 mod prepare_settings;
