@@ -11,6 +11,15 @@ use crate::error_mapping;
 /// one.
 pub const RETRY_AFTER_SECONDS: &str = "1";
 
+/// Returns the value of `retry-after` for the refusal of an overloaded router: the time of the first error, if it has
+/// one.
+pub fn retry_after(errors: &[GraphqlError]) -> HeaderValue {
+    match errors.first().and_then(|error| error.retry_after_seconds) {
+        Some(seconds) => HeaderValue::from(seconds),
+        None => HeaderValue::from_static(RETRY_AFTER_SECONDS),
+    }
+}
+
 /// The refusal of a request. Nothing was executed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refusal {
@@ -46,9 +55,9 @@ impl Refusal {
         }
     }
 
-    /// Asks the client to try again in a moment.
+    /// Asks the client to try again in a moment, or after the time of the first error.
     pub fn retry_later(self) -> Self {
-        let after = HeaderValue::from_static(RETRY_AFTER_SECONDS);
+        let after = retry_after(&self.errors);
         Self { header: Some((RETRY_AFTER, after)), ..self }
     }
 }

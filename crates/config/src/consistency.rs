@@ -37,6 +37,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_cost(config, places, findings);
     config.cache.check(places, findings);
     config.live_queries.check(config.cache.enabled, places, findings);
+    config.admission.check(places, findings);
     check_cost_readers(config, places, findings);
     config.introspection.check_switch(places, findings);
     subgraph_subscription_consistency::check(config, places, findings);

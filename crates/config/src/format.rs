@@ -129,6 +129,8 @@ formats! {
         "write it as an environment variable, so that the file does not contain it: `${NAME}`";
     RequestCondition, RequestConditionText, "request-condition", "a condition",
         "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"console\"`";
+    RequestKey, RequestKeyText, "request-key", "an expression",
+        "write a text in CEL (`docs/expressions.md`): `claims.sub`, `request.headers['x-tenant']`";
     HeaderExpression, HeaderExpressionText, "header-expression", "an expression",
         "write a text in CEL (`docs/expressions.md`): `claims.?tenant.orValue(\"none\")`";
     ResponseExpression, ResponseExpressionText, "response-expression", "an expression",
@@ -151,6 +153,7 @@ impl Format {
     pub(super) fn expression(self) -> Option<(Scope, Expected)> {
         match self {
             Self::RequestCondition => Some((Scope::REQUEST, Expected::Condition)),
+            Self::RequestKey => Some((Scope::REQUEST, Expected::Text)),
             Self::HeaderExpression | Self::LimitKey => {
                 Some((Scope::COSTED_OPERATION, Expected::Text))
             }

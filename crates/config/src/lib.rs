@@ -18,6 +18,7 @@
 //! tokens, headers of connections, addresses of brokers.
 
 mod address;
+mod admission;
 mod apq;
 mod authentication;
 mod authorization;
@@ -98,6 +99,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
+pub use admission::{Admission, AdmissionLimit, AdmissionQueue, PriorityRule, RequestClass};
 pub use apq::Apq;
 pub use authentication::{
     Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer, OnTokenError, TokenCookie,
@@ -248,6 +250,13 @@ pub struct Config {
     #[schemars(length(max = 32))]
     pub rate_limits: Vec<RateLimit>,
 
+    /// Overload protection (`docs/overload.md`): how much work is in flight at the same time, and which requests are
+    /// refused beyond that, with the code `OVERLOADED` and the status 503. By default it is turned off.
+    ///
+    /// Each operation that a client sends is admitted before it is parsed, on every transport. Events of live
+    /// subscriptions and the admin listener are not concerned.
+    pub admission: Admission,
+
     /// The parts of subgraph errors that clients see, also of errors in requests to subgraphs.
     ///
     /// The path and the code of an error always reach clients: codes such as `OUT_OF_STOCK` belong to the interface of
@@ -372,6 +381,7 @@ impl Default for Config {
             headers: Headers::default(),
             block: Block::default(),
             rate_limits: Vec::new(),
+            admission: Admission::default(),
             include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),
             sharing: Sharing::default(),
@@ -427,9 +437,13 @@ impl Config {
             limited.filter_map(|it| Some((it.when.as_ref()?, it.scope(), Expected::Condition)));
         let exceptions = self.persisted_documents.exceptions.iter();
         let exceptions = exceptions.map(|it| (&it.when, Scope::REQUEST, Expected::Condition));
+        let classes = self.admission.priority.iter();
+        let classes = classes.map(|it| (&it.when, Scope::REQUEST, Expected::Condition));
+        let fair_by = self.admission.fair_by.iter();
+        let fair_by = fair_by.map(|it| (it, Scope::REQUEST, Expected::Text));
         let policies = self.authorization.policies.expressions.values();
         let policies = policies.map(|it| (it, Scope::OPERATION, Expected::Condition));
-        let others = introspection.chain(exceptions).chain(policies);
+        let others = introspection.chain(exceptions).chain(classes).chain(fair_by).chain(policies);
         headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 

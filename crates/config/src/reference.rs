@@ -21,6 +21,7 @@ const SECTIONS: [&str; 37] = [
     "headers",
     "block",
     "rate_limits",
+    "admission",
     "include_subgraph_errors",
     "traffic",
     "sharing",

@@ -142,6 +142,9 @@ pub struct GraphqlError {
     pub subgraph: Option<Box<str>>,
     /// The rate limit that refused the operation. HTTP sends it as headers.
     pub rate_limit: Option<Box<RateLimitState>>,
+    /// The time after which the client may try again, in seconds, if the router is overloaded. HTTP sends it as a
+    /// header.
+    pub retry_after_seconds: Option<u64>,
 }
 
 /// The state of a rate limit for one key, when it refused an operation.
@@ -172,6 +175,7 @@ impl GraphqlError {
             extensions: None,
             subgraph: None,
             rate_limit: None,
+            retry_after_seconds: None,
         }
     }
 

@@ -10,7 +10,8 @@ use super::metrics::HttpMetrics;
 use super::response::{self, Response};
 use super::service::{GraphqlBatch, GraphqlService};
 
-/// Runs a batch. The status is always 200: an operation that fails has its errors at its place, and the others run.
+/// Runs a batch. Its status is 200 unless it is refused as a whole: an operation that fails has its errors at its place,
+/// and the others run.
 pub(super) async fn respond(
     service: &dyn GraphqlService,
     metrics: &HttpMetrics,
@@ -23,7 +24,10 @@ pub(super) async fn respond(
         return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     metrics.count_batch(batch.operations.len());
-    let responses = service.execute_batch(batch).await;
+    let responses = match service.execute_batch(batch).await {
+        Ok(responses) => responses,
+        Err(refusal) => return response::refuse(refusal, media),
+    };
     // Under `application/graphql-response+json` the body is one response, so a batch cannot have that type.
     response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
 }

@@ -12,7 +12,7 @@ use clients::authentication::TokenSources;
 use clients::cache_control;
 use clients::error_mapping;
 use clients::rate_limit_headers::rate_limit_headers;
-use clients::refusal::{RETRY_AFTER_SECONDS, Refusal};
+use clients::refusal::{RETRY_AFTER_SECONDS, Refusal, retry_after};
 use execute::{ErrorCode, GraphqlError, Payload};
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
@@ -168,7 +168,7 @@ pub(crate) fn is_to_be_retried(errors: &[GraphqlError]) -> bool {
 /// and clients that retry look at the status.
 pub fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    response.headers_mut().insert(RETRY_AFTER, retry_after(errors));
     response
 }
 

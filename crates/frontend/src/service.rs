@@ -27,7 +27,13 @@ pub trait GraphqlService: SharedStreamService {
     fn execute<'a>(&'a self, request: GraphqlRequest<'a>) -> LocalFuture<'a, GraphqlResponse>;
 
     /// Executes the operations of a batch. Returns the text of a response for each, in their order.
-    fn execute_batch<'a>(&'a self, batch: GraphqlBatch<'a>) -> LocalFuture<'a, Vec<Bytes>>;
+    ///
+    /// # Errors
+    /// The router is overloaded, and executes none of them.
+    fn execute_batch<'a>(
+        &'a self,
+        batch: GraphqlBatch<'a>,
+    ) -> LocalFuture<'a, Result<Vec<Bytes>, Refusal>>;
 
     /// Returns the takeover of a connection that a WebSocket handshake has left.
     fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover;

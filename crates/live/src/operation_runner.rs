@@ -10,6 +10,7 @@ use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
 use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
 use plan::OperationKind;
 use serving::operation;
+use serving::overload::work_ticket::WorkResult;
 use serving::prepared_request::PreparedRequest;
 use serving::serving::Serving;
 use serving::subscription_migration;
@@ -60,16 +61,21 @@ impl OperationRunner {
     /// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.
     pub(super) async fn subscribe(
         &self,
-        ready: PreparedRequest,
+        mut ready: PreparedRequest,
         outlet: Arc<dyn hub::Outlet>,
         member: Subscriber,
         held: ExistingAmounts,
     ) -> Result<LiveSubscription, GraphqlError> {
         let started = Instant::now();
+        // Opening a subscription is work. Its events are not admitted again.
+        let ticket = ready.ticket.take();
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
         let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
         let (kind, has_failed) = (OperationKind::Subscription, subscribed.is_err());
         self.serving.metrics.count(kind, has_failed, started.elapsed());
+        if let Some(ticket) = ticket.filter(|_| !has_failed) {
+            ticket.set_result(WorkResult::Unmeasured);
+        }
         subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
     }
 

@@ -24,6 +24,7 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation;
+use serving::overload::work_ticket::WorkResult;
 use serving::prepared_request::PreparedRequest;
 use serving::serving::Serving;
 use serving::trace::RequestTrace;
@@ -108,7 +109,28 @@ impl GraphqlEndpoint {
         }
     }
 
-    async fn run_batch(&self, batch: GraphqlBatch<'_>) -> Vec<Bytes> {
+    async fn run_batch(&self, batch: GraphqlBatch<'_>) -> Result<Vec<Bytes>, Refusal> {
+        let client = &batch.client;
+        let (headers, source) =
+            (&batch.head.headers, RequestSource::of_head(batch.head, client.origin));
+        let (identity, address) = (&client.identity, client.address);
+        let admitted = operation::admit(
+            &self.serving,
+            &batch.operations,
+            headers,
+            identity,
+            address,
+            source,
+        );
+        let Some(ticket) = admitted.await.map_err(Refusal::of_errors)? else {
+            return Ok(self.run_admitted_batch(batch).await);
+        };
+        let responses = ticket.measure(self.run_admitted_batch(batch)).await;
+        ticket.set_result(WorkResult::Executed);
+        Ok(responses)
+    }
+
+    async fn run_admitted_batch(&self, batch: GraphqlBatch<'_>) -> Vec<Bytes> {
         let prepare = |operation| self.prepare_of_batch(&batch, operation);
         let ready = join_all(batch.operations.iter().map(prepare)).await;
         let changes =
@@ -136,7 +158,7 @@ impl GraphqlEndpoint {
         let source = RequestSource::of_head(batch.head, client.origin);
         let serving = &self.serving;
         let prepared =
-            operation::prepare_for(serving, operation, headers, identity, address, source);
+            operation::prepare_admitted(serving, operation, headers, identity, address, source);
         Ok((prepared.await?, trace))
     }
 
@@ -174,7 +196,10 @@ impl GraphqlService for GraphqlEndpoint {
         Box::pin(self.execute_operation(request))
     }
 
-    fn execute_batch<'a>(&'a self, batch: GraphqlBatch<'a>) -> LocalFuture<'a, Vec<Bytes>> {
+    fn execute_batch<'a>(
+        &'a self,
+        batch: GraphqlBatch<'a>,
+    ) -> LocalFuture<'a, Result<Vec<Bytes>, Refusal>> {
         Box::pin(self.run_batch(batch))
     }
 

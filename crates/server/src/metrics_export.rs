@@ -40,6 +40,7 @@ use serving::known_operations::{
     KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
 };
 use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
+use serving::overload::metrics::{ADMISSION_CLASS_METRICS, ADMISSION_METRICS};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
@@ -135,6 +136,13 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
     out.write(EXPRESSION_METRICS, &serving.expressions)?;
+    if let Some(overload) = &serving.overload {
+        let reading = overload.reading();
+        out.write(ADMISSION_METRICS, &reading)?;
+        let classes = reading.classes();
+        let classes = classes.iter().map(|(name, it)| (vec![("class", *name)], it));
+        out.write_each(ADMISSION_CLASS_METRICS, &classes.collect::<Vec<_>>())?;
+    }
     let limits = serving.admission.iter().flat_map(Admission::limit_states);
     let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
     out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())?;

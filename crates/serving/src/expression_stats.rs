@@ -15,6 +15,7 @@ telemetry::counters! {
         counter block_failures = "starling_expression_block_failures": "Operations blocked because a condition could not be evaluated";
         counter rate_limit_failures = "starling_expression_rate_limit_failures": "Evaluations of keys and conditions of rate limits that failed";
         counter exception_failures = "starling_expression_exception_failures": "Requests without an exception from persisted_documents.mode because its condition could not be evaluated";
+        counter admission_failures = "starling_expression_admission_failures": "Evaluations of expressions of overload protection that failed";
         counter header_failures = "starling_expression_header_failures": "Headers left out because their expression could not be evaluated";
     }
     log: LogLimit,
@@ -36,6 +37,12 @@ impl ExpressionStats {
     /// Counts and logs the condition of an exception that could not be evaluated.
     pub(crate) fn count_exception_failure(&self, setting: &str, error: &EvaluationError) {
         self.exception_failures.fetch_add(1, Ordering::Relaxed);
+        self.log_failure(setting, error);
+    }
+
+    /// Counts and logs an expression of overload protection that could not be evaluated.
+    pub(crate) fn count_admission_failure(&self, setting: &str, error: &EvaluationError) {
+        self.admission_failures.fetch_add(1, Ordering::Relaxed);
         self.log_failure(setting, error);
     }
 

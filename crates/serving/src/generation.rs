@@ -29,6 +29,7 @@ use crate::cost_control::CostControl;
 use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
 use crate::forwarding::Forwarding;
+use crate::overload::OverloadProtection;
 use crate::known_operations::DocumentExceptions;
 use crate::policy_loading::load_policies;
 use crate::prepare_settings::{label_shares, prepare_settings};
@@ -61,6 +62,8 @@ pub struct ServingGraph {
     pub forwarding: Forwarding,
     /// The conditions and limits that operations must pass; `None` if the configuration has none.
     pub admission: Option<Admission>,
+    /// The overload protection, which all graphs of the process share; `None` if it is turned off.
+    pub overload: Option<Arc<OverloadProtection>>,
     /// The requests that may send operations that are not persisted documents.
     pub document_exceptions: DocumentExceptions,
     /// The counters of expressions, which all graphs of the process share.
@@ -162,6 +165,10 @@ pub fn load(
     let admission = Admission::new(config, stores, previous.and_then(|it| it.admission.as_ref()))
         .map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
+    let overload = match previous {
+        Some(previous) => previous.overload.clone(),
+        None => OverloadProtection::new(config, &expressions).map_err(|error| vec![*error])?,
+    };
     let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
     let policies = match previous {
         Some(previous) => previous.policies.clone(),
@@ -187,6 +194,7 @@ pub fn load(
     // Also if no field needs a scope, so that the first one that does ends no connection at the reload.
     read_claims.extend(config.authorization.scope_claims());
     read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
+    read_claims.extend(overload.iter().flat_map(|it| it.claims()).cloned());
     read_claims.extend(document_exceptions.claims().iter().cloned());
     read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
     read_claims.extend(policies.iter().flat_map(|it| it.claims()));
@@ -216,6 +224,7 @@ pub fn load(
             publisher: Arc::new(publisher),
         }),
         admission,
+        overload,
         document_exceptions,
         expressions,
         caching,

@@ -18,6 +18,7 @@ pub mod invalidation_events;
 pub mod known_operations;
 pub mod live_queries;
 pub mod operation;
+pub mod overload;
 pub mod policy_loading;
 mod policy_questions;
 mod prepare_settings;

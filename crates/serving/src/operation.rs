@@ -22,11 +22,60 @@ use crate::cost_control;
 use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::known_operations;
+use crate::overload::ArrivingRequest;
+use crate::overload::work_ticket::{WorkResult, WorkTicket};
 use crate::prepared_request::PreparedRequest;
 use crate::request_facts::KnownOperation;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
+
+/// Admits the operation of `request` ([`admit`]), and prepares it as [`prepare_admitted`] does.
+///
+/// # Errors
+/// Request errors: the operation does not run and the response has no `data`.
+pub async fn prepare_for(
+    serving: &Serving,
+    request: &OperationRequest,
+    client_headers: ClientHeaders<'_>,
+    identity: Identity,
+    address: ClientKey,
+    source: RequestSource<'_>,
+) -> Result<PreparedRequest, Vec<GraphqlError>> {
+    let operations = std::slice::from_ref(request);
+    let admitted = admit(serving, operations, client_headers.map(), &identity, address, source);
+    let ticket = admitted.await?;
+    let prepare = prepare_admitted(serving, request, client_headers, identity, address, source);
+    let Some(ticket) = ticket else { return prepare.await };
+    let mut ready = ticket.measure(prepare).await?;
+    ready.ticket = Some(Arc::new(ticket));
+    Ok(ready)
+}
+
+/// Admits the operations of one request before anything is done for them, if there is overload protection. While the
+/// limit is reached, it waits. The work on them has ended when the ticket is dropped.
+///
+/// # Errors
+/// `OVERLOADED`: none of the operations runs.
+pub async fn admit(
+    serving: &Serving,
+    operations: &[OperationRequest],
+    headers: &http::HeaderMap,
+    identity: &Identity,
+    address: ClientKey,
+    source: RequestSource<'_>,
+) -> Result<Option<WorkTicket>, Vec<GraphqlError>> {
+    let Some(overload) = &serving.overload else { return Ok(None) };
+    let request = ArrivingRequest { identity, headers, address, source };
+    let deadline = Instant::now() + serving.time_max;
+    match overload.admit(operations, request, deadline).await {
+        Ok(ticket) => Ok(Some(ticket)),
+        Err(error) => {
+            serving.metrics.count_refusal(error.code);
+            Err(vec![error])
+        }
+    }
+}
 
 /// Looks up the operation of `request` if it has an id or a hash, checks that unknown operations may run, and prepares
 /// it for the current graph. The work waits in the queue of its client: of `identity`, or of `address` if the client is
@@ -34,7 +83,7 @@ use crate::trace::RequestTrace;
 ///
 /// # Errors
 /// Request errors: the operation does not run and the response has no `data`.
-pub async fn prepare_for(
+pub async fn prepare_admitted(
     serving: &Serving,
     request: &OperationRequest,
     client_headers: ClientHeaders<'_>,
@@ -62,11 +111,11 @@ pub async fn prepare_for(
     }
 }
 
-/// Prepares the text of `request` as [`prepare_for`] does, without looking it up: a client that was allowed to
+/// Prepares the text of `request` as [`prepare_admitted`] does, without looking it up: a client that was allowed to
 /// subscribe keeps its subscription.
 ///
 /// # Errors
-/// The same as for [`prepare_for`].
+/// The same as for [`prepare_admitted`].
 pub async fn prepare_text(
     serving: &Serving,
     request: &OperationRequest,
@@ -184,6 +233,7 @@ pub async fn prepare_text(
         shows_cost,
         uploads: None,
         caching,
+        ticket: None,
     })
 }
 
@@ -263,9 +313,32 @@ pub fn needs_a_stream(prepared: &Prepared) -> GraphqlError {
 /// The operation is a subscription or a live query: its response is a stream, which `hub` creates.
 pub async fn run(
     serving: &Serving,
-    ready: PreparedRequest,
+    mut ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
+    // Taken out of the request, which may be kept as the key of shared work.
+    let Some(ticket) = ready.ticket.take() else {
+        return run_admitted(serving, ready, trace, None).await;
+    };
+    let result = ticket.measure(run_admitted(serving, ready, trace, Some(&ticket))).await;
+    if result.as_ref().is_ok_and(|payload| payload.errors > 0) {
+        ticket.set_result(WorkResult::Unmeasured);
+    }
+    result
+}
+
+/// Runs a query or mutation with the right to work on it.
+async fn run_admitted(
+    serving: &Serving,
+    ready: PreparedRequest,
+    trace: Option<RequestTrace>,
+    ticket: Option<&WorkTicket>,
+) -> Result<Payload, Vec<GraphqlError>> {
+    let set_result = |result| {
+        if let Some(ticket) = ticket {
+            ticket.set_result(result);
+        }
+    };
     let kind = ready.prepared.kind;
     if ready.prepared.has_stream() {
         return Err(vec![needs_a_stream(&ready.prepared)]);
@@ -293,10 +366,12 @@ pub async fn run(
     let shown_cost = ready.cost.filter(|_| ready.shows_cost);
     let slot = match stored_response(&ready, trace.is_some()) {
         Some(ResponseLookup::Hit(payload)) => {
+            set_result(WorkResult::Unmeasured);
             serving.metrics.count(kind, false, started.elapsed());
             return Ok(with_cost(payload, shown_cost));
         }
         Some(ResponseLookup::Refresh(payload, slot, claim)) => {
+            set_result(WorkResult::Unmeasured);
             refresh(ready, slot, claim, subgraphs, deadline);
             serving.metrics.count(kind, false, started.elapsed());
             return Ok(with_cost(payload, shown_cost));
@@ -324,6 +399,7 @@ pub async fn run(
         _ => (execute_and_store(&ready, slot, subgraphs, fetches, deadline).await?, None),
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
+    set_result(WorkResult::Executed);
     let payload = with_cost(payload, shown_cost);
     Ok(match trace {
         None => payload,

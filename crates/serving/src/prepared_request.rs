@@ -9,6 +9,7 @@ use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
 use crate::generation::ServingGraph;
+use crate::overload::work_ticket::WorkTicket;
 
 /// An operation with everything that its execution needs.
 #[derive(Clone, Debug)]
@@ -41,4 +42,6 @@ pub struct PreparedRequest {
     pub uploads: Option<Arc<Uploads>>,
     /// The use of caches; `None` if nothing is stored for the operation.
     pub caching: Option<RequestCaching>,
+    /// The right to work on it, with overload protection. A batch has one for all of its operations.
+    pub ticket: Option<Arc<WorkTicket>>,
 }

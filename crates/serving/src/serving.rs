@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::generation::ServingGraph;
 use crate::known_operations::KnownOperations;
+use crate::overload::OverloadProtection;
 use crate::sharing::SharedWork;
 use crate::trace::RequestTrace;
 
@@ -24,6 +25,8 @@ pub struct Serving {
     loaded: ArcSwap<ServingGraph>,
     /// The number of the current generation, for tasks that wait for the next one.
     generation: watch::Sender<u64>,
+    /// The overload protection; `None` if it is turned off.
+    pub overload: Option<Arc<OverloadProtection>>,
     /// The operations that clients may name by an id or a hash.
     pub known_operations: Arc<KnownOperations>,
     /// Work in flight that several requests share.
@@ -52,6 +55,7 @@ impl Serving {
     ) -> Self {
         Self {
             generation: watch::Sender::new(loaded.generation.number),
+            overload: loaded.overload.clone(),
             loaded: ArcSwap::from_pointee(loaded),
             known_operations: Arc::new(KnownOperations::new(config, documents, stores)),
             sharing: SharedWork::new(&config.sharing),

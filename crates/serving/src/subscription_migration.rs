@@ -310,6 +310,7 @@ pub async fn renew(
         shows_cost: false,
         uploads: None,
         caching,
+        ticket: None,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

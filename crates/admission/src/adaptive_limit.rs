@@ -1,0 +1,458 @@
+//! The adaptive limit: how much work may be in flight.
+//!
+//! Netflix's `Gradient2` and TCP Vegas compare the latency now with the latency without load, and set the limit so that
+//! a short queue remains, which keeps the bottleneck busy. This limit does the same, with three differences:
+//!
+//! - It compares each execution with the baseline of its own operation, so that another mix of operations is not taken
+//!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window.
+//! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation takes.
+//! - The slow-down without load (the floor) is measured, not averaged, as BBR does: now and then the limit is lowered
+//!   for about two latencies ([`Probe`]). If the latency falls with the work in flight, there was a queue and the floor
+//!   is not above what was measured. If the latency stays, the work takes longer for another reason, and the floor
+//!   rises. An average of all latencies would take a long overload for normal, and grow without end.
+//!
+//! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from above,
+//! so that a queue cannot grow until an old limit is reached.
+
+use std::time::Duration;
+
+use crate::UNITS;
+
+/// The bounds of the limit, in average operations that are in flight.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LimitBounds {
+    /// The limit at the start.
+    pub initial: u32,
+    /// The limit never falls below this: up to this much work is always admitted.
+    pub min: u32,
+    /// The limit never rises above this.
+    pub max: u32,
+}
+
+impl Default for LimitBounds {
+    fn default() -> Self {
+        // 32 requests in flight need no protection. 500 are 10,000 requests per second that take 50 ms.
+        Self { initial: 500, min: 32, max: 20_000 }
+    }
+}
+
+/// The slow-down that is normal: a queue of a quarter of the work in progress keeps the bottleneck busy.
+const TOLERANCE: f64 = 1.25;
+
+/// The share of a computed change that is applied after each window.
+const STEP: f64 = 0.5;
+
+/// The factor by which one window lowers the limit at most.
+const DECREASE_MAX: f64 = 0.5;
+
+/// An execution counts with at most this multiple of the usual slow-down, so that a few do not decide. With a quarter of
+/// executions that hang, the slow-down of the others counts three times at most.
+const RATIO_MAX: f64 = 3.0;
+
+/// The number of executions in a window. The mean of so many, with latencies that vary as much as their mean, is within
+/// an eighth.
+const EXECUTIONS_MIN: u32 = 64;
+
+/// The bounds of the length of a window. In between it is two latencies.
+const WINDOW_MIN: Duration = Duration::from_millis(50);
+const WINDOW_MAX: Duration = Duration::from_secs(2);
+
+/// A window that has not seen enough executions ends after this time. It counts if it has seen a few.
+const WINDOW_TIMEOUT: Duration = Duration::from_secs(5);
+const EXECUTIONS_FEW: u32 = 8;
+
+/// The share of a window in the smoothed slow-down.
+const SLOW_DOWN_STEP: f64 = 0.4;
+
+/// The share of a lower slow-down in the floor.
+const FLOOR_STEP: f64 = 0.1;
+
+/// The rise of the floor for each second: the floor must not stay too low for ever if a single measurement was.
+const FLOOR_RISE: f64 = 0.005;
+
+/// The rise of the floor for each second while the limit is at its minimum, where it cannot be measured.
+const FLOOR_RISE_AT_MIN: f64 = 0.05;
+
+/// The part of the work in flight to which a probe lowers the limit.
+const PROBE_SHARE: f64 = 0.6;
+
+/// The time between two probes, at least: in seconds and in latencies. With three latencies for each probe, and a fifth of
+/// the work missing meanwhile, a probe in eighty latencies costs less than a hundredth.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL_LATENCIES: u32 = 80;
+
+/// The same while the slow-down is above the tolerance in several windows.
+const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL_SLOW_LATENCIES: u32 = 12;
+const SLOW_WINDOWS: u32 = 3;
+
+/// The number of executions that a probe measures at least.
+const PROBE_EXECUTIONS: u32 = 32;
+
+/// The latencies for which a probe waits, once the work in flight has fallen, until those that end have begun with it.
+const PROBE_SETTLING_LATENCIES: f64 = 1.5;
+
+/// The elasticity of latency to the work in flight above which a probe has found a queue. With nothing but a queue it is
+/// 1, without a queue 0.
+const QUEUE_ELASTICITY: f64 = 0.5;
+
+/// The part of the limit that must have been in flight for the limit to count as reached, and for it to grow.
+const REACHED_SHARE: f64 = 0.9;
+
+/// The multiple of the work in flight to which the limit is bounded while operations are slow and the limit is not
+/// reached.
+const SLOW_HEADROOM: f64 = 1.1;
+
+/// A measurement of the slow-down with less work in flight.
+#[derive(Debug)]
+struct Probe {
+    /// The limit before the probe.
+    limit_before: f64,
+    slow_down_before: f64,
+    in_flight_before: f64,
+    started: Duration,
+    /// The time from which executions count: known once the work in flight has fallen to the limit of the probe.
+    measured_since: Option<Duration>,
+    sums: Sums,
+}
+
+/// The executions of a window, or of a probe.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums {
+    latency: f64,
+    baseline: f64,
+    executions: u32,
+}
+
+impl Sums {
+    fn add(&mut self, latency: f64, baseline: f64, usual_slow_down: f64) {
+        self.latency += latency.min(baseline * usual_slow_down * RATIO_MAX);
+        self.baseline += baseline;
+        self.executions += 1;
+    }
+
+    fn slow_down(&self) -> f64 {
+        self.latency / self.baseline.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// The adaptive limit.
+#[derive(Debug)]
+pub struct AdaptiveLimit {
+    min: f64,
+    max: f64,
+    /// In average operations.
+    limit: f64,
+    /// The slow-down without load.
+    floor: f64,
+    /// The smoothed slow-down.
+    slow_down: f64,
+    /// The smoothed latency, in seconds.
+    latency: f64,
+    /// Executions that end before this time do not count.
+    counted_since: Duration,
+    window_started: Duration,
+    window: Sums,
+    in_flight: f64,
+    in_flight_changed: Duration,
+    /// The integral of the work in flight over the window.
+    in_flight_area: f64,
+    in_flight_peak: f64,
+    /// True if work has waited or was refused in the window because the limit was reached.
+    is_reached: bool,
+    slow_windows: u32,
+    last_probe: Duration,
+    probe: Option<Probe>,
+}
+
+impl AdaptiveLimit {
+    /// Creates a limit at its initial value.
+    pub fn new(bounds: LimitBounds) -> Self {
+        let (min, max) = (f64::from(bounds.min.max(1)), f64::from(bounds.max.max(bounds.min).max(1)));
+        Self {
+            min,
+            max,
+            limit: f64::from(bounds.initial).clamp(min, max),
+            floor: 1.0,
+            slow_down: 1.0,
+            latency: 0.0,
+            counted_since: Duration::ZERO,
+            window_started: Duration::ZERO,
+            window: Sums::default(),
+            in_flight: 0.0,
+            in_flight_changed: Duration::ZERO,
+            in_flight_area: 0.0,
+            in_flight_peak: 0.0,
+            is_reached: false,
+            slow_windows: 0,
+            last_probe: Duration::ZERO,
+            probe: None,
+        }
+    }
+
+    /// Returns the limit in units of work.
+    pub fn units(&self) -> u64 {
+        (self.limit * f64::from(UNITS)) as u64
+    }
+
+    /// Returns the limit in average operations, without the effect of a probe.
+    pub fn operations(&self) -> f64 {
+        self.probe.as_ref().map_or(self.limit, |it| it.limit_before)
+    }
+
+    /// Returns how much longer operations take than without load: 1 for no longer.
+    pub fn slow_down(&self) -> f64 {
+        (self.slow_down / self.floor).max(1.0)
+    }
+
+    /// Notes the units of work that are in flight from now on.
+    pub fn set_in_flight(&mut self, units: u64, now: Duration) {
+        let elapsed = now.saturating_sub(self.in_flight_changed).as_secs_f64();
+        self.in_flight_area += self.in_flight * elapsed;
+        self.in_flight_changed = now;
+        self.in_flight = units as f64 / f64::from(UNITS);
+        self.in_flight_peak = self.in_flight_peak.max(self.in_flight);
+        let settled = now + self.latencies(PROBE_SETTLING_LATENCIES);
+        if let Some(probe) = &mut self.probe
+            && probe.measured_since.is_none()
+            && self.in_flight <= self.limit
+        {
+            probe.measured_since = Some(settled);
+        }
+    }
+
+    /// Notes that work waits or is refused because the limit is reached.
+    pub fn note_reached(&mut self) {
+        self.is_reached = true;
+    }
+
+    /// Counts the latency of an execution that ends now, and the latency of its operation without load, both in seconds.
+    /// Returns the slow-down of all operations if this has ended a window.
+    pub fn count_latency(&mut self, latency: f64, baseline: f64, now: Duration) -> Option<f64> {
+        if self.latency == 0.0 {
+            self.latency = latency;
+        }
+        if now >= self.counted_since {
+            self.window.add(latency, baseline, self.slow_down);
+        }
+        if let Some(probe) = &mut self.probe {
+            if probe.measured_since.is_some_and(|since| now >= since) {
+                probe.sums.add(latency, baseline, self.slow_down);
+            }
+            self.end_probe_if_complete(now);
+        }
+        self.end_window_if_complete(now)
+    }
+
+    /// Returns this number of latencies, as a duration.
+    fn latencies(&self, number: f64) -> Duration {
+        Duration::from_secs_f64((self.latency * number).clamp(0.0, 60.0))
+    }
+
+    fn end_window_if_complete(&mut self, now: Duration) -> Option<f64> {
+        let elapsed = now.saturating_sub(self.window_started);
+        let is_full = self.window.executions >= EXECUTIONS_MIN
+            && elapsed >= self.latencies(2.0).clamp(WINDOW_MIN, WINDOW_MAX);
+        if !is_full && elapsed < WINDOW_TIMEOUT {
+            return None;
+        }
+        let measured = (self.window.executions >= EXECUTIONS_FEW).then(|| self.window.slow_down());
+        if let Some(slow_down) = measured {
+            self.slow_down += (slow_down - self.slow_down) * SLOW_DOWN_STEP;
+            let mean = self.window.latency / f64::from(self.window.executions);
+            self.latency += (mean - self.latency) * SLOW_DOWN_STEP;
+            self.adapt(elapsed, now);
+        }
+        self.begin_window(now);
+        measured
+    }
+
+    fn begin_window(&mut self, now: Duration) {
+        self.window = Sums::default();
+        self.window_started = now;
+        self.in_flight_area = 0.0;
+        self.in_flight_changed = now;
+        self.in_flight_peak = self.in_flight;
+        self.is_reached = false;
+    }
+
+    /// Changes the limit after a window.
+    fn adapt(&mut self, elapsed: Duration, now: Duration) {
+        let is_at_min = self.limit <= self.min;
+        let excess = self.slow_down / self.floor;
+        if excess < 1.0 {
+            self.floor += (self.slow_down - self.floor) * FLOOR_STEP;
+        } else {
+            let is_stuck = is_at_min && self.is_reached && excess > TOLERANCE;
+            let rise = if is_stuck { FLOOR_RISE_AT_MIN } else { FLOOR_RISE };
+            self.floor *= 1.0 + rise * elapsed.as_secs_f64().min(10.0);
+        }
+        if self.probe.is_some() {
+            return;
+        }
+        let is_reached = self.is_reached || self.in_flight_peak >= self.limit * REACHED_SHARE;
+        let is_slow = excess > TOLERANCE;
+        self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
+        if !is_reached {
+            if is_slow {
+                self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(self.min));
+            }
+            return;
+        }
+        let gradient = (TOLERANCE / excess).clamp(DECREASE_MAX, 1.0);
+        let target = self.limit * gradient + self.limit.sqrt();
+        let before = self.limit;
+        let step = if excess > 2.0 * TOLERANCE { 1.0 } else { STEP };
+        self.limit = (self.limit + (target - self.limit) * step).clamp(self.min, self.max);
+        if self.limit < before {
+            self.counted_since = now + self.latencies(1.0);
+        }
+        self.begin_probe_if_due(elapsed, now);
+    }
+
+    fn begin_probe_if_due(&mut self, elapsed: Duration, now: Duration) {
+        let (interval, latencies) = if self.slow_windows >= SLOW_WINDOWS {
+            (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_LATENCIES)
+        } else {
+            (PROBE_INTERVAL, PROBE_INTERVAL_LATENCIES)
+        };
+        let interval = interval.max(self.latencies(f64::from(latencies)));
+        let mean = self.in_flight_area / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let probe_limit = (mean.min(self.limit) * PROBE_SHARE).max(self.min);
+        // With less of a difference nothing could be told from the latencies.
+        let is_possible = probe_limit <= mean * 0.8;
+        if !is_possible || now.saturating_sub(self.last_probe) < interval {
+            return;
+        }
+        self.probe = Some(Probe {
+            limit_before: self.limit,
+            slow_down_before: self.slow_down,
+            in_flight_before: mean,
+            started: now,
+            measured_since: None,
+            sums: Sums::default(),
+        });
+        self.limit = probe_limit;
+        self.last_probe = now;
+    }
+
+    fn end_probe_if_complete(&mut self, now: Duration) {
+        let Some(probe) = &self.probe else { return };
+        let is_measured = probe.sums.executions >= PROBE_EXECUTIONS
+            && probe.measured_since.is_some_and(|it| now >= it + self.latencies(1.0));
+        let timeout = self.latencies(8.0).max(WINDOW_TIMEOUT);
+        if !is_measured && now.saturating_sub(probe.started) < timeout {
+            return;
+        }
+        let Some(probe) = self.probe.take() else { return };
+        let probe_limit = self.limit;
+        self.limit = probe.limit_before;
+        self.counted_since = now + self.latencies(1.0);
+        self.last_probe = now;
+        self.begin_window(now);
+        if !is_measured {
+            return;
+        }
+        let measured = probe.sums.slow_down();
+        let elasticity = (probe.slow_down_before / measured).ln()
+            / (probe.in_flight_before / probe_limit.max(1.0)).ln();
+        if elasticity > QUEUE_ELASTICITY {
+            self.floor = self.floor.min(measured);
+            // There was a queue, so the work is done with less in flight.
+            let needed = probe.in_flight_before * measured / probe.slow_down_before * TOLERANCE;
+            self.limit = self.limit.min(needed.max(probe_limit)).clamp(self.min, self.max);
+        } else {
+            self.floor = measured;
+        }
+        self.slow_down = measured;
+        self.slow_windows = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executions at a bottleneck that does `capacity` operations at the same time, each in 50 ms: with more in flight,
+    /// each takes longer. `demand` operations want to be in flight.
+    fn run(limit: &mut AdaptiveLimit, from: f64, seconds: f64, service: f64, capacity: f64, demand: f64) {
+        let mut now = from;
+        while now < from + seconds {
+            let in_flight = demand.min(limit.limit);
+            if demand > limit.limit {
+                limit.note_reached();
+            }
+            limit.set_in_flight((in_flight * f64::from(UNITS)) as u64, Duration::from_secs_f64(now));
+            let latency = service * (in_flight / capacity).max(1.0);
+            now += latency / in_flight;
+            limit.count_latency(latency, 0.050, Duration::from_secs_f64(now));
+        }
+    }
+
+    fn limit(initial: u32) -> AdaptiveLimit {
+        AdaptiveLimit::new(LimitBounds { initial, min: 10, max: 5000 })
+    }
+
+    fn is_near_capacity(limit: &AdaptiveLimit, capacity: f64) {
+        let ratio = limit.operations() / capacity;
+        assert!((1.0..1.8).contains(&ratio), "{limit:?}");
+    }
+
+    #[test]
+    fn the_limit_finds_the_capacity_from_above_and_from_below() {
+        for initial in [20, 100, 2000] {
+            let mut limit = limit(initial);
+            run(&mut limit, 0.0, 120.0, 0.050, 100.0, 10_000.0);
+            is_near_capacity(&limit, 100.0);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_reached_stays() {
+        let mut limit = limit(500);
+        run(&mut limit, 0.0, 600.0, 0.050, 1000.0, 100.0);
+        assert_eq!(limit.operations(), 500.0);
+        // Slow operations alone leave room for all work.
+        run(&mut limit, 600.0, 600.0, 0.500, 1000.0, 100.0);
+        assert!((100.0..120.0).contains(&limit.operations()), "{limit:?}");
+    }
+
+    #[test]
+    fn operations_that_take_longer_without_a_queue_are_not_taken_for_load() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 1000.0, 90.0);
+        // Each takes four times as long, and as many more are in flight.
+        run(&mut limit, 60.0, 60.0, 0.200, 1000.0, 360.0);
+        assert!(limit.operations() > 300.0, "{limit:?}");
+    }
+
+    #[test]
+    fn a_lower_capacity_lowers_the_limit_and_a_higher_one_raises_it() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 200.0, 10_000.0);
+        is_near_capacity(&limit, 200.0);
+        run(&mut limit, 60.0, 60.0, 0.050, 50.0, 10_000.0);
+        is_near_capacity(&limit, 50.0);
+        run(&mut limit, 120.0, 120.0, 0.050, 400.0, 10_000.0);
+        is_near_capacity(&limit, 400.0);
+    }
+
+    #[test]
+    fn hours_of_overload_are_not_taken_for_normal() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 100.0, 10_000.0);
+        for hour in 0..3 {
+            run(&mut limit, 60.0 + 3600.0 * f64::from(hour), 3600.0, 0.050, 100.0, 10_000.0);
+            is_near_capacity(&limit, 100.0);
+        }
+    }
+
+    #[test]
+    fn the_limit_stays_within_its_bounds() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 2.0, 10_000.0);
+        assert!((10.0..50.0).contains(&limit.operations()), "{limit:?}");
+        run(&mut limit, 60.0, 600.0, 0.050, 1e9, 1e9);
+        assert_eq!(limit.operations(), 5000.0);
+    }
+}

@@ -1,0 +1,82 @@
+//! The classes of requests, and the part of the limit that each may use.
+
+/// The importance of a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Class {
+    /// Never refused while other classes hold work: it may use the whole limit, whatever they use.
+    Critical,
+    /// May use the whole limit together with the other classes.
+    #[default]
+    Normal,
+    /// Refused first: may use what is left below [`SHEDDABLE_SHARE`] of the limit.
+    Sheddable,
+}
+
+/// The part of the limit up to which sheddable requests are admitted. The rest stays free for the others.
+pub(crate) const SHEDDABLE_SHARE: f64 = 0.75;
+
+/// The part of the limit that a class may always use, so that it never starves. Together with the work of other classes
+/// the limit can be exceeded by this part.
+pub(crate) const CLASS_FLOOR: f64 = 0.05;
+
+impl Class {
+    /// All classes, the most important first.
+    pub const ALL: [Self; 3] = [Self::Critical, Self::Normal, Self::Sheddable];
+
+    /// The position of the class in [`Class::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the name of the class, as in the configuration and the labels of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Normal => "normal",
+            Self::Sheddable => "sheddable",
+        }
+    }
+
+    /// True if one more request of the class fits. All amounts are in units of work: `weight` of the request, `own` in
+    /// flight of the class, and `total` in flight of all classes.
+    pub(crate) fn fits(self, weight: u64, own: u64, total: u64, limit: u64) -> bool {
+        let part = |share: f64| (limit as f64 * share) as u64;
+        let (own_after, total_after) = (own + weight, total + weight);
+        match self {
+            // The work of other classes does not count.
+            Self::Critical => own == 0 || own_after <= limit,
+            Self::Normal => total_after <= limit || own_after <= part(CLASS_FLOOR),
+            Self::Sheddable => {
+                total_after <= part(SHEDDABLE_SHARE) || own_after <= part(CLASS_FLOOR)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn critical_requests_fit_beside_any_work_of_others() {
+        assert!(Class::Critical.fits(1000, 0, 500_000, 100_000));
+        assert!(Class::Critical.fits(1000, 99_000, 500_000, 100_000));
+        assert!(!Class::Critical.fits(1001, 99_000, 99_000, 100_000));
+    }
+
+    #[test]
+    fn the_last_quarter_of_the_limit_is_not_for_sheddable_requests() {
+        assert!(Class::Sheddable.fits(1000, 70_000, 74_000, 100_000));
+        assert!(!Class::Sheddable.fits(1000, 70_000, 74_001, 100_000));
+        assert!(Class::Normal.fits(1000, 0, 99_000, 100_000));
+        assert!(!Class::Normal.fits(1000, 50_000, 99_001, 100_000));
+    }
+
+    #[test]
+    fn no_class_starves_while_another_holds_the_limit() {
+        assert!(Class::Normal.fits(1000, 4_000, 200_000, 100_000));
+        assert!(!Class::Normal.fits(1000, 4_001, 200_000, 100_000));
+        assert!(Class::Sheddable.fits(1000, 4_000, 200_000, 100_000));
+        assert!(!Class::Sheddable.fits(1000, 4_001, 200_000, 100_000));
+    }
+}

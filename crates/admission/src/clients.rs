@@ -1,0 +1,148 @@
+//! The work in flight of each client, for fair shares.
+
+use foldhash::HashMap;
+use foldhash::HashMapExt;
+
+/// The maximum number of clients that are told apart. Further ones share the entry [`OTHERS`]. Clients are only known
+/// while they have work, so more than that means more requests in flight and waiting.
+const CLIENTS_MAX: usize = 100_000;
+
+/// The key of clients that are not told apart.
+const OTHERS: u64 = u64::MAX;
+
+/// The part of its fair share below which a client is admitted although the limit is reached.
+const FAR_BELOW_SHARE: f64 = 0.5;
+
+/// The multiple of its fair share above which a client is refused without waiting.
+const FAR_ABOVE_SHARE: f64 = 1.5;
+
+/// The clients with work, admitted or waiting.
+#[derive(Debug)]
+pub(crate) struct ClientTable {
+    clients: HashMap<u64, ClientWork>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct ClientWork {
+    /// The units of work in flight.
+    in_flight: u64,
+    /// The requests in flight.
+    admitted: u32,
+    waiting: u32,
+}
+
+impl ClientTable {
+    pub(crate) fn new() -> Self {
+        Self { clients: HashMap::new() }
+    }
+
+    /// Returns the number of clients with work.
+    pub(crate) fn active(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Returns the key under which a client is counted. It stays the same until the work that is counted under it ends:
+    /// callers keep it with the work.
+    pub(crate) fn key_of(&self, client: u64) -> u64 {
+        if self.clients.len() < CLIENTS_MAX || self.clients.contains_key(&client) {
+            client
+        } else {
+            OTHERS
+        }
+    }
+
+    pub(crate) fn add_in_flight(&mut self, key: u64, weight: u64) {
+        let client = self.clients.entry(key).or_default();
+        client.in_flight += weight;
+        client.admitted += 1;
+    }
+
+    pub(crate) fn remove_in_flight(&mut self, key: u64, weight: u64) {
+        self.change(key, |client| {
+            client.in_flight = client.in_flight.saturating_sub(weight);
+            client.admitted = client.admitted.saturating_sub(1);
+        });
+    }
+
+    pub(crate) fn add_waiting(&mut self, key: u64) {
+        self.clients.entry(key).or_default().waiting += 1;
+    }
+
+    pub(crate) fn remove_waiting(&mut self, key: u64) {
+        self.change(key, |client| client.waiting = client.waiting.saturating_sub(1));
+    }
+
+    fn change(&mut self, key: u64, change: impl FnOnce(&mut ClientWork)) {
+        if let Some(client) = self.clients.get_mut(&key) {
+            change(client);
+            if client.admitted == 0 && client.waiting == 0 {
+                self.clients.remove(&key);
+            }
+        }
+    }
+
+    /// Returns the work that the client has in flight, and its fair share of `limit`: an equal part for each client with
+    /// work.
+    fn work_and_share(&self, key: u64, limit: u64) -> (u64, f64) {
+        let own = self.clients.get(&key);
+        let others = self.clients.len() - usize::from(own.is_some());
+        (own.map_or(0, |it| it.in_flight), limit as f64 / (others + 1) as f64)
+    }
+
+    /// True if the client has so little in flight that it is admitted with `weight` more although the limit is reached
+    /// by others.
+    pub(crate) fn is_far_below_share(&self, key: u64, weight: u64, limit: u64) -> bool {
+        let (own, share) = self.work_and_share(key, limit);
+        (own + weight) as f64 <= share * FAR_BELOW_SHARE
+    }
+
+    /// True if the client has so much in flight, beside other clients with work, that it is refused first.
+    pub(crate) fn is_far_above_share(&self, key: u64, limit: u64) -> bool {
+        let (own, share) = self.work_and_share(key, limit);
+        // With a share of the whole limit there is no other client.
+        share < limit as f64 && own as f64 > share * FAR_ABOVE_SHARE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_an_equal_part_for_each_client_with_work() {
+        let mut table = ClientTable::new();
+        for _ in 0..9 {
+            table.add_in_flight(1, 1000);
+        }
+        assert!(!table.is_far_above_share(1, 10_000), "the only client may use everything");
+        table.add_waiting(2);
+        assert!(table.is_far_above_share(1, 10_000));
+        assert!(table.is_far_below_share(2, 1000, 10_000));
+        assert!(!table.is_far_below_share(1, 1000, 10_000));
+        table.remove_waiting(2);
+        assert_eq!(table.active(), 1);
+    }
+
+    #[test]
+    fn a_client_without_work_is_forgotten() {
+        let mut table = ClientTable::new();
+        table.add_in_flight(1, 500);
+        table.add_waiting(1);
+        table.remove_in_flight(1, 500);
+        assert_eq!(table.active(), 1);
+        table.remove_waiting(1);
+        assert_eq!(table.active(), 0);
+    }
+
+    #[test]
+    fn more_clients_than_the_table_has_room_for_share_an_entry() {
+        let mut table = ClientTable::new();
+        for client in 0..CLIENTS_MAX as u64 {
+            table.add_waiting(client);
+        }
+        assert_eq!(table.key_of(5), 5);
+        assert_eq!(table.key_of(CLIENTS_MAX as u64), OTHERS);
+        table.remove_waiting(7);
+        assert_eq!(table.key_of(CLIENTS_MAX as u64), CLIENTS_MAX as u64);
+    }
+}

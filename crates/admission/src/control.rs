@@ -1,0 +1,473 @@
+//! The decisions: which request begins, waits or is refused.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
+use crate::class::Class;
+use crate::clients::ClientTable;
+use crate::operations::OperationTable;
+use crate::pressure::Pressure;
+use crate::waiting_queue::{QueueSettings, Waiter, WaiterId, WaitingQueue};
+
+/// The part of the limit by which it is exceeded for clients that have far less in flight than their share.
+const FAIR_HEADROOM: f64 = 0.1;
+
+/// The settings of [`AdmissionControl`].
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct AdmissionSettings {
+    /// The bounds of the limit.
+    pub limit: LimitBounds,
+    /// The queue of each class.
+    pub queue: QueueSettings,
+}
+
+/// A request for admission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The client to whose share the work counts.
+    pub client: u64,
+    /// The hash of what names the operation, by a function with a random seed: clients must not be able to choose it.
+    pub operation: u64,
+    /// The class of the request.
+    pub class: Class,
+}
+
+/// The right to work. It is given back by [`AdmissionControl::finish`].
+#[derive(Debug)]
+#[must_use = "work that is not finished stays in flight"]
+pub struct Ticket {
+    request: Request,
+    client_key: u64,
+    weight: u32,
+    admitted_at: Duration,
+}
+
+impl Ticket {
+    /// Returns the weight of the work, in [units](crate::UNITS).
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Returns the class of the request.
+    pub fn class(&self) -> Class {
+        self.request.class
+    }
+}
+
+/// The end of admitted work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The work was done. Its latency and its cost are representative.
+    Completed {
+        /// The cost, in any unit that is the same for all work.
+        cost: u64,
+    },
+    /// The work was done, and its latency says nothing about load, such as that of a cached response.
+    Unmeasured {
+        /// The cost, in the unit of [`Outcome::Completed`].
+        cost: u64,
+    },
+    /// The work has failed or was given up. Its latency counts only if it was longer than usual.
+    Abandoned,
+}
+
+/// The decision about a request.
+#[derive(Debug)]
+pub enum Decision {
+    /// The work may begin.
+    Admitted(Ticket),
+    /// The request waits. An [`Event`] decides, or at this time [`AdmissionControl::leave`] must be called.
+    Waiting(WaiterId, Duration),
+    /// The request is refused.
+    Refused(Refusal),
+}
+
+/// The refusal of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The reason.
+    pub reason: RefusalReason,
+    /// The whole seconds after which the client should try again.
+    pub retry_after_seconds: u64,
+}
+
+/// The reason of a refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RefusalReason {
+    /// The queue has no room.
+    QueueFull,
+    /// The request has waited for as long as it may.
+    WaitedTooLong,
+    /// The client has far more work in flight than its share.
+    ClientShare,
+}
+
+impl RefusalReason {
+    /// All reasons.
+    pub const ALL: [Self; 3] = [Self::QueueFull, Self::WaitedTooLong, Self::ClientShare];
+
+    /// The position of the reason in [`RefusalReason::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the name of the reason, for labels of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::WaitedTooLong => "waited_too_long",
+            Self::ClientShare => "client_share",
+        }
+    }
+}
+
+/// A later decision about a waiting request.
+#[derive(Debug)]
+pub enum Event {
+    /// The work may begin, after this wait.
+    Admitted(WaiterId, Ticket, Duration),
+    /// The request is refused.
+    Refused(WaiterId, Refusal),
+}
+
+/// What the control knows of the load, for metrics.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Load {
+    /// The limit, in units of work.
+    pub limit: u64,
+    /// The work in flight, in units.
+    pub in_flight: u64,
+    /// The requests in flight of each class, in the order of [`Class::ALL`].
+    pub requests: [u64; 3],
+    /// The waiting requests of each class.
+    pub waiting: [u64; 3],
+    /// The clients with work in flight or waiting.
+    pub clients: usize,
+    /// How much longer operations take than without load: 1 for no longer.
+    pub slow_down: f64,
+}
+
+/// Overload protection as a state machine. All times are durations since any fixed point, and must not go back.
+#[derive(Debug)]
+pub struct AdmissionControl {
+    limit: AdaptiveLimit,
+    operations: OperationTable,
+    clients: ClientTable,
+    queues: [WaitingQueue; 3],
+    in_flight: u64,
+    /// The units of work in flight of each class.
+    by_class: [u64; 3],
+    requests: [u64; 3],
+    pressure: Pressure,
+    events: VecDeque<Event>,
+}
+
+impl AdmissionControl {
+    /// Creates a control without work.
+    pub fn new(settings: AdmissionSettings) -> Self {
+        Self {
+            limit: AdaptiveLimit::new(settings.limit),
+            operations: OperationTable::new(),
+            clients: ClientTable::new(),
+            queues: Class::ALL.map(|class| WaitingQueue::new(class, settings.queue)),
+            in_flight: 0,
+            by_class: [0; 3],
+            requests: [0; 3],
+            pressure: Pressure::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Decides about a request whose client waits until `deadline` at most. `random` is any random number.
+    // hot path: below 1 µs with `finish`; `benches/admission.rs`
+    pub fn request(
+        &mut self,
+        request: Request,
+        deadline: Duration,
+        now: Duration,
+        random: u64,
+    ) -> Decision {
+        let weight = self.operations.weight(request.operation);
+        let key = self.clients.key_of(request.client);
+        let class = request.class;
+        let is_queued = self.queues[class.index()].len() > 0;
+        if !is_queued && self.fits(class, weight) {
+            return Decision::Admitted(self.admit(request, key, weight, now));
+        }
+        self.limit.note_reached();
+        let (weight_units, limit) = (u64::from(weight), self.limit.units());
+        if class != Class::Sheddable
+            && self.clients.is_far_below_share(key, weight_units, limit)
+            && self.in_flight + weight_units <= limit + (limit as f64 * FAIR_HEADROOM) as u64
+        {
+            return Decision::Admitted(self.admit(request, key, weight, now));
+        }
+        if self.clients.is_far_above_share(key, limit) {
+            return Decision::Refused(self.refuse(RefusalReason::ClientShare, now, random));
+        }
+        let queued = Request { client: key, ..request };
+        match self.queues[class.index()].push(queued, weight, deadline, now) {
+            None => Decision::Refused(self.refuse(RefusalReason::QueueFull, now, random)),
+            Some((id, until, dropped)) => {
+                self.clients.add_waiting(key);
+                if let Some(dropped) = dropped {
+                    self.drop_waiter(&dropped, RefusalReason::QueueFull, now, random);
+                }
+                Decision::Waiting(id, until)
+            }
+        }
+    }
+
+    /// Ends admitted work.
+    pub fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Duration, random: u64) {
+        let Ticket { request, client_key, weight, admitted_at } = ticket;
+        let (class, weight) = (request.class.index(), u64::from(weight));
+        self.clients.remove_in_flight(client_key, weight);
+        self.in_flight -= weight;
+        self.by_class[class] -= weight;
+        self.requests[class] -= 1;
+        self.limit.set_in_flight(self.in_flight, now);
+        let latency = now.saturating_sub(admitted_at).as_secs_f64();
+        match outcome {
+            Outcome::Completed { cost } => {
+                self.operations.count_cost(request.operation, cost);
+                self.count_latency(request.operation, latency, now);
+            }
+            Outcome::Unmeasured { cost } => self.operations.count_cost(request.operation, cost),
+            Outcome::Abandoned => {
+                let usual = self.operations.baseline(request.operation);
+                if usual.is_some_and(|usual| latency > usual) {
+                    self.count_latency(request.operation, latency, now);
+                }
+            }
+        }
+        self.admit_waiting(now, random);
+    }
+
+    /// Ends the wait of a request: its time is over, or its client has gone. Returns the refusal of a request that
+    /// waited until now; `None` if there has been a decision.
+    pub fn leave(&mut self, id: WaiterId, now: Duration, random: u64) -> Option<Refusal> {
+        let waiter = self.queues[id.class().index()].remove(id, now)?;
+        self.clients.remove_waiting(waiter.request.client);
+        Some(self.refuse(RefusalReason::WaitedTooLong, now, random))
+    }
+
+    /// Returns the next decision about a waiting request. To be called until there is none after each
+    /// [`AdmissionControl::request`] and [`AdmissionControl::finish`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns the load now.
+    pub fn load(&self) -> Load {
+        Load {
+            limit: self.limit.units(),
+            in_flight: self.in_flight,
+            requests: self.requests,
+            waiting: Class::ALL.map(|class| self.queues[class.index()].len() as u64),
+            clients: self.clients.active(),
+            slow_down: self.limit.slow_down(),
+        }
+    }
+
+    fn fits(&self, class: Class, weight: u32) -> bool {
+        let own = self.by_class[class.index()];
+        // A request that is heavier than the whole limit runs alone.
+        self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, self.limit.units())
+    }
+
+    fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {
+        let (class, units) = (request.class.index(), u64::from(weight));
+        self.clients.add_in_flight(key, units);
+        self.in_flight += units;
+        self.by_class[class] += units;
+        self.requests[class] += 1;
+        self.limit.set_in_flight(self.in_flight, now);
+        self.pressure.count_admitted(now);
+        Ticket { request, client_key: key, weight, admitted_at: now }
+    }
+
+    /// Admits waiting requests while they fit, the most important class first. Requests whose time is over are refused.
+    fn admit_waiting(&mut self, now: Duration, random: u64) {
+        for class in Class::ALL {
+            while let Some(waiter) = self.queues[class.index()].peek(now) {
+                let is_late = waiter.deadline < now;
+                if !is_late && !self.fits(class, waiter.weight) {
+                    break;
+                }
+                self.queues[class.index()].pop(now);
+                if is_late {
+                    self.drop_waiter(&waiter, RefusalReason::WaitedTooLong, now, random);
+                    continue;
+                }
+                let key = waiter.request.client;
+                let ticket = self.admit(waiter.request, key, waiter.weight, now);
+                self.clients.remove_waiting(key);
+                let waited = now.saturating_sub(waiter.entered);
+                self.events.push_back(Event::Admitted(waiter.id, ticket, waited));
+            }
+        }
+    }
+
+    fn drop_waiter(&mut self, waiter: &Waiter, reason: RefusalReason, now: Duration, random: u64) {
+        self.clients.remove_waiting(waiter.request.client);
+        let refusal = self.refuse(reason, now, random);
+        self.events.push_back(Event::Refused(waiter.id, refusal));
+    }
+
+    fn refuse(&mut self, reason: RefusalReason, now: Duration, random: u64) -> Refusal {
+        self.pressure.count_refused(now);
+        let retry_after_seconds = self.pressure.retry_after_seconds(random);
+        Refusal { reason, retry_after_seconds }
+    }
+
+    fn count_latency(&mut self, operation: u64, latency: f64, now: Duration) {
+        let baseline = self.operations.baseline(operation);
+        self.operations.count_latency(operation, latency);
+        // The first execution of an operation cannot be compared.
+        let Some(baseline) = baseline else { return };
+        let ended = self.limit.count_latency(latency, baseline, now);
+        if let Some(slow_down) = ended {
+            self.operations.end_window(slow_down);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(limit: u32, waiting_max: u32) -> AdmissionControl {
+        AdmissionControl::new(AdmissionSettings {
+            limit: LimitBounds { initial: limit, min: limit, max: limit },
+            queue: QueueSettings { waiting_max, ..QueueSettings::default() },
+        })
+    }
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn request(control: &mut AdmissionControl, client: u64, class: Class, millis: u64) -> Decision {
+        let request = Request { client, operation: 1, class };
+        control.request(request, Duration::MAX, at(millis), 0)
+    }
+
+    fn admitted(decision: Decision) -> Ticket {
+        match decision {
+            Decision::Admitted(ticket) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn finish(control: &mut AdmissionControl, ticket: Ticket, millis: u64) {
+        control.finish(ticket, Outcome::Completed { cost: 100 }, at(millis), 0);
+    }
+
+    #[test]
+    fn work_waits_at_the_limit_and_begins_when_other_work_ends() {
+        let mut control = control(2, 10);
+        let first = admitted(request(&mut control, 1, Class::Normal, 0));
+        let _second = admitted(request(&mut control, 1, Class::Normal, 0));
+        let Decision::Waiting(id, until) = request(&mut control, 1, Class::Normal, 1) else {
+            panic!("it waits")
+        };
+        assert_eq!(until, at(101));
+        assert!(control.poll_event().is_none());
+        finish(&mut control, first, 20);
+        match control.poll_event() {
+            Some(Event::Admitted(admitted, _, waited)) => assert_eq!((admitted, waited), (id, at(19))),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(control.leave(id, at(21), 0), None, "it waits no longer");
+        assert_eq!(control.load().in_flight, 2000);
+    }
+
+    #[test]
+    fn a_request_that_waits_for_too_long_is_refused() {
+        let mut control = control(1, 1);
+        let ticket = admitted(request(&mut control, 1, Class::Normal, 0));
+        let Decision::Waiting(id, _) = request(&mut control, 1, Class::Normal, 0) else {
+            panic!("it waits")
+        };
+        let Decision::Refused(refusal) = request(&mut control, 1, Class::Normal, 0) else {
+            panic!("the queue is full")
+        };
+        assert_eq!(refusal.reason, RefusalReason::QueueFull);
+        // The work ends after the time of the request is over.
+        finish(&mut control, ticket, 200);
+        match control.poll_event() {
+            Some(Event::Refused(refused, refusal)) => {
+                assert_eq!((refused, refusal.reason), (id, RefusalReason::WaitedTooLong));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(control.load().waiting, [0; 3]);
+        assert_eq!(control.load().clients, 0);
+    }
+
+    #[test]
+    fn critical_requests_pass_work_of_other_classes() {
+        let mut control = control(10, 10);
+        let mut tickets = Vec::new();
+        while let Decision::Admitted(ticket) = request(&mut control, 1, Class::Normal, 0) {
+            tickets.push(ticket);
+        }
+        assert_eq!(tickets.len(), 10);
+        for _ in 0..10 {
+            tickets.push(admitted(request(&mut control, 1, Class::Critical, 0)));
+        }
+        assert!(matches!(request(&mut control, 1, Class::Critical, 0), Decision::Waiting(..)));
+        // The place of normal work does not go to other normal work while the limit is exceeded.
+        finish(&mut control, tickets.remove(0), 1);
+        assert!(control.poll_event().is_none());
+    }
+
+    #[test]
+    fn a_client_far_below_its_share_is_admitted_at_the_limit_and_one_far_above_is_refused() {
+        let mut control = control(20, 10);
+        let mut tickets: Vec<_> =
+            (0..20).map(|_| admitted(request(&mut control, 1, Class::Normal, 0))).collect();
+        assert!(matches!(request(&mut control, 1, Class::Normal, 0), Decision::Waiting(..)));
+        let quiet = admitted(request(&mut control, 2, Class::Normal, 0));
+        let Decision::Refused(refusal) = request(&mut control, 1, Class::Normal, 0) else {
+            panic!("the other client has work")
+        };
+        assert_eq!(refusal.reason, RefusalReason::ClientShare);
+        tickets.push(admitted(request(&mut control, 2, Class::Normal, 0)));
+        assert!(
+            matches!(request(&mut control, 2, Class::Normal, 0), Decision::Waiting(..)),
+            "the limit is exceeded by a tenth at most"
+        );
+        finish(&mut control, quiet, 1);
+    }
+
+    #[test]
+    fn cheap_operations_take_a_small_part_of_the_limit() {
+        let mut control = control(10, 0);
+        let run = |control: &mut AdmissionControl, operation, cost| {
+            let request = Request { client: 1, operation, class: Class::Normal };
+            let ticket = admitted(control.request(request, Duration::MAX, at(0), 0));
+            control.finish(ticket, Outcome::Completed { cost }, at(1), 0);
+        };
+        for _ in 0..1000 {
+            run(&mut control, 1, 10);
+            run(&mut control, 2, 1000);
+        }
+        let mut count = |operation| {
+            let mut tickets = Vec::new();
+            let request = Request { client: 1, operation, class: Class::Normal };
+            while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0) {
+                tickets.push(ticket);
+            }
+            let count = tickets.len();
+            for ticket in tickets {
+                control.finish(ticket, Outcome::Abandoned, at(1), 0);
+            }
+            count
+        };
+        assert_eq!(count(1), 100);
+        assert_eq!(count(2), 5);
+    }
+}

@@ -1,0 +1,34 @@
+//! Overload protection: decides which work begins now, which waits for a moment, and which is refused.
+//!
+//! [`AdmissionControl`] is the whole of it, a state machine without clocks, threads and random numbers: the caller
+//! passes the time, and gets decisions and events. Its parts, each in a module of its own:
+//!
+//! - [`adaptive_limit`]: how much work may be in flight. The limit follows the latency: it shrinks while operations take
+//!   longer than they do without load, and grows while they do not.
+//! - `operations`: what each operation costs and how long it takes without load, learnt from recent executions. The
+//!   limit counts work, so that a cheap operation takes a small part of it.
+//! - `clients`: the work in flight of each client, for fair shares.
+//! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
+//! - `pressure`: how much is refused, and with it the time after which clients should return.
+//!
+//! Invariant: every call takes constant time, apart from work that is paid for by earlier calls, and all tables are
+//! bounded. The crate knows nothing of GraphQL and HTTP.
+
+pub mod adaptive_limit;
+mod class;
+mod clients;
+mod control;
+mod operations;
+mod pressure;
+mod waiting_queue;
+
+pub use adaptive_limit::LimitBounds;
+pub use class::Class;
+pub use control::{
+    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason, Request, Ticket,
+};
+pub use waiting_queue::{QueueSettings, WaiterId};
+
+/// The number of units that make up the weight of an average operation. Weights are whole numbers of these units, so
+/// that sums are exact.
+pub const UNITS: u32 = 1000;

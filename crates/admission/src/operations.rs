@@ -1,0 +1,240 @@
+//! What each operation costs, and how long it takes without load. A bounded table, learnt from recent executions.
+//!
+//! **Cost** is in any unit of the caller, such as microseconds of a processor. The weight of an operation is its cost
+//! relative to the average of all operations, so that the limit stays a number of average operations.
+//!
+//! **Latency.** The baseline of an operation is its latency, divided by the slow-down that all operations have at that
+//! time. So a change that concerns all operations is left to the limit, and a change of one operation (other data, a
+//! slow subgraph) moves its own baseline only. An operation folds the mean of a window into its baseline once the
+//! window has ended, when the slow-down of the window is known.
+
+use crate::UNITS;
+
+/// The number of operations that are kept: 48 bytes each, 192 KiB. A graph has fewer that matter.
+const OPERATIONS_MAX: usize = 4096;
+
+/// The number of places that an operation may have. Of these, the one that is used least gives way.
+const WAYS: usize = 4;
+
+/// The share of a new cost in the average cost of an operation.
+const COST_STEP: f32 = 0.1;
+
+/// The number of executions over which the average cost of all operations is taken.
+const MEAN_EXECUTIONS: f64 = 1000.0;
+
+/// A single execution counts in the average of all operations with at most this multiple of it.
+const COST_RATIO_MAX: f64 = 16.0;
+
+/// The share of a window's mean latency in the baseline of an operation, if the window has enough executions.
+const LATENCY_STEP: f64 = 0.1;
+
+/// The number of executions in a window that give its mean the full share.
+const LATENCY_EXECUTIONS: f64 = 4.0;
+
+/// The bounds of a weight: a tenth of an average operation, and ten.
+const WEIGHT_MIN: u32 = UNITS / 10;
+const WEIGHT_MAX: u32 = UNITS * 10;
+
+/// The windows whose slow-down is remembered, for operations that are rarely executed.
+const WINDOWS_KEPT: usize = 16;
+
+#[derive(Clone, Copy, Default, Debug)]
+struct OperationRecord {
+    key: u64,
+    /// The number of recent uses; 0 for a free place.
+    uses: u8,
+    /// The average cost; 0 if it is not known.
+    cost: f32,
+    /// The latency without load in seconds; 0 if it is not known.
+    baseline: f64,
+    /// The window in which `sum` and `count` were counted.
+    window: u32,
+    /// The latencies of the window, in seconds.
+    sum: f32,
+    count: u32,
+}
+
+/// The costs and latencies of operations.
+#[derive(Debug)]
+pub(crate) struct OperationTable {
+    records: Box<[OperationRecord]>,
+    mean_cost: f64,
+    executions: f64,
+    window: u32,
+    slow_downs: [f64; WINDOWS_KEPT],
+}
+
+impl OperationTable {
+    pub(crate) fn new() -> Self {
+        Self {
+            records: vec![OperationRecord::default(); OPERATIONS_MAX].into(),
+            mean_cost: 0.0,
+            executions: 0.0,
+            window: 0,
+            slow_downs: [1.0; WINDOWS_KEPT],
+        }
+    }
+
+    /// Returns the weight of an operation in units of work; that of an average operation if it is not known.
+    pub(crate) fn weight(&self, key: u64) -> u32 {
+        let cost = self.find(key).map_or(0.0, |it| f64::from(it.cost));
+        if cost == 0.0 || self.mean_cost == 0.0 {
+            return UNITS;
+        }
+        let weight = cost / self.mean_cost * f64::from(UNITS);
+        (weight as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
+    }
+
+    /// Counts the cost of an execution.
+    pub(crate) fn count_cost(&mut self, key: u64, cost: u64) {
+        let cost = (cost as f64).max(1.0);
+        self.executions = (self.executions + 1.0).min(MEAN_EXECUTIONS);
+        let bounded = match self.mean_cost {
+            0.0 => cost,
+            mean => cost.min(mean * COST_RATIO_MAX),
+        };
+        self.mean_cost += (bounded - self.mean_cost) / self.executions;
+        if let Some(record) = self.find_or_add(key) {
+            let cost = cost as f32;
+            record.cost += (cost - record.cost) * if record.cost == 0.0 { 1.0 } else { COST_STEP };
+        }
+    }
+
+    /// Returns the latency of an operation without load in seconds, if it is known.
+    pub(crate) fn baseline(&self, key: u64) -> Option<f64> {
+        self.find(key).map(|it| it.baseline).filter(|&it| it > 0.0)
+    }
+
+    /// Counts the latency of an execution, in seconds.
+    pub(crate) fn count_latency(&mut self, key: u64, latency: f64) {
+        let (window, slow_downs) = (self.window, self.slow_downs);
+        let latest = slow_downs[window.wrapping_sub(1) as usize % WINDOWS_KEPT];
+        let Some(record) = self.find_or_add(key) else { return };
+        if record.baseline == 0.0 {
+            record.baseline = (latency / latest).max(f64::MIN_POSITIVE);
+            (record.window, record.sum, record.count) = (window, 0.0, 0);
+            return;
+        }
+        if record.window != window {
+            record.fold(window, &slow_downs);
+            (record.window, record.sum, record.count) = (window, 0.0, 0);
+        }
+        record.sum += latency as f32;
+        record.count += 1;
+    }
+
+    /// Ends a window in which all operations together took `slow_down` times their baselines.
+    pub(crate) fn end_window(&mut self, slow_down: f64) {
+        self.slow_downs[self.window as usize % WINDOWS_KEPT] = slow_down;
+        self.window = self.window.wrapping_add(1);
+    }
+
+    fn set_of(&self, key: u64) -> usize {
+        // Keys are hashes.
+        (key as usize % (OPERATIONS_MAX / WAYS)) * WAYS
+    }
+
+    fn find(&self, key: u64) -> Option<&OperationRecord> {
+        let start = self.set_of(key);
+        self.records[start..start + WAYS].iter().find(|it| it.uses > 0 && it.key == key)
+    }
+
+    /// Returns the record of an operation. `None` if it is new and the others of its places are in use: each attempt
+    /// takes one of their uses, so that an operation that comes again gets a place, and many that come once do not
+    /// displace it.
+    fn find_or_add(&mut self, key: u64) -> Option<&mut OperationRecord> {
+        let start = self.set_of(key);
+        let set = &mut self.records[start..start + WAYS];
+        let mut place = set.iter().position(|it| it.uses > 0 && it.key == key);
+        if place.is_none() {
+            place = set.iter().position(|it| it.uses == 0);
+            match place {
+                Some(place) => set[place] = OperationRecord { key, ..OperationRecord::default() },
+                None => set.iter_mut().for_each(|it| it.uses -= 1),
+            }
+        }
+        let record = &mut set[place?];
+        record.uses = record.uses.saturating_add(1);
+        Some(record)
+    }
+}
+
+impl OperationRecord {
+    /// Folds the mean of the record's window into its baseline.
+    fn fold(&mut self, window: u32, slow_downs: &[f64; WINDOWS_KEPT]) {
+        if self.count == 0 {
+            return;
+        }
+        let age = window.wrapping_sub(self.window) as usize;
+        let index = if age <= WINDOWS_KEPT { self.window } else { window.wrapping_sub(1) };
+        let slow_down = slow_downs[index as usize % WINDOWS_KEPT];
+        let mean = f64::from(self.sum) / f64::from(self.count) / slow_down;
+        let step = LATENCY_STEP * (f64::from(self.count) / LATENCY_EXECUTIONS).min(1.0);
+        self.baseline = (self.baseline + (mean - self.baseline) * step).max(f64::MIN_POSITIVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_weighs_what_it_costs_relative_to_the_average() {
+        let mut table = OperationTable::new();
+        assert_eq!(table.weight(1), UNITS);
+        for _ in 0..1000 {
+            table.count_cost(1, 100);
+            table.count_cost(2, 300);
+        }
+        assert!((450..550).contains(&table.weight(1)), "{}", table.weight(1));
+        assert!((1400..1600).contains(&table.weight(2)), "{}", table.weight(2));
+        assert_eq!(table.weight(3), UNITS, "an unknown operation weighs as much as the average");
+        for _ in 0..1000 {
+            table.count_cost(3, 1);
+        }
+        assert_eq!(table.weight(3), WEIGHT_MIN);
+    }
+
+    #[test]
+    fn operations_that_come_once_do_not_displace_one_that_comes_again() {
+        let mut table = OperationTable::new();
+        for key in 0..1_000_000 {
+            table.count_cost(5, 1000);
+            table.count_cost(key * 7919 + 6, 10);
+        }
+        assert!(table.weight(5) > UNITS, "{}", table.weight(5));
+    }
+
+    #[test]
+    fn a_slow_down_of_all_operations_leaves_their_baselines() {
+        let mut table = OperationTable::new();
+        for window in 0..200 {
+            let slow_down = if window < 100 { 1.0 } else { 3.0 };
+            for _ in 0..10 {
+                table.count_latency(1, 0.010 * slow_down);
+                table.count_latency(2, 0.100 * slow_down);
+            }
+            table.end_window(slow_down);
+        }
+        let near = |key, expected: f64| {
+            let baseline = table.baseline(key).unwrap();
+            assert!((baseline / expected - 1.0).abs() < 0.01, "{baseline}");
+        };
+        near(1, 0.010);
+        near(2, 0.100);
+    }
+
+    #[test]
+    fn a_slow_down_of_one_operation_moves_its_baseline() {
+        let mut table = OperationTable::new();
+        for window in 0..200 {
+            for _ in 0..10 {
+                table.count_latency(1, if window < 100 { 0.010 } else { 0.030 });
+            }
+            table.end_window(1.0);
+        }
+        let baseline = table.baseline(1).unwrap();
+        assert!((baseline / 0.030 - 1.0).abs() < 0.01, "{baseline}");
+        assert_eq!(table.baseline(2), None);
+    }
+}

@@ -1,0 +1,378 @@
+//! A service in virtual time, with [`AdmissionControl`] in front: requests arrive at random, wait for a part that any
+//! number of requests can use at the same time (other services), and for a part that only a few can (the bottleneck).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use admission::{
+    AdmissionControl, AdmissionSettings, Class, Decision, Event, Outcome, Request, Ticket, UNITS, WaiterId,
+};
+
+/// How the service times of an operation vary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spread {
+    /// Every time is the mean.
+    Fixed,
+    /// Exponential around the mean.
+    Exponential,
+    /// One in ten takes 5.5 times the mean, the others half of it.
+    Bimodal,
+}
+
+/// An operation of the service. All times are in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) key: u64,
+    /// The time at the bottleneck.
+    pub(crate) service: f64,
+    /// The time elsewhere.
+    pub(crate) elsewhere: f64,
+    pub(crate) spread: Spread,
+    /// The cost that the control learns.
+    pub(crate) cost: u64,
+}
+
+/// Requests of one client that arrive at random.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    pub(crate) client: u64,
+    pub(crate) class: Class,
+    pub(crate) operation: Operation,
+    /// Requests per second.
+    pub(crate) rate: f64,
+}
+
+/// A stretch of time with constant conditions.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    pub(crate) seconds: f64,
+    /// Seconds at the start of the phase that are not counted.
+    pub(crate) settling: f64,
+    pub(crate) streams: Vec<Stream>,
+    /// The number of requests that the bottleneck serves at the same time.
+    pub(crate) servers: usize,
+    /// The factors by which the bottleneck and the rest are slower.
+    pub(crate) service_factor: f64,
+    pub(crate) elsewhere_factor: f64,
+}
+
+/// What was counted for a stream, in the order of the phase's streams.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct StreamReport {
+    pub(crate) offered: u64,
+    pub(crate) refused: u64,
+    /// The seconds from arrival to completion, sorted.
+    pub(crate) latencies: Vec<f64>,
+}
+
+impl StreamReport {
+    pub(crate) fn served(&self) -> f64 {
+        self.latencies.len() as f64 / (self.offered as f64).max(1.0)
+    }
+
+    pub(crate) fn quantile(&self, quantile: f64) -> f64 {
+        let index = (self.latencies.len() as f64 * quantile) as usize;
+        self.latencies.get(index).or(self.latencies.last()).copied().unwrap_or(f64::INFINITY)
+    }
+}
+
+/// What was counted in a phase.
+#[derive(Debug)]
+pub(crate) struct PhaseReport {
+    pub(crate) seconds: f64,
+    pub(crate) streams: Vec<StreamReport>,
+    /// The limit in average operations, every 100 ms.
+    pub(crate) limits: Vec<f64>,
+}
+
+impl PhaseReport {
+    /// Returns the requests per second that were completed within a time.
+    pub(crate) fn goodput(&self, within: f64) -> f64 {
+        let good = self.streams.iter().flat_map(|it| &it.latencies).filter(|it| **it <= within);
+        good.count() as f64 / self.seconds
+    }
+
+    /// Returns all streams as one.
+    pub(crate) fn total(&self) -> StreamReport {
+        let mut total = StreamReport::default();
+        for stream in &self.streams {
+            total.offered += stream.offered;
+            total.refused += stream.refused;
+            total.latencies.extend(&stream.latencies);
+        }
+        total.latencies.sort_by(f64::total_cmp);
+        total
+    }
+
+    /// Returns mean and relative standard deviation of the limit.
+    pub(crate) fn limit_spread(&self) -> (f64, f64) {
+        let count = self.limits.len() as f64;
+        let mean = self.limits.iter().sum::<f64>() / count;
+        let variance = self.limits.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / count;
+        (mean, variance.sqrt() / mean)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Step {
+    Arrive(usize),
+    EndElsewhere(u64),
+    EndService(u64),
+    EndWait(u64),
+    Sample,
+}
+
+struct Job {
+    arrived: f64,
+    stream: usize,
+    phase: usize,
+    operation: Operation,
+    ticket: Option<Ticket>,
+    waiter: Option<WaiterId>,
+}
+
+/// The simulation.
+pub(crate) struct Simulation {
+    control: AdmissionControl,
+    random: fastrand::Rng,
+    now: f64,
+    steps: BinaryHeap<Reverse<(Duration, u64, Step)>>,
+    order: u64,
+    jobs: BTreeMap<u64, Job>,
+    waiting: HashMap<WaiterId, u64>,
+    queue: VecDeque<u64>,
+    serving: usize,
+    next_job: u64,
+    phases: usize,
+    phase: Phase,
+    phase_started: f64,
+    report: Vec<StreamReport>,
+    limits: Vec<f64>,
+}
+
+impl Simulation {
+    pub(crate) fn new(settings: AdmissionSettings, seed: u64) -> Self {
+        let phase = Phase {
+            seconds: 0.0,
+            settling: 0.0,
+            streams: Vec::new(),
+            servers: 1,
+            service_factor: 1.0,
+            elsewhere_factor: 1.0,
+        };
+        Self {
+            control: AdmissionControl::new(settings),
+            random: fastrand::Rng::with_seed(seed),
+            now: 0.0,
+            steps: BinaryHeap::new(),
+            order: 0,
+            jobs: BTreeMap::new(),
+            waiting: HashMap::new(),
+            queue: VecDeque::new(),
+            serving: 0,
+            next_job: 0,
+            phases: 0,
+            phase,
+            phase_started: 0.0,
+            report: Vec::new(),
+            limits: Vec::new(),
+        }
+    }
+
+    /// Runs one phase. Work of the phase before continues.
+    pub(crate) fn run(&mut self, phase: &Phase) -> PhaseReport {
+        self.phases += 1;
+        self.phase = phase.clone();
+        self.phase_started = self.now;
+        self.report = vec![StreamReport::default(); phase.streams.len()];
+        self.limits = Vec::new();
+        self.steps.retain(|Reverse((_, _, step))| {
+            !matches!(step, Step::Arrive(_) | Step::Sample)
+        });
+        for stream in 0..phase.streams.len() {
+            self.schedule_arrival(stream);
+        }
+        self.schedule(0.1, Step::Sample);
+        let end = self.now + phase.seconds;
+        while let Some(Reverse((at, _, step))) = self.steps.peek().copied()
+            && at.as_secs_f64() <= end
+        {
+            self.steps.pop();
+            self.now = at.as_secs_f64();
+            self.step(step);
+        }
+        self.now = end;
+        let mut streams = std::mem::take(&mut self.report);
+        for stream in &mut streams {
+            stream.latencies.sort_by(f64::total_cmp);
+        }
+        let limits = std::mem::take(&mut self.limits);
+        PhaseReport { seconds: phase.seconds - phase.settling, streams, limits }
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.now)
+    }
+
+    fn schedule(&mut self, after: f64, step: Step) {
+        self.schedule_at(Duration::from_secs_f64(self.now + after), step);
+    }
+
+    fn schedule_at(&mut self, at: Duration, step: Step) {
+        self.order += 1;
+        self.steps.push(Reverse((at, self.order, step)));
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.random.f64()).ln()
+    }
+
+    fn schedule_arrival(&mut self, stream: usize) {
+        let rate = self.phase.streams[stream].rate;
+        if rate > 0.0 {
+            let after = self.exponential(1.0 / rate);
+            self.schedule(after, Step::Arrive(stream));
+        }
+    }
+
+    fn varied(&mut self, mean: f64, spread: Spread) -> f64 {
+        match spread {
+            Spread::Fixed => mean,
+            Spread::Exponential => self.exponential(mean),
+            Spread::Bimodal if self.random.u32(..10) == 0 => mean * 5.5,
+            Spread::Bimodal => mean * 0.5,
+        }
+    }
+
+    /// True if requests that arrive now are counted.
+    fn counts(&self, arrived: f64) -> bool {
+        arrived - self.phase_started >= self.phase.settling
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Arrive(stream) => self.arrive(stream),
+            Step::EndElsewhere(job) => {
+                self.queue.push_back(job);
+                self.serve();
+            }
+            Step::EndService(job) => {
+                self.serving -= 1;
+                self.complete(job);
+                self.serve();
+            }
+            Step::EndWait(job) => {
+                let Some(waiter) = self.jobs.get(&job).and_then(|it| it.waiter) else { return };
+                let random = self.random.u64(..);
+                let left = self.control.leave(waiter, self.time(), random);
+                assert!(left.is_some(), "a waiting request is in the queue");
+                self.refuse(job);
+            }
+            Step::Sample => {
+                if self.counts(self.now) {
+                    self.limits.push(self.control.load().limit as f64 / f64::from(UNITS));
+                }
+                self.schedule(0.1, Step::Sample);
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let load = self.control.load();
+        let waiting = load.waiting.iter().sum::<u64>() as usize;
+        assert_eq!(waiting, self.waiting.len());
+        let admitted = self.jobs.len() - waiting;
+        assert_eq!(load.requests.iter().sum::<u64>() as usize, admitted);
+    }
+
+    fn arrive(&mut self, index: usize) {
+        self.schedule_arrival(index);
+        let Stream { client, class, operation, .. } = self.phase.streams[index];
+        if self.counts(self.now) {
+            self.report[index].offered += 1;
+        }
+        let job = self.next_job;
+        self.next_job += 1;
+        let (arrived, phase) = (self.now, self.phases);
+        let entry =
+            Job { arrived, stream: index, phase, operation, ticket: None, waiter: None };
+        self.jobs.insert(job, entry);
+        let request = Request { client, operation: operation.key, class };
+        let random = self.random.u64(..);
+        match self.control.request(request, Duration::MAX, self.time(), random) {
+            Decision::Admitted(ticket) => self.begin(job, ticket),
+            Decision::Refused(_) => self.refuse(job),
+            Decision::Waiting(waiter, until) => {
+                self.job(job).waiter = Some(waiter);
+                self.waiting.insert(waiter, job);
+                self.schedule_at(until, Step::EndWait(job));
+            }
+        }
+        self.handle_events();
+    }
+
+    fn job(&mut self, job: u64) -> &mut Job {
+        self.jobs.get_mut(&job).expect("the job exists until it ends")
+    }
+
+    fn begin(&mut self, job: u64, ticket: Ticket) {
+        let entry = self.job(job);
+        entry.ticket = Some(ticket);
+        if let Some(waiter) = entry.waiter.take() {
+            self.waiting.remove(&waiter);
+        }
+        let Operation { elsewhere, spread, .. } = self.job(job).operation;
+        let after = self.varied(elsewhere * self.phase.elsewhere_factor, spread);
+        self.schedule(after, Step::EndElsewhere(job));
+    }
+
+    fn refuse(&mut self, job: u64) {
+        let entry = self.jobs.remove(&job).expect("the job exists until it ends");
+        if let Some(waiter) = entry.waiter {
+            self.waiting.remove(&waiter);
+        }
+        if entry.phase == self.phases && self.counts(entry.arrived) {
+            self.report[entry.stream].refused += 1;
+        }
+    }
+
+    fn serve(&mut self) {
+        while self.serving < self.phase.servers
+            && let Some(job) = self.queue.pop_front()
+        {
+            self.serving += 1;
+            let Operation { service, spread, .. } = self.job(job).operation;
+            let after = self.varied(service * self.phase.service_factor, spread);
+            self.schedule(after, Step::EndService(job));
+        }
+    }
+
+    fn complete(&mut self, job: u64) {
+        let entry = self.jobs.remove(&job).expect("the job exists until it ends");
+        let (now, time, random) = (self.now, self.time(), self.random.u64(..));
+        if entry.phase == self.phases && self.counts(entry.arrived) {
+            self.report[entry.stream].latencies.push(now - entry.arrived);
+        }
+        let ticket = entry.ticket.expect("a job that runs was admitted");
+        let cost = entry.operation.cost;
+        self.control.finish(ticket, Outcome::Completed { cost }, time, random);
+        self.handle_events();
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.control.poll_event() {
+            match event {
+                Event::Admitted(waiter, ticket, _) => {
+                    let job = self.waiting[&waiter];
+                    self.begin(job, ticket);
+                }
+                Event::Refused(waiter, _) => {
+                    let job = self.waiting[&waiter];
+                    self.refuse(job);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The control in virtual time: hours of load in seconds, with random arrivals and service times.
+//!
+//! Each scenario runs with several seeds. A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS`
+//! that many from 0. Seeds that once failed are kept in [`REGRESSIONS`].
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
+
+mod bottleneck;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use admission::{AdmissionSettings, Class};
+use bottleneck::{Operation, Phase, PhaseReport, Simulation, Spread, Stream};
+
+const SEEDS: u64 = 2;
+
+/// Seeds that failed with an earlier version of the control.
+const REGRESSIONS: &[u64] = &[];
+
+/// Clients give up after this time, in seconds.
+const PATIENCE: f64 = 1.0;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn for_seeds(run: impl Fn(u64)) {
+    let seeds: Vec<u64> = match number("STARLING_SEED") {
+        Some(seed) => vec![seed],
+        None => REGRESSIONS.iter().copied().chain(0..number("STARLING_SEEDS").unwrap_or(SEEDS)).collect(),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            eprintln!("failed with STARLING_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+const SIMPLE: Operation =
+    Operation { key: 11, service: 0.025, elsewhere: 0.025, spread: Spread::Exponential, cost: 100 };
+
+/// The requests per second that a bottleneck does at most.
+fn capacity(servers: usize, operation: Operation) -> f64 {
+    servers as f64 / operation.service
+}
+
+fn stream(client: u64, operation: Operation, rate: f64) -> Stream {
+    Stream { client, class: Class::Normal, operation, rate }
+}
+
+fn phase(seconds: f64, servers: usize, streams: Vec<Stream>) -> Phase {
+    Phase { seconds, settling: 0.0, streams, servers, service_factor: 1.0, elsewhere_factor: 1.0 }
+}
+
+/// Requests of ten clients at a multiple of the capacity.
+fn even_load(operation: Operation, servers: usize, multiple: f64) -> Vec<Stream> {
+    let rate = capacity(servers, operation) * multiple / 10.0;
+    (0..10).map(|client| stream(client, operation, rate)).collect()
+}
+
+#[test]
+fn goodput_stays_at_its_peak_however_much_is_offered() {
+    for spread in [Spread::Fixed, Spread::Exponential, Spread::Bimodal] {
+        for (servers, service, elsewhere) in [(20, 0.025, 0.025), (50, 0.050, 0.0), (4, 0.002, 0.048)] {
+            for_seeds(|seed| {
+                let operation = Operation { key: 11, service, elsewhere, spread, cost: 100 };
+                let run = |multiple| {
+                    let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+                    let load = even_load(operation, servers, multiple);
+                    let settling = 20.0;
+                    simulation.run(&Phase { settling, ..phase(60.0, servers, load) })
+                };
+                let usual = run(0.8).total().quantile(0.99);
+                let reports: Vec<PhaseReport> = [1.0, 2.0, 3.0, 10.0].map(run).into();
+                let goodputs: Vec<f64> = reports.iter().map(|it| it.goodput(PATIENCE)).collect();
+                let peak = goodputs.iter().copied().fold(0.0, f64::max);
+                let latencies: Vec<f64> = reports.iter().map(|it| it.total().quantile(0.99)).collect();
+                let context = format!(
+                    "{operation:?} at {servers}: goodput {goodputs:.0?}, p99 {latencies:.3?} and {usual:.3} without load, \
+                     limits {:.2?}",
+                    reports.iter().map(PhaseReport::limit_spread).collect::<Vec<_>>()
+                );
+                println!("{context}");
+                assert!(peak >= 0.95 * capacity(servers, operation), "{context}");
+                assert!(goodputs.iter().all(|it| *it >= 0.95 * peak), "{context}");
+                assert!(latencies.iter().all(|it| *it <= 3.0 * usual), "{context}");
+            });
+        }
+    }
+}
+
+#[test]
+fn the_limit_does_not_oscillate() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let load = even_load(SIMPLE, 20, 3.0);
+        // Two hours.
+        let report = simulation.run(&Phase { settling: 60.0, ..phase(1200.0, 20, load) });
+        let (mean, deviation) = report.limit_spread();
+        println!("limit {mean:.1}, deviation {deviation:.3}");
+        // Probes lower it to six tenths for a moment.
+        assert!(deviation < 0.25, "{mean} {deviation}");
+        assert!((40.0..90.0).contains(&mean), "{mean}");
+    });
+}
+
+#[test]
+fn a_doubling_of_the_load_is_refused_only_as_far_as_it_must_be() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let mut reports = Vec::new();
+        for multiple in [0.7, 0.9, 1.1, 1.3, 1.4] {
+            reports.push(simulation.run(&phase(30.0, 20, even_load(SIMPLE, 20, multiple))));
+        }
+        let served: Vec<f64> = reports.iter().map(|it| it.total().served()).collect();
+        let medians: Vec<f64> = reports.iter().map(|it| it.total().quantile(0.5)).collect();
+        println!("served {served:.3?}, p50 {medians:.3?}");
+        for (served, possible) in served.iter().zip([1.0, 1.0, 1.0 / 1.1, 1.0 / 1.3, 1.0 / 1.4]) {
+            assert!(*served >= 0.94 * possible, "{served} of {possible}");
+        }
+        assert!(medians.iter().all(|it| *it < 0.2), "{medians:?}");
+    });
+}
+
+#[test]
+fn a_bottleneck_that_becomes_twice_as_slow_keeps_its_goodput() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        simulation.run(&phase(60.0, 20, even_load(SIMPLE, 20, 2.0)));
+        let slow = Phase {
+            settling: 15.0,
+            service_factor: 2.0,
+            ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0))
+        };
+        let report = simulation.run(&slow);
+        let (goodput, p99) = (report.goodput(PATIENCE), report.total().quantile(0.99));
+        println!("goodput {goodput:.0}, p99 {p99:.3}");
+        assert!(goodput >= 0.95 * capacity(20, SIMPLE) / 2.0, "{goodput}");
+        assert!(p99 < 0.6, "{p99}");
+        let report = simulation.run(&Phase { settling: 15.0, ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0)) });
+        let goodput = report.goodput(PATIENCE);
+        assert!(goodput >= 0.95 * capacity(20, SIMPLE), "{goodput}");
+    });
+}
+
+#[test]
+fn other_services_that_become_slow_are_not_taken_for_load() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        // An overload, so that the limit is near what is needed.
+        simulation.run(&phase(60.0, 20, even_load(SIMPLE, 20, 2.0)));
+        simulation.run(&phase(60.0, 20, even_load(SIMPLE, 20, 0.6)));
+        let slow = |settling| Phase {
+            settling,
+            elsewhere_factor: 6.0,
+            ..phase(60.0, 20, even_load(SIMPLE, 20, 0.6))
+        };
+        let first = simulation.run(&slow(0.0)).total().served();
+        let then = simulation.run(&slow(0.0)).total().served();
+        println!("served {first:.3}, then {then:.3}");
+        assert!(first >= 0.9 && then >= 0.995, "{first} {then}");
+    });
+}
+
+#[test]
+fn another_mix_of_operations_is_not_taken_for_load() {
+    let quick = Operation { key: 21, service: 0.005, elsewhere: 0.005, ..SIMPLE };
+    let slow = Operation { key: 22, service: 0.050, elsewhere: 0.250, ..SIMPLE };
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let mix = |multiple, quick_share: f64| {
+            let mean = quick_share * quick.service + (1.0 - quick_share) * slow.service;
+            let rate = 20.0 / mean * multiple;
+            vec![stream(1, quick, rate * quick_share), stream(2, slow, rate * (1.0 - quick_share))]
+        };
+        simulation.run(&phase(60.0, 20, mix(2.0, 0.95)));
+        for share in [0.05, 0.95, 0.5] {
+            let report = simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
+            let served = report.total().served();
+            println!("served {served:.3}");
+            assert!(served >= 0.99, "{share}: {served}");
+        }
+    });
+}
+
+#[test]
+fn a_storm_of_one_client_costs_only_that_client() {
+    for_seeds(|seed| {
+        let full = capacity(20, SIMPLE);
+        let quiet = |count: u64| -> Vec<Stream> {
+            (1..=count).map(|client| stream(client, SIMPLE, full * 0.05)).collect()
+        };
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let before = simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, quiet(8)) });
+        let mut streams = quiet(8);
+        streams.push(stream(99, SIMPLE, full * 10.0));
+        let mut report = simulation.run(&Phase { settling: 20.0, ..phase(80.0, 20, streams) });
+        let storm = report.streams.pop().unwrap();
+        let others = report.total();
+        let (served, stormed) = (others.served(), storm.served());
+        let (p99, p99_before) = (others.quantile(0.99), before.total().quantile(0.99));
+        println!("served {served:.4}, storm {stormed:.3}; p99 {p99:.3}, before {p99_before:.3}");
+        assert!(served >= 0.995, "{served}");
+        // The bottleneck is full now, which the others notice a little.
+        assert!(p99 <= 1.5 * p99_before, "{p99} {p99_before}");
+        // The rest of the capacity is used.
+        assert!(storm.latencies.len() as f64 / report.seconds >= 0.5 * full, "{stormed}");
+    });
+}
+
+#[test]
+fn critical_requests_are_not_refused_and_no_class_starves() {
+    for_seeds(|seed| {
+        let full = capacity(20, SIMPLE);
+        let mut streams = Vec::new();
+        for client in 0..10 {
+            for (class, rate) in
+                [(Class::Critical, 0.03), (Class::Normal, 0.5), (Class::Sheddable, 0.5)]
+            {
+                streams.push(Stream { class, ..stream(client, SIMPLE, full * rate) });
+            }
+        }
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let report = simulation.run(&Phase { settling: 20.0, ..phase(80.0, 20, streams) });
+        let mut refused = [0; 3];
+        let mut served = [0; 3];
+        for (index, stream) in report.streams.iter().enumerate() {
+            refused[index % 3] += stream.refused;
+            served[index % 3] += stream.latencies.len();
+        }
+        println!("refused {refused:?}, served {served:?}");
+        assert_eq!(refused[0], 0);
+        assert!(served[1] > served[2] && served[2] as f64 > 0.02 * full * 60.0, "{served:?}");
+    });
+}
+
+#[test]
+fn the_end_of_a_storm_is_the_end_of_refusals() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        for _ in 0..3 {
+            simulation.run(&phase(30.0, 20, even_load(SIMPLE, 20, 10.0)));
+            let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.8)) };
+            let served = simulation.run(&calm).total().served();
+            println!("served {served:.4}");
+            assert!(served >= 0.998, "{served}");
+        }
+    });
+}
+
+/// Random conditions, one after the other. The work per second never falls far below what is possible.
+#[test]
+fn any_sequence_of_conditions_keeps_the_goodput() {
+    for_seeds(|seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let servers = 4 + random.usize(..30);
+        let operations: Vec<Operation> = (0..3)
+            .map(|key| Operation {
+                key: 100 + key,
+                service: 0.005 + 0.05 * random.f64(),
+                elsewhere: 0.1 * random.f64(),
+                spread: [Spread::Fixed, Spread::Exponential, Spread::Bimodal][random.usize(..3)],
+                cost: 50 + random.u64(..500),
+            })
+            .collect();
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        for step in 0..12 {
+            let mean = operations.iter().map(|it| it.service).sum::<f64>() / 3.0;
+            let service_factor = [1.0, 1.0, 2.0][random.usize(..3)];
+            let elsewhere_factor = [1.0, 1.0, 4.0][random.usize(..3)];
+            let multiple = [0.3, 0.7, 1.0, 2.0, 5.0, 10.0][random.usize(..6)];
+            let full = servers as f64 / (mean * service_factor);
+            let streams = (0..9).map(|it| {
+                stream(it / 3, operations[it as usize % 3], full * multiple / 9.0)
+            });
+            let conditions = Phase {
+                settling: 20.0,
+                service_factor,
+                elsewhere_factor,
+                ..phase(50.0, servers, streams.collect())
+            };
+            let report = simulation.run(&conditions);
+            // Work, not requests: operations take different times.
+            let done: f64 = report
+                .streams
+                .iter()
+                .zip(&conditions.streams)
+                .map(|(it, stream)| it.latencies.len() as f64 * stream.operation.service)
+                .sum();
+            let done = done * service_factor / report.seconds / servers as f64;
+            let total = report.total();
+            let (limit, deviation) = report.limit_spread();
+            let context = format!(
+                "seed {seed} step {step}: {servers} servers, load {multiple}, service ×{service_factor}, elsewhere \
+                 ×{elsewhere_factor}: work {done:.3}, p99 {:.3}, limit {limit:.0} ± {deviation:.2}",
+                total.quantile(0.99)
+            );
+            println!("{context}");
+            assert!(done >= 0.85 * f64::min(multiple, 1.0), "{context}");
+            for client in report.streams.chunks(3) {
+                let served: usize = client.iter().map(|it| it.latencies.len()).sum();
+                assert!(served as f64 >= 0.5 * total.latencies.len() as f64 / 3.0, "{context}");
+            }
+        }
+    });
+}

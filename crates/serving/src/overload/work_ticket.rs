@@ -1,0 +1,85 @@
+//! The right to work on an admitted request.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Instant;
+
+use admission::{Outcome, Ticket};
+
+use super::OverloadProtection;
+
+/// The right to work on the operations of one request. When it is dropped, the work has ended and other work may begin.
+///
+/// It measures what the work costs: the time that workers spend on it. Waiting for subgraphs costs nothing.
+pub struct WorkTicket {
+    protection: Arc<OverloadProtection>,
+    /// `None` while it is dropped only.
+    ticket: Option<Ticket>,
+    /// The nanoseconds that workers have spent.
+    busy: AtomicU64,
+    result: AtomicU8,
+}
+
+/// The result of the work, for the adaptive limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkResult {
+    /// The work was given up, or has failed as a whole.
+    Abandoned = 0,
+    /// The operation was executed.
+    Executed = 1,
+    /// The work was done, but its time is no measure of load: the response was cached or has errors, or a subscription
+    /// was opened.
+    Unmeasured = 2,
+}
+
+impl WorkTicket {
+    pub(super) fn new(protection: Arc<OverloadProtection>, ticket: Ticket) -> Self {
+        let (busy, result) = (AtomicU64::new(0), AtomicU8::new(WorkResult::Abandoned as u8));
+        Self { protection, ticket: Some(ticket), busy, result }
+    }
+
+    /// Runs a part of the work, and adds the time that the worker spends on it to the cost.
+    pub async fn measure<F: Future>(&self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        std::future::poll_fn(|context| {
+            let started = Instant::now();
+            let polled: Poll<F::Output> = work.as_mut().poll(context);
+            // 2^64 ns are 584 years.
+            self.busy.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            polled
+        })
+        .await
+    }
+
+    /// Notes the result. Without one, the work counts as given up.
+    pub fn set_result(&self, result: WorkResult) {
+        self.result.store(result as u8, Ordering::Relaxed);
+    }
+
+    fn outcome(&self) -> Outcome {
+        let cost = self.busy.load(Ordering::Relaxed) / 1000;
+        match self.result.load(Ordering::Relaxed) {
+            it if it == WorkResult::Executed as u8 => Outcome::Completed { cost },
+            it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
+            _ => Outcome::Abandoned,
+        }
+    }
+}
+
+impl Drop for WorkTicket {
+    fn drop(&mut self) {
+        let outcome = self.outcome();
+        if let Some(ticket) = self.ticket.take() {
+            self.protection.finish(ticket, outcome);
+        }
+    }
+}
+
+impl fmt::Debug for WorkTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkTicket").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
