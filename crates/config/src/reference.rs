@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 36] = [
+const SECTIONS: [&str; 38] = [
     "listen",
     "path",
     "supergraph",
@@ -45,6 +45,8 @@ const SECTIONS: [&str; 36] = [
     "reactors",
     "trace",
     "log",
+    "access_log",
+    "request_id",
     "shutdown",
 ];
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clients::authentication::Identity;
 use execute::{ForwardedHeaders, RequestCaching, Uploads};
+use http::{HeaderName, HeaderValue};
 use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
@@ -41,4 +42,11 @@ pub struct PreparedRequest {
     pub uploads: Option<Arc<Uploads>>,
     /// The use of caches; `None` if nothing is stored for the operation.
     pub caching: Option<RequestCaching>,
+}
+
+impl PreparedRequest {
+    /// Sends this header with the id of the request to subgraphs.
+    pub fn set_request_id(&mut self, header: (HeaderName, HeaderValue)) {
+        Arc::make_mut(&mut self.headers).request_id = Some(header);
+    }
 }

@@ -158,7 +158,8 @@ mod tests {
             line.text("agent", "a b=c");
             line.finish()
         };
-        let json = r#"{"method":"POST","status":200,"duration_ms":12.034,"tls":true,"agent":"a b=c"}"#;
+        let json =
+            r#"{"method":"POST","status":200,"duration_ms":12.034,"tls":true,"agent":"a b=c"}"#;
         assert_eq!(fill(LineFormat::Json), format!("{json}\n"));
         let text = r#"method=POST status=200 duration_ms=12.034 tls=true agent="a b=c""#;
         assert_eq!(fill(LineFormat::Text), format!("{text}\n"));

@@ -107,4 +107,3 @@ impl Write for LogWriter {
         Ok(())
     }
 }
-

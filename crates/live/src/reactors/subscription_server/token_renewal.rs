@@ -223,12 +223,14 @@ impl SubscriptionServer {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
                 client.forget(number);
+                self.records.end(token, number, "token_renewed");
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 self.record_loss(sockets, member, Missed { lost: 0, gap: true });
                 self.start_operation(sockets, token, number, StartRequest::Prepared(ready));
             }
             RenewalStep::End(error) => {
                 client.forget(number);
+                self.records.end(token, number, error.code.as_str());
                 let errors = vec![error];
                 self.send_end(sockets, token, Delivery::Failed { operation: number, errors });
             }
