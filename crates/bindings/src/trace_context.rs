@@ -86,6 +86,7 @@ mod tests {
         let headers = Arc::new(ForwardedHeaders {
             all: vec![header("authorization", "a")],
             by_subgraph: vec![(graph::SubgraphId(1), own)],
+            ..ForwardedHeaders::default()
         });
         let changed =
             with_event_trace_context(&event(&[("Traceparent", PARENT), ("x", "y")]), &headers);

@@ -1,9 +1,11 @@
 //! The clients of all transports: their identity, their limits, and the threads that serve them.
 //!
 //! Tokens are verified in [`authentication`]; [`client_limits`] bounds connections, unread responses and large
-//! requests; [`workers`] are the threads; [`shutdown`] is what connections see of the end. Invariant: this crate knows
+//! requests; [`workers`] are the threads; [`shutdown`] is what connections see of the end; [`access_log`] records what
+//! clients did. Invariant: this crate knows
 //! no graph, and no protocol beyond the vocabulary that HTTP and WebSockets share.
 
+pub mod access_log;
 pub mod authentication;
 mod background_priority;
 pub mod byte_budget;
@@ -20,6 +22,7 @@ pub mod operation_metrics;
 pub mod rate_limit_headers;
 pub mod refusal;
 pub mod request_extensions;
+pub mod request_ids;
 pub mod request_source;
 pub mod shutdown;
 pub mod workers;

@@ -142,6 +142,12 @@ formats! {
         "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `operation.kind == \"mutation\"`";
     OperationCondition, OperationConditionText, "operation-condition", "a condition",
         "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `client.name == \"\"`";
+    LogField, LogFieldText, "log-field", "the name of a field",
+        "write letters, digits and `_`: `user`";
+    LogCondition, LogConditionText, "log-condition", "a condition",
+        "write `true`, `false`, or a condition in CEL (`docs/expressions.md`): `response.status >= 500`";
+    LogExpression, LogExpressionText, "log-expression", "an expression",
+        "write a text in CEL (`docs/expressions.md`): `claims.sub`";
     RegoRule, RegoRuleText, "rego-rule", "the path of a rule",
         "write `data`, the package and the rule, with points between them: `data.starling.allow`";
     CursorKey, CursorKeyText, "cursor-key", "a key for cursors",
@@ -160,6 +166,8 @@ impl Format {
             Self::LimitCondition => Some((Scope::COSTED_OPERATION, Expected::Condition)),
             Self::ResponseExpression => Some((Scope::RESPONSE, Expected::Text)),
             Self::OperationCondition => Some((Scope::OPERATION, Expected::Condition)),
+            Self::LogCondition => Some((Scope::LOG, Expected::Condition)),
+            Self::LogExpression => Some((Scope::LOG, Expected::Text)),
             _ => None,
         }
     }

@@ -110,6 +110,7 @@ impl Format {
             {
                 Err("it is empty".into())
             }
+            Self::LogField => check_log_field(text),
             Self::RegoRule => check_rego_rule(text),
             Self::CursorKey if text.len() < CURSOR_KEY_BYTES_MIN => {
                 Err("it is shorter than 16 bytes".into())
@@ -132,7 +133,9 @@ impl Format {
             | Self::ResponseExpression
             | Self::LimitKey
             | Self::LimitCondition
-            | Self::OperationCondition => Ok(()),
+            | Self::OperationCondition
+            | Self::LogCondition
+            | Self::LogExpression => Ok(()),
         }
     }
 }
@@ -175,6 +178,19 @@ fn check_address(text: &str) -> Result<(), Complaint> {
             _ => None,
         },
     })
+}
+
+/// The maximum length of the name of a field in a log.
+const LOG_FIELD_BYTES_MAX: usize = 64;
+
+fn check_log_field(text: &str) -> Result<(), Complaint> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match text.chars().find(|c| !is_allowed(*c)) {
+        Some(c) => Err(format!("the character `{c}` is not allowed").into()),
+        None if text.is_empty() => Err("it is empty".into()),
+        None if text.len() > LOG_FIELD_BYTES_MAX => Err("it is longer than 64 bytes".into()),
+        None => Ok(()),
+    }
 }
 
 fn check_path(text: &str) -> Result<(), Complaint> {

@@ -17,6 +17,7 @@
 //! network (`starling check`). The crate knows the lower ones only for the syntax and the defaults of values: claims of
 //! tokens, headers of connections, addresses of brokers.
 
+mod access_log;
 mod address;
 mod admission;
 mod apq;
@@ -98,6 +99,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use access_log::{ACCESS_LOG_FIELDS, AccessLog, AccessLogField, AccessLogFormat, RequestId};
 pub use address::{AddressError, parse_address};
 pub use admission::{Admission, AdmissionLimit, AdmissionQueue, PriorityRule, RequestClass};
 pub use apq::Apq;
@@ -360,6 +362,16 @@ pub struct Config {
     /// later line contains their number.
     pub log: Log,
 
+    /// The access log (`docs/access-log.md`): a line for each request, each operation on a WebSocket, and the beginning
+    /// and the end of each subscription.
+    ///
+    /// Writing never delays a request: up to 8 MiB of lines wait. Further lines, and lines that cannot be written, are
+    /// dropped and counted (`starling_access_log_lines_dropped_total`).
+    pub access_log: AccessLog,
+
+    /// Ids of requests: in the access log, in responses and in requests to subgraphs.
+    pub request_id: RequestId,
+
     /// The end of the process.
     pub shutdown: Shutdown,
 }
@@ -404,6 +416,8 @@ impl Default for Config {
             uploads: Uploads::default(),
             trace: Trace::default(),
             log: Log::default(),
+            access_log: AccessLog::default(),
+            request_id: RequestId::default(),
             shutdown: Shutdown::default(),
         }
     }
@@ -443,7 +457,9 @@ impl Config {
         let fair_by = fair_by.map(|it| (it, Scope::REQUEST, Expected::Text));
         let policies = self.authorization.policies.expressions.values();
         let policies = policies.map(|it| (it, Scope::OPERATION, Expected::Condition));
-        let others = introspection.chain(exceptions).chain(classes).chain(fair_by).chain(policies);
+        let logged = self.access_log.expressions();
+        let others = introspection.chain(exceptions).chain(classes).chain(fair_by);
+        let others = others.chain(policies).chain(logged);
         headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 

@@ -157,6 +157,7 @@ pub(super) fn parse_for_build(
         config.authorization.policies.resolve(folder);
         config.persisted_documents.resolve(folder);
         config.storage_providers.resolve(folder);
+        config.access_log.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }

@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 37] = [
+const SECTIONS: [&str; 40] = [
     "listen",
     "path",
     "supergraph",
@@ -47,6 +47,8 @@ const SECTIONS: [&str; 37] = [
     "reactors",
     "trace",
     "log",
+    "access_log",
+    "request_id",
     "shutdown",
 ];
 

@@ -142,7 +142,7 @@ mod tests {
         let header = (http::header::AUTHORIZATION, http::HeaderValue::from_str(user).unwrap());
         // Only subgraph 1 receives the identity.
         let by_subgraph = vec![(SubgraphId(1), vec![header])];
-        let headers = Arc::new(ForwardedHeaders { all: Vec::new(), by_subgraph });
+        let headers = Arc::new(ForwardedHeaders { by_subgraph, ..ForwardedHeaders::default() });
         let subgraph = SubgraphId(u16::from(body.starts_with("private")));
         QueryKey {
             epoch: 0,

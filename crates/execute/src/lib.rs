@@ -86,8 +86,8 @@ pub use print::{print_error, print_errors, request_error};
 pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
 pub use subgraph::{
-    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest,
-    SubgraphResponse,
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphHeaders,
+    SubgraphRequest, SubgraphResponse,
 };
 pub use trace::{FetchTrace, Trace};
 pub use uploads::{MultipartBody, Uploads};

@@ -25,7 +25,8 @@ impl PartialEq for QueryKey {
             && self.generation == other.generation
             && self.subgraph == other.subgraph
             && self.body == other.body
-            && self.headers.of(self.subgraph) == other.headers.of(other.subgraph)
+            && self.headers.of(self.subgraph).forwarded
+                == other.headers.of(other.subgraph).forwarded
     }
 }
 
@@ -37,6 +38,6 @@ impl Hash for QueryKey {
         self.generation.hash(state);
         self.subgraph.hash(state);
         self.body.hash(state);
-        self.headers.of(self.subgraph).hash(state);
+        self.headers.of(self.subgraph).forwarded.hash(state);
     }
 }

@@ -1,5 +1,6 @@
 //! The interface to subgraphs: requests, responses, and the errors of both.
 
+use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,23 +17,52 @@ use crate::MultipartBody;
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The headers that the configuration forwards, rendered once per request.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ForwardedHeaders {
     /// The headers for every subgraph without rules of its own, sorted by name.
     pub all: Vec<(HeaderName, HeaderValue)>,
     /// The headers for subgraphs with rules of their own (those of `all` are included), sorted by
     /// name.
     pub by_subgraph: Vec<(SubgraphId, Vec<(HeaderName, HeaderValue)>)>,
+    /// The id of the request, for every subgraph. It does not distinguish requests: operations that share a request to a
+    /// subgraph have different ids, and the subgraph gets one of them.
+    pub request_id: Option<(HeaderName, HeaderValue)>,
 }
 
 impl ForwardedHeaders {
     /// Returns the headers for `subgraph`.
-    pub fn of(&self, subgraph: SubgraphId) -> &[(HeaderName, HeaderValue)] {
-        self.by_subgraph
-            .iter()
-            .find(|(id, _)| *id == subgraph)
-            .map_or(&self.all, |(_, headers)| headers)
+    pub fn of(&self, subgraph: SubgraphId) -> SubgraphHeaders<'_> {
+        let own = self.by_subgraph.iter().find(|(id, _)| *id == subgraph);
+        SubgraphHeaders {
+            forwarded: own.map_or(&self.all, |(_, headers)| headers),
+            request_id: self.request_id.as_ref(),
+        }
     }
+}
+
+/// Without the id of the request.
+impl PartialEq for ForwardedHeaders {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.all, &self.by_subgraph) == (&other.all, &other.by_subgraph)
+    }
+}
+
+impl Eq for ForwardedHeaders {}
+
+impl Hash for ForwardedHeaders {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.all.hash(state);
+        self.by_subgraph.hash(state);
+    }
+}
+
+/// The headers for one subgraph.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SubgraphHeaders<'a> {
+    /// The forwarded headers. Requests to a subgraph with different ones are never shared.
+    pub forwarded: &'a [(HeaderName, HeaderValue)],
+    /// The header with the id of the request.
+    pub request_id: Option<&'a (HeaderName, HeaderValue)>,
 }
 
 /// The client of a subgraph. Implemented by `upstream` over HTTP, and by tests.
@@ -80,7 +110,7 @@ pub struct SubgraphRequest<'a> {
     /// True for a mutation, which is never repeated or shared.
     pub is_mutation: bool,
     /// Headers to send.
-    pub headers: &'a [(HeaderName, HeaderValue)],
+    pub headers: SubgraphHeaders<'a>,
     /// The deadline of the response. The subgraph's own timeout may end it earlier.
     pub deadline: Instant,
 }

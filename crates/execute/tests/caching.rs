@@ -80,7 +80,7 @@ impl Subgraph for Values {
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         let header = |name: &HeaderName| {
-            let found = request.headers.iter().find(|(it, _)| it == name);
+            let found = request.headers.forwarded.iter().find(|(it, _)| it == name);
             found.map_or(String::new(), |(_, value)| value.to_str().unwrap().to_owned())
         };
         let (user, language) = (header(&USER), header(&LANGUAGE));
@@ -300,7 +300,7 @@ impl World {
             caching: Some(RequestCaching { partition, is_live }),
             claims: None,
             generation: Arc::clone(&self.generation),
-            headers: Arc::new(ForwardedHeaders { all, by_subgraph: Vec::new() }),
+            headers: Arc::new(ForwardedHeaders { all, ..ForwardedHeaders::default() }),
             deadline: Instant::now() + Duration::from_secs(30),
             sharing: None,
             trace: None,

@@ -256,6 +256,7 @@ impl Checker<'_> {
             return Err(CompileError::new(place, message).help(self.known_variables()));
         }
         let names: Vec<_> = path.members.iter().map(String::as_str).collect();
+        let has_headers = variable == "request" || self.scope.has_response();
         match (variable, &names[..]) {
             ("claims", []) => Err(CompileError::new(place, "`claims` has many members: name one")
                 .help("write `claims.sub`, or `claims[\"https://example.com/tenant\"]`")),
@@ -263,11 +264,11 @@ impl Checker<'_> {
                 Some(claim) => Ok((Fact::Claim(claim), Type::Unknown)),
                 None => Err(CompileError::new(place, "the name of a claim is empty")),
             },
-            ("request" | "response", ["headers"]) => {
+            ("request" | "response", ["headers"]) if has_headers => {
                 Err(CompileError::new(place, "there are many headers: name one")
                     .help(format!("write `{variable}.headers[\"x-tenant\"]`")))
             }
-            ("request" | "response", ["headers", name]) => {
+            ("request" | "response", ["headers", name]) if has_headers => {
                 let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
                     return Err(CompileError::new(place, "this is not the name of a header"));
                 };
@@ -288,8 +289,7 @@ impl Checker<'_> {
                 .help(self.known_members(variable))),
             (_, [member]) => match fact::fixed(self.scope, variable, member) {
                 Some(fact) => Ok(fact),
-                // The only member that some places have and others do not.
-                None if fact::is_member_elsewhere(variable, member) => {
+                None if (variable, *member) == ("operation", "cost") => {
                     let place = self.places.of_member(&place, member);
                     let message = format!("`{variable}.{member}` does not exist here");
                     Err(CompileError::new(place, message).help(

@@ -163,6 +163,12 @@ impl<'a> Resolver<'a> {
             Fact::OperationDepth => number(facts.operation?.depth?.into()),
             Fact::OperationCost => number(facts.operation?.cost?.try_into().unwrap_or(i64::MAX)),
             Fact::SubgraphName => text(facts.subgraph?),
+            Fact::Status => number(facts.outcome?.status?.into()),
+            Fact::Errors => number(facts.outcome?.errors.try_into().unwrap_or(i64::MAX)),
+            Fact::ResponseBytes => number(facts.outcome?.bytes?.try_into().unwrap_or(i64::MAX)),
+            Fact::Milliseconds => {
+                number(facts.outcome?.milliseconds.try_into().unwrap_or(i64::MAX))
+            }
             Fact::Header(name) => header(facts.headers?, name),
             Fact::ResponseHeader(name) => header(facts.response?.headers, name),
             Fact::Claim(_) => {

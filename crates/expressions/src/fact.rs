@@ -63,6 +63,10 @@ pub(crate) enum Fact {
     OperationDepth,
     OperationCost,
     SubgraphName,
+    Status,
+    Errors,
+    ResponseBytes,
+    Milliseconds,
     Header(HeaderName),
     ResponseHeader(HeaderName),
     Claim(ClaimPath),
@@ -71,7 +75,7 @@ pub(crate) enum Fact {
 /// The facts with a fixed name: the variable, its member, and the scopes that have it.
 type FixedFact = (&'static str, &'static str, Fact, Type, fn(Scope) -> bool);
 
-const FIXED: [FixedFact; 12] = [
+const FIXED: [FixedFact; 16] = [
     ("request", "method", Fact::Method, Type::Text, Scope::has_request),
     ("request", "path", Fact::Path, Type::Text, Scope::has_request),
     ("request", "client_address", Fact::ClientAddress, Type::Text, Scope::has_request),
@@ -84,6 +88,10 @@ const FIXED: [FixedFact; 12] = [
     ("operation", "depth", Fact::OperationDepth, Type::Integer, Scope::has_operation),
     ("operation", "cost", Fact::OperationCost, Type::Integer, Scope::has_cost),
     ("subgraph", "name", Fact::SubgraphName, Type::Text, Scope::has_response),
+    ("response", "status", Fact::Status, Type::Integer, Scope::has_outcome),
+    ("response", "errors", Fact::Errors, Type::Integer, Scope::has_outcome),
+    ("response", "bytes", Fact::ResponseBytes, Type::Integer, Scope::has_outcome),
+    ("response", "milliseconds", Fact::Milliseconds, Type::Integer, Scope::has_outcome),
 ];
 
 /// A map of facts: the variable, its member if it is not the variable itself, and whether a place has it.
@@ -123,11 +131,6 @@ pub(crate) fn members(scope: Scope, variable: &str) -> Vec<&'static str> {
     let fixed = FIXED.iter().filter(|(v, .., exists)| *v == variable && exists(scope));
     let maps = MAPS.iter().filter(|(v, _, exists)| *v == variable && exists(scope));
     fixed.map(|(_, member, ..)| *member).chain(maps.filter_map(|(_, member, _)| *member)).collect()
-}
-
-/// True if some scope has the member, and others do not.
-pub(crate) fn is_member_elsewhere(variable: &str, member: &str) -> bool {
-    FIXED.iter().any(|(v, m, ..)| *v == variable && *m == member)
 }
 
 /// True if the variable exists in any scope.

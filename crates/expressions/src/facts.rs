@@ -30,6 +30,8 @@ pub struct RequestFacts<'a> {
     pub subgraph: Option<&'a str>,
     /// The response of the subgraph.
     pub response: Option<ResponseFacts<'a>>,
+    /// The outcome of the request, once it has ended.
+    pub outcome: Option<OutcomeFacts>,
 }
 
 /// The name and the version that an application states. Empty if it states none.
@@ -80,4 +82,17 @@ pub struct OperationFacts<'a> {
 pub struct ResponseFacts<'a> {
     /// The headers.
     pub headers: &'a HeaderMap,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutcomeFacts {
+    /// The HTTP status; none for an operation on a WebSocket.
+    pub status: Option<u16>,
+    /// The number of GraphQL errors.
+    pub errors: u64,
+    /// The size of the response's body; none for a stream.
+    pub bytes: Option<u64>,
+    /// The time from the head of the request to the head of the response, or of a subscription to its end.
+    pub milliseconds: u64,
 }

@@ -7,12 +7,13 @@ pub struct Scope {
     operation: bool,
     cost: bool,
     response: bool,
+    outcome: bool,
 }
 
 impl Scope {
     /// `request`, `client` and `claims`.
     pub const REQUEST: Self =
-        Self { request: true, operation: false, cost: false, response: false };
+        Self { request: true, operation: false, cost: false, response: false, outcome: false };
 
     /// The variables of [`Scope::REQUEST`], and `operation` without its cost.
     pub const OPERATION: Self = Self { operation: true, ..Self::REQUEST };
@@ -22,7 +23,10 @@ impl Scope {
 
     /// `subgraph` and `response`: the response of one subgraph, which may belong to several requests.
     pub const RESPONSE: Self =
-        Self { request: false, operation: false, cost: false, response: true };
+        Self { request: false, operation: false, cost: false, response: true, outcome: false };
+
+    /// The variables of [`Scope::COSTED_OPERATION`], and the outcome in `response`: the log of requests.
+    pub const LOG: Self = Self { outcome: true, ..Self::COSTED_OPERATION };
 
     pub(crate) fn has_request(self) -> bool {
         self.request
@@ -38,5 +42,9 @@ impl Scope {
 
     pub(crate) fn has_response(self) -> bool {
         self.response
+    }
+
+    pub(crate) fn has_outcome(self) -> bool {
+        self.outcome
     }
 }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use execute::Claims;
 use expressions::{
-    ClaimFacts, ClientFacts, EvaluationError, Expected, OperationFacts, Program, RequestFacts,
-    ResponseFacts, Scope, Value,
+    ClaimFacts, ClientFacts, EvaluationError, Expected, OperationFacts, OutcomeFacts, Program,
+    RequestFacts, ResponseFacts, Scope, Value,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -44,6 +44,7 @@ fn with_facts<T>(run: impl FnOnce(&RequestFacts<'_>) -> T) -> T {
         }),
         subgraph: Some("reviews"),
         response: Some(ResponseFacts { headers: &headers }),
+        outcome: None,
     })
 }
 
@@ -266,6 +267,29 @@ fn the_cost_exists_where_it_has_been_estimated() {
     }
     let unknown = mistake(Scope::COSTED_OPERATION, Expected::Condition, "operation.price > 5");
     assert_eq!(unknown, "`operation` has no member `price`");
+}
+
+#[test]
+fn the_outcome_exists_in_the_log_of_requests() {
+    let outcome = OutcomeFacts { status: Some(503), errors: 2, bytes: None, milliseconds: 40 };
+    let is_true = |text: &str| {
+        let program = Program::compile(text, Scope::LOG, Expected::Condition);
+        let program = program.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let facts = RequestFacts { outcome: Some(outcome), ..RequestFacts::default() };
+        program.is_true(&facts)
+    };
+    for text in [
+        "response.status >= 500",
+        "response.errors > 0 && response.milliseconds < 100",
+        "!has(response.bytes)",
+    ] {
+        assert_eq!(is_true(text), Ok(true), "{text}");
+    }
+    assert!(is_true("response.bytes > 0").is_err(), "it is absent");
+    let headers = mistake(Scope::LOG, Expected::Text, "response.headers['x-a']");
+    assert_eq!(headers, "`response.headers` has no member `x-a`");
+    let elsewhere = mistake(Scope::RESPONSE, Expected::Condition, "response.status > 0");
+    assert_eq!(elsewhere, "`response` has no member `status`");
 }
 
 #[test]

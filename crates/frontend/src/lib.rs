@@ -30,6 +30,7 @@ pub mod pipeline;
 pub mod received_request;
 mod request;
 mod request_cache;
+mod request_record;
 pub mod response;
 pub mod service;
 mod single_connection;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity, TokenUse};
 use clients::cache_control;
+use clients::request_ids::{AssignedId, RequestIds};
 use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode, Version};
@@ -21,6 +23,7 @@ use super::metrics::HttpMetrics;
 use super::page::EndpointPage;
 use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::request::ParsedRequest;
+use super::request_record::RequestRecord;
 use super::response::{self, Response};
 use super::service::{
     GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
@@ -56,6 +59,10 @@ pub struct Pipeline {
     pub caching: Option<ClientCacheRules>,
     /// The counters of responses.
     pub metrics: HttpMetrics,
+    /// The access log, if it is written.
+    pub access_log: Option<Arc<AccessLog>>,
+    /// Gives requests their ids, if they have any.
+    pub request_ids: Option<Arc<RequestIds>>,
 }
 
 /// Responds to one request. Never fails: errors become responses.
@@ -65,6 +72,13 @@ pub(super) async fn handle(
     mut request: Request<Incoming>,
 ) -> Response {
     client.connection().wait_for_turn().await;
+    let request_id = pipeline.request_ids.as_ref().map(|ids| {
+        let assigned = AssignedId(ids.header().clone(), ids.id_of(request.headers()));
+        request.extensions_mut().insert(assigned.clone());
+        assigned
+    });
+    let log = pipeline.access_log.as_ref();
+    let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = pipeline.compressor.negotiate(request.headers());
     let (checked, version) = (framing::check_framing(&request), request.version());
@@ -84,6 +98,12 @@ pub(super) async fn handle(
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
     response::join_vary(&mut response);
+    if let Some(AssignedId(header, id)) = &request_id {
+        response.headers_mut().insert(header, id.clone());
+    }
+    if let Some(record) = record {
+        record.finish(request_id.as_ref().map(|it| &it.1), &response);
+    }
     pipeline.metrics.count_response(response.status());
     response
 }

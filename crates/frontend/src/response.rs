@@ -72,6 +72,15 @@ impl Body for ResponseBody {
 #[derive(Clone, Debug)]
 pub(crate) struct StorableResponse(pub(crate) Arc<FoldedPolicy>);
 
+/// The GraphQL errors of a response, for the access log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseErrors {
+    /// The number of errors.
+    pub(crate) count: u64,
+    /// The code of the first error, if the operation did not run.
+    pub(crate) code: Option<ErrorCode>,
+}
+
 /// A response to a client.
 pub type Response = http::Response<ResponseBody>;
 
@@ -82,6 +91,10 @@ pub fn payload(payload: Payload, media: ResponseFormat) -> Response {
     if is_refused {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    if payload.errors > 0 {
+        let errors = ResponseErrors { count: payload.errors as u64, code: None };
+        response.extensions_mut().insert(errors);
     }
     if let Some(caching) = payload.caching.filter(|_| payload.errors == 0) {
         response.extensions_mut().insert(StorableResponse(caching));
@@ -193,6 +206,8 @@ pub fn refused(status: StatusCode, errors: &[GraphqlError], media: ResponseForma
     // Before a stream begins, an error is a single document.
     let text = execute::request_error(errors).bytes;
     let mut response = with_type(status, media.whole().content_type(), text);
+    let code = errors.first().map(|error| error.code);
+    response.extensions_mut().insert(ResponseErrors { count: errors.len() as u64, code });
     if let Some(limit) = errors.first().and_then(|error| error.rate_limit.as_deref()) {
         for (name, value) in rate_limit_headers(limit) {
             response.headers_mut().extend(value.map(|value| (name, value)));

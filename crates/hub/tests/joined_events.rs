@@ -115,7 +115,7 @@ impl Subgraph for Orders {
             return Box::pin(async { Err(FetchError::Overloaded) });
         }
         let header = |wanted: &str| {
-            let found = request.headers.iter().find(|(name, _)| name == wanted);
+            let found = request.headers.forwarded.iter().find(|(name, _)| name == wanted);
             found.and_then(|(_, value)| value.to_str().ok())
         };
         *self.trace.lock().expect("one thread") = header("traceparent").map(Into::into);
@@ -377,10 +377,8 @@ async fn ten_thousand_partitions_that_are_equal_to_a_subgraph_share_one_request_
             // A header that only the event subgraph would get.
             let user = http::HeaderValue::from(number);
             let header = (http::HeaderName::from_static("x-user"), user);
-            let headers = ForwardedHeaders {
-                all: Vec::new(),
-                by_subgraph: vec![(graph::SubgraphId(0), vec![header])],
-            };
+            let by_subgraph = vec![(graph::SubgraphId(0), vec![header])];
+            let headers = ForwardedHeaders { by_subgraph, ..ForwardedHeaders::default() };
             kept.push(router.subscribe_as(&hub, &listener, &prepared, headers, number).await);
             assert_eq!(listener.next().await, "join");
         }
@@ -408,7 +406,7 @@ async fn users_that_differ_for_a_subgraph_never_share_its_response() {
         for (listener, total) in listeners.iter().zip(["1", "2", "1"]) {
             let header = http::HeaderValue::from_static(total);
             let all = vec![(http::HeaderName::from_static("x-total"), header)];
-            let headers = ForwardedHeaders { all, by_subgraph: Vec::new() };
+            let headers = ForwardedHeaders { all, ..ForwardedHeaders::default() };
             // The third has the headers of the first, and another partition.
             let partition = kept.len() as u64;
             kept.push(router.subscribe_as(&hub, listener, &prepared, headers, partition).await);

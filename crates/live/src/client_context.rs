@@ -74,6 +74,10 @@ impl NeededHeaders {
             let info = &config.client_info;
             needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
         }
+        if config.access_log.enabled {
+            let info = &config.client_info;
+            needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
+        }
         if config.cache.enabled {
             needed.read.extend(config.cache.private_headers());
         }

@@ -14,6 +14,7 @@ use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::broken_off;
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
+use crate::access_records::{CLIENT_COMPLETED, SubscriptionRecord};
 use crate::metrics::{OpenGauge, Transport};
 
 /// The operations of one connection and what they need to run. Clones share one list.
@@ -36,8 +37,12 @@ enum ListedOperation {
     Task(AbortHandle),
     /// A live subscription, which unsubscribes when dropped. The hub is notified through a queue, so nothing calls back
     /// into this list while it is locked.
-    #[expect(dead_code, reason = "held for its drop")]
-    Subscription(LiveSubscription, OpenGauge, Option<AbortOnDrop>),
+    Subscription(
+        #[expect(dead_code, reason = "held for its drop")] LiveSubscription,
+        #[expect(dead_code, reason = "held for its drop")] OpenGauge,
+        #[expect(dead_code, reason = "held for its drop")] Option<AbortOnDrop>,
+        Option<Box<SubscriptionRecord>>,
+    ),
 }
 
 /// A task that is aborted when its owner is dropped.
@@ -114,14 +119,16 @@ impl ConnectionOperations {
         // The outlet has one connection only, so its number is arbitrary.
         let member = Subscriber { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
+        let logged = self.runner.logged_operation(&ready);
         match self.runner.subscribe(ready, outlet, member, held).await {
             Ok(subscribed) => {
                 let open = self.runner.metrics.open_subscription(self.transport);
+                let record = self.runner.begin_subscription(self.transport, logged);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = ListedOperation::Subscription(subscribed, open, expiry);
+                    *entry = ListedOperation::Subscription(subscribed, open, expiry, record);
                 }
             }
             Err(error) => self.on_failed(number, vec![error]),
@@ -156,6 +163,11 @@ impl ConnectionOperations {
         self.operations.remove(number);
     }
 
+    /// Notes the reason for which the hub has ended a subscription, for the access log.
+    pub(crate) fn note_end(&self, number: u32, reason: &'static str) {
+        self.operations.note_end(number, reason);
+    }
+
     /// Stops all operations at the end of the connection.
     pub(crate) fn stop_all(&self) {
         self.operations.stop_all();
@@ -182,8 +194,19 @@ impl OperationList {
     /// Stops an operation that the client has completed.
     pub(crate) fn stop(&self, number: u32) {
         let stopped = self.lock().remove(&number);
-        if let Some(ListedOperation::Task(task)) = stopped {
-            task.abort();
+        match stopped {
+            Some(ListedOperation::Task(task)) => task.abort(),
+            Some(ListedOperation::Subscription(.., Some(mut record))) => {
+                record.set_reason(CLIENT_COMPLETED);
+            }
+            Some(ListedOperation::Subscription(.., None)) | None => {}
+        }
+    }
+
+    fn note_end(&self, number: u32, reason: &'static str) {
+        if let Some(ListedOperation::Subscription(.., Some(record))) = self.lock().get_mut(&number)
+        {
+            record.set_reason(reason);
         }
     }
 

@@ -5,6 +5,7 @@
 //! and subscribes to the hub; `backlog` limits the deliveries that wait for a slow socket. Invariant: this crate does
 //! not know the HTTP server; it gets connections as data (`clients::connections::TakenOver`) and returns bodies.
 
+mod access_records;
 mod backlog;
 pub mod client_context;
 mod client_work;

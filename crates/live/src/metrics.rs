@@ -54,6 +54,16 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Returns the name in metrics and in the access log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::websocket => "websocket",
+            Self::sse => "sse",
+            Self::multipart => "multipart",
+            Self::once => "once",
+        }
+    }
+
     /// Returns the transport of a stream of this kind.
     pub fn of(kind: wire::result_stream::StreamFormat) -> Self {
         match kind {

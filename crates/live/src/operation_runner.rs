@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity};
 use clients::byte_budget::ByteAccount;
 use clients::kept_operations::{ExistingAmounts, KeptOperation, KeptShare};
+use clients::request_ids::RequestIds;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
 use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
 use plan::OperationKind;
@@ -31,6 +33,10 @@ pub struct OperationRunner {
     pub metrics: SubscriptionMetrics,
     /// Verifies the tokens of `connection_init`, and counts those that expire.
     pub authentication: Arc<ClientAuthentication>,
+    /// The access log, if it is written.
+    pub access_log: Option<Arc<AccessLog>>,
+    /// Gives the operations on WebSockets their ids, if requests have any.
+    pub request_ids: Option<Arc<RequestIds>>,
 }
 
 /// A live subscription with the memory that is counted for it.

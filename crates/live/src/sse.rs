@@ -103,6 +103,14 @@ async fn write_results(
                 break;
             }
             if let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
+                match &delivery {
+                    Delivery::Complete { .. } => operations.note_end(OPERATION, "source_completed"),
+                    Delivery::Failed { errors, .. } => {
+                        let code = errors.first().map(|error| error.code.as_str());
+                        operations.note_end(OPERATION, code.unwrap_or_default());
+                    }
+                    Delivery::Next { .. } | Delivery::Position { .. } => {}
+                }
                 write_delivery(&mut results, delivery);
                 continue;
             }

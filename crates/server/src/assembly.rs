@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use clients::access_log::AccessLog;
 use clients::authentication::{Authenticator, ClientAuthentication};
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
+use clients::request_ids::RequestIds;
 use clients::shutdown::Shutdown;
 use clients::workers::{Job, Workers};
 use config::{Config, OverflowPolicy};
@@ -74,6 +76,8 @@ pub(crate) struct RouterMaterial {
     pub(crate) shutdown: Arc<Shutdown>,
     /// The state of composition, for metrics.
     pub(crate) composition: Arc<CompositionState>,
+    /// The access log, if it is written.
+    pub(crate) access_log: Option<AccessLog>,
     /// The observer of reloads, if there is one.
     pub(crate) graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
@@ -130,12 +134,16 @@ pub(crate) fn assemble(
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     start_live_queries(&serving, &on_workers, &shutdown);
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
+    let access_log = material.access_log.map(Arc::new);
+    let request_ids = RequestIds::new(&config.request_id).map(Arc::new);
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
         hub: Arc::clone(&hub),
         limits: SubscriptionLimits::new(&config.subscriptions),
         metrics: SubscriptionMetrics::default(),
         authentication: Arc::clone(&authentication),
+        access_log: access_log.clone(),
+        request_ids: request_ids.clone(),
     });
     let reactor = Arc::new(ReactorContext {
         runner: Arc::clone(&runner),
@@ -170,6 +178,8 @@ pub(crate) fn assemble(
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
             caching: ClientCacheRules::new(&config),
             metrics: HttpMetrics::default(),
+            access_log,
+            request_ids,
         },
         limits,
         workers: Arc::clone(&workers),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use config::Overrides;
 use config::diagnostic::Diagnostic;
 use events::{Provider, Verdict};
-use execute::{FetchError, Subgraph, SubgraphRequest};
+use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serving::generation;
@@ -174,7 +174,7 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
         body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
         form: None,
         is_mutation: false,
-        headers: &[],
+        headers: SubgraphHeaders::default(),
         deadline: Instant::now() + TIME_MAX,
     };
     let name = upstream.name();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::access_log::OperationNote;
 use clients::refusal::Refusal;
+use clients::request_ids::AssignedId;
 use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
 use frontend::service::{
@@ -12,7 +14,7 @@ use frontend::service::{
 };
 use frontend::takeover::Takeover;
 use futures_util::future::join_all;
-use http::{Method, StatusCode, Version};
+use http::{Extensions, Method, StatusCode, Version};
 use live::client_context::ClientContext;
 use live::first_event::{self, NoFirstEvent};
 use live::live_server::LiveServer;
@@ -57,6 +59,7 @@ impl GraphqlEndpoint {
             Ok(ready) => ready,
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
         };
+        self.note_operation(&request.head.extensions, &mut ready);
         let kind = ready.prepared.kind;
         if request.head.method == Method::GET && kind == OperationKind::Mutation {
             return GraphqlResponse::MutationByGet;
@@ -159,7 +162,27 @@ impl GraphqlEndpoint {
         let serving = &self.serving;
         let prepared =
             operation::prepare_admitted(serving, operation, headers, identity, address, source);
-        Ok((prepared.await?, trace))
+        let mut ready = prepared.await?;
+        self.set_request_id(&batch.head.extensions, &mut ready);
+        Ok((ready, trace))
+    }
+
+    /// Notes the operation of a request for the access log, and passes the id of the request to subgraphs.
+    fn note_operation(&self, extensions: &Extensions, ready: &mut PreparedRequest) {
+        let log = self.live.runner().access_log.as_ref();
+        if let Some((log, note)) = log.zip(extensions.get::<OperationNote>()) {
+            note.set(log.operation(&ready.prepared, ready.cost, ready.identity.claims()));
+        }
+        self.set_request_id(extensions, ready);
+    }
+
+    fn set_request_id(&self, extensions: &Extensions, ready: &mut PreparedRequest) {
+        // The events of a subscription are not its request.
+        if ready.prepared.kind != OperationKind::Subscription
+            && let Some(AssignedId(header, id)) = extensions.get::<AssignedId>()
+        {
+            ready.set_request_id((header.clone(), id.clone()));
+        }
     }
 
     async fn run_of_batch(&self, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cache::LOOKUP_COUNTERS;
+use clients::access_log::ACCESS_LOG_METRICS;
 use clients::authentication::ClientAuthentication;
 use clients::authentication::metrics::{
     AUTHENTICATION_METRICS, INTROSPECTION_METRICS, KEY_SET_METRICS,
@@ -116,6 +117,7 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     out.write(COMPRESSION_METRICS, &sources.http.pipeline.compressor)?;
     out.write(RESPONSE_QUEUE_METRICS, &sources.http.limits.response_bytes)?;
     out.write(OFFLOAD_METRICS, &sources.http.limits.offload)?;
+    out.write(ACCESS_LOG_METRICS, &sources.runner.access_log)?;
     out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
     out.write(QUEUE_METRICS, &sources.runner.limits.queue_total)?;
     out.write(KEPT_OPERATION_METRICS, &sources.runner.limits.kept_operation_bytes)?;

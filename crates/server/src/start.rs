@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use clients::access_log::AccessLog;
 use clients::drain;
 use clients::shutdown::Shutdown;
 use clients::workers::{self, WorkerThreads, Workers};
@@ -234,6 +235,10 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     if config.events.require_all {
         wait_for_providers(&providers).await?;
     }
+    let access_log = AccessLog::open(&config).map_err(|error| {
+        let message = format!("the access log cannot be written: {error}");
+        StartError::Refused(vec![Diagnostic::error("access-log", message)])
+    })?;
     let listeners = bind_listeners(&config, tls, next_free_port)?;
     let callback_listener = callbacks::own_address(&config)
         .map(|address| bind(CALLBACK_LISTEN, address, false))
@@ -259,6 +264,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         workers,
         shutdown: Arc::clone(&shutdown),
         composition: watch.composition_state(),
+        access_log,
         graph_changes: options.graph_changes,
         config,
     };

@@ -125,6 +125,7 @@ impl Forwarding {
         Arc::new(ForwardedHeaders {
             all: headers.all.clone(),
             by_subgraph: by_subgraph.map(|(id, (_, headers))| (id, headers.clone())).collect(),
+            request_id: headers.request_id.clone(),
         })
     }
 
@@ -143,6 +144,7 @@ impl Forwarding {
         Arc::new(ForwardedHeaders {
             all: forwarded(&self.all),
             by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules))).collect(),
+            request_id: None,
         })
     }
 
@@ -492,8 +494,8 @@ mod tests {
         let old = with_rules(rules.clone(), &graph(&["first", "second"]));
         let new = with_rules(rules.clone(), &graph(&["absent", "first", "second"]));
         let headers = applied(&old, OfMessage(&client()), None);
-        assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
-        assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
+        assert_eq!(text(headers.of(SubgraphId(0)).forwarded), [""; 0]);
+        assert_eq!(text(headers.of(SubgraphId(1)).forwarded), ["authorization: Bearer 1"]);
         // Headers for a subgraph that the graph does not have yet already distinguish users.
         let mut other = client();
         other.insert(name("x-tenant"), HeaderValue::from_static("b"));
@@ -510,7 +512,7 @@ mod tests {
         let partition_of = |headers: &[(&'static str, &'static str)]| {
             let rules = [HeaderRule::Propagate(matching("^x-"))];
             let all = forwarded_all(&rules, OfMessage(&message(headers)));
-            partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
+            partition(&ForwardedHeaders { all, ..ForwardedHeaders::default() })
         };
         let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);
         assert_eq!(one, partition_of(&[("x-b", "2"), ("accept", "y"), ("x-a", "1")]));
@@ -528,7 +530,11 @@ mod tests {
         let header = vec![(name("x-a"), HeaderValue::from_static("1"))];
         let to = |all: &[_], special: &[_]| {
             let by_subgraph = vec![(SubgraphId(0), special.to_vec())];
-            partition(&ForwardedHeaders { all: all.to_vec(), by_subgraph })
+            partition(&ForwardedHeaders {
+                all: all.to_vec(),
+                by_subgraph,
+                ..ForwardedHeaders::default()
+            })
         };
         assert_ne!(to(&header, &[]), to(&[], &header));
     }

@@ -198,6 +198,7 @@ pub fn load(
     read_claims.extend(document_exceptions.claims().iter().cloned());
     read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
     read_claims.extend(policies.iter().flat_map(|it| it.claims()));
+    read_claims.extend(access_log_claims(config));
     read_claims.extend(streams.iter().flatten().flat_map(SubgraphStreams::claims).cloned());
     read_claims.sort_unstable();
     read_claims.dedup();
@@ -281,6 +282,14 @@ pub fn upstreams(
         }
     }
     if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+}
+
+/// Returns the claims that lines of the access log show.
+fn access_log_claims(config: &Config) -> Vec<ClaimPath> {
+    let expressions = config.access_log.expressions();
+    let programs =
+        expressions.filter_map(|(text, scope, expected)| text.compile(scope, expected).ok());
+    programs.flat_map(|program| program.references().claims.clone()).collect()
 }
 
 /// Returns the parts of subgraph responses that clients see in addition to the data.

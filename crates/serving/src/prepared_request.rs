@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clients::authentication::Identity;
 use execute::{ForwardedHeaders, RequestCaching, Uploads};
+use http::{HeaderName, HeaderValue};
 use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
@@ -44,4 +45,11 @@ pub struct PreparedRequest {
     pub caching: Option<RequestCaching>,
     /// The right to work on it, with overload protection. A batch has one for all of its operations.
     pub ticket: Option<Arc<WorkTicket>>,
+}
+
+impl PreparedRequest {
+    /// Sends this header with the id of the request to subgraphs.
+    pub fn set_request_id(&mut self, header: (HeaderName, HeaderValue)) {
+        Arc::make_mut(&mut self.headers).request_id = Some(header);
+    }
 }

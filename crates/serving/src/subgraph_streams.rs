@@ -75,7 +75,7 @@ impl SubgraphStreams {
         claims: &ClaimValues,
         extensions: &Bytes,
     ) -> Result<SubgraphSource, GraphqlError> {
-        let headers = headers.of(subgraph);
+        let headers = headers.of(subgraph).forwarded;
         let extensions = select_members(extensions, &self.extensions);
         let sent = Some(&extensions).filter(|it| !it.is_empty());
         let shape = &executable.plan().shape;
@@ -90,7 +90,7 @@ impl SubgraphStreams {
         let decides =
             |name: &HeaderName| self.share_by_headers.as_ref().is_none_or(|it| it.contains(name));
         let distinct = headers.iter().filter(|(name, _)| decides(name)).cloned().collect();
-        let distinct = ForwardedHeaders { all: distinct, by_subgraph: Vec::new() };
+        let distinct = ForwardedHeaders { all: distinct, ..ForwardedHeaders::default() };
         let mut partition = forwarding::partition(&distinct);
         if self.share_by_headers.is_some() {
             partition.push(SHARED);

@@ -35,11 +35,12 @@ impl Subgraph for WebSocketSubgraph {
                 return Err(FetchError::Protocol(reason.into()));
             }
             // Every header distinguishes clients here, as it does over HTTP.
-            let all = ForwardedHeaders { all: request.headers.into(), by_subgraph: Vec::new() };
+            let all = request.headers.forwarded.into();
+            let all = ForwardedHeaders { all, ..ForwardedHeaders::default() };
             let wanted = SubgraphSubscription {
                 field: Box::default(),
                 request: request.body,
-                headers: request.headers.into(),
+                headers: request.headers.forwarded.into(),
                 partition: forwarding::partition(&all).into(),
             };
             let began = Instant::now();

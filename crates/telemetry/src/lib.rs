@@ -5,7 +5,8 @@
 //! To add a metric, add a counter and a row to the table beside it. A new table also needs a line where the exporter
 //! is filled.
 //!
-//! Log lines pass through a bounded queue ([`logging`]); a [`LogLimit`] bounds the lines that clients can cause.
+//! Log lines pass through a bounded queue ([`logging`]); a [`LogLimit`] bounds the lines that clients can cause. Other
+//! logs, such as that of requests, have a [`LineWriter`] of their own and write [`LogLine`]s.
 //!
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.
@@ -13,14 +14,20 @@
 mod counters;
 mod duration_histogram;
 mod exporter;
+mod line_queue;
+mod line_writer;
 mod log_limit;
+mod log_line;
 mod log_writer;
 pub mod logging;
 mod metric;
 mod prometheus_text;
+mod rotating_file;
 
 pub use duration_histogram::{Buckets, DurationHistogram, WorkBuckets};
 pub use exporter::{MetricsExporter, MetricsWriter, TextFormat};
+pub use line_writer::{LineDestination, LineWriter};
 pub use log_limit::LogLimit;
+pub use log_line::{LINE_TEXT_BYTES_MAX, LineFormat, LogLine};
 pub use log_writer::LOG_METRICS;
 pub use metric::{HistogramReading, Metric, SampleValue, Samples, read};

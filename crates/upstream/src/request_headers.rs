@@ -56,7 +56,7 @@ pub(crate) fn headers(
     request: &SubgraphRequest<'_>,
     (target, body): (&Uri, &RequestBody),
 ) -> Result<HeaderMap, FetchError> {
-    let mut headers = HeaderMap::with_capacity(4 + request.headers.len());
+    let mut headers = HeaderMap::with_capacity(5 + request.headers.forwarded.len());
     if let Some(host) = host {
         headers.insert(header::HOST, host.clone());
     }
@@ -66,11 +66,15 @@ pub(crate) fn headers(
     if settings.compression {
         headers.insert(header::ACCEPT_ENCODING, ACCEPT_ENCODING);
     }
-    for (name, value) in request.headers {
+    for (name, value) in request.headers.forwarded {
         // The forwarding rules exclude these already; a mistake there must not break the framing.
         if !belongs_to_connection(name) {
             headers.append(name, value.clone());
         }
+    }
+    if let Some((name, value)) = request.headers.request_id {
+        // Replaces the one of a client, which a rule may have forwarded.
+        headers.insert(name, value.clone());
     }
     // The body of a subgraph with a signature is always whole.
     if let (Some(signer), RequestBody::Whole(body)) = (&settings.signer, body) {

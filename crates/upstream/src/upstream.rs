@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphRequest,
-    SubgraphResponse,
+    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphHeaders,
+    SubgraphRequest, SubgraphResponse,
 };
 use futures_util::future::{Either, select};
 use http::{HeaderMap, Method, Request, Version};
@@ -245,7 +245,7 @@ impl Upstream {
             body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
             form: None,
             is_mutation: false,
-            headers: &[],
+            headers: SubgraphHeaders::default(),
             deadline: until,
         };
         let found =

@@ -77,7 +77,8 @@ impl<'a> Addresses<'a> {
     fn part(&self, data_key: &str) -> KeyBase {
         let mut base = self.base.clone();
         base.part(data_key.as_bytes());
-        base.headers(self.cache.key_headers.select(self.context.headers.of(self.subgraph)));
+        let headers = self.context.headers.of(self.subgraph).forwarded;
+        base.headers(self.cache.key_headers.select(headers));
         base.for_partition(self.context.caching.and_then(|caching| caching.partition))
     }
 

@@ -82,7 +82,7 @@ pub(super) async fn send_request<'a>(
     let event_request = |event: &EventField, arguments| EventRequest {
         field: event.field,
         arguments,
-        headers: context.headers.of(event.subgraph),
+        headers: context.headers.of(event.subgraph).forwarded,
         claims: context.claims.as_ref(),
         deadline: context.deadline,
     };

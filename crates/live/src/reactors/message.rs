@@ -17,6 +17,7 @@ use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
+use crate::access_records::SubscriptionRecord;
 use crate::client_context::ClientContext;
 use crate::metrics::OpenGauge;
 use crate::sse_single_connection::open_stream::OpenStream;
@@ -93,7 +94,7 @@ pub(crate) enum OperationOutcome {
     /// The response of a query or mutation.
     Response(Payload),
     /// A live subscription.
-    Subscribed(Subscription, OpenGauge, KeptOperation),
+    Subscribed(Subscription, OpenGauge, KeptOperation, Option<Box<SubscriptionRecord>>),
     /// The errors for which it could not run.
     Failed(Vec<GraphqlError>),
 }

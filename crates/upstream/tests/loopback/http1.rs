@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{Subgraph, SubgraphRequest};
+use execute::{Subgraph, SubgraphHeaders, SubgraphRequest};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use upstream::Upstream;
@@ -67,7 +67,7 @@ async fn a_response_counts_before_the_whole_request_is_read() {
         body: Bytes::from(vec![b' '; 32 << 20]),
         form: None,
         is_mutation: false,
-        headers: &[],
+        headers: SubgraphHeaders::default(),
         deadline: Instant::now() + Duration::from_secs(60),
     };
     let (response, _stream) = local(async { tokio::join!(upstream.fetch(request), server) }).await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
+use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest, SubgraphResponse};
 use http::StatusCode;
 use upstream::UpstreamSettings;
 
@@ -50,7 +50,7 @@ async fn the_deadline_of_the_request_counts_too() {
         body: Bytes::from_static(b"{}"),
         form: None,
         is_mutation: false,
-        headers: &[],
+        headers: SubgraphHeaders::default(),
         deadline: Instant::now() + Duration::from_millis(30),
     };
     let result = local(upstream.fetch(request)).await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
+use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest, SubgraphResponse};
 use http::{HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,7 +126,7 @@ pub(crate) async fn fetch_with(
         body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
         form: None,
         is_mutation,
-        headers,
+        headers: SubgraphHeaders { forwarded: headers, request_id: None },
         // Longer than any timeout, so that the timeout of the client counts.
         deadline: Instant::now() + Duration::from_secs(60),
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
+use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest, SubgraphResponse};
 use upstream::{Upstream, UpstreamSettings};
 
 use crate::scripted::{Server, local, no_retries, ordinary_response, read, until};
@@ -97,7 +97,8 @@ async fn fetch(
 ) -> Result<SubgraphResponse, FetchError> {
     let body = Bytes::from(format!("{{\"n\":{number}}}"));
     let deadline = Instant::now() + Duration::from_secs(60);
-    upstream.fetch(SubgraphRequest { body, form: None, is_mutation, headers: &[], deadline }).await
+    let headers = SubgraphHeaders::default();
+    upstream.fetch(SubgraphRequest { body, form: None, is_mutation, headers, deadline }).await
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ impl SubscriptionServer {
             if let Some(reactor) = &self.reactor {
                 reactor.runner.authentication.count_expired();
             }
-            self.drop_operations(sockets, token);
+            self.drop_operations(sockets, token, "token_expired");
             if let Some(machine) = sockets.machine_mut(token) {
                 machine.expire();
             }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{Missed, Payload};
+use execute::{ErrorCode, Missed, Payload};
 use hub::{EndReason, GroupId, OutletCommand, Subscriber};
 use reactor::{SendOutcome, Token};
 
 use super::super::client_machine::{SharedPosition, SharedResult};
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
+use crate::access_records::reason_of;
 use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
 
 /// The interval at which clients with unread responses are checked for eviction.
@@ -127,7 +128,7 @@ impl SubscriptionServer {
         let Some(backlog) = &mut client.backlog else { return };
         reactor.runner.count_dropped(backlog.take_dropped());
         if backlog.is_overflown() {
-            self.drop_operations(sockets, token);
+            self.drop_operations(sockets, token, ErrorCode::SlowSubscriber.as_str());
             if let Some(machine) = sockets.machine_mut(token) {
                 machine.close_slow_client();
             }
@@ -135,11 +136,17 @@ impl SubscriptionServer {
     }
 
     /// Stops the operations of a connection that ends, and drops its deliveries.
-    pub(super) fn drop_operations(&mut self, sockets: &mut ClientSockets, token: Token) {
+    pub(super) fn drop_operations(
+        &mut self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        reason: &'static str,
+    ) {
         if let Some(client) = sockets.client(token) {
             client.backlog = None;
             client.stop_all();
         }
+        self.records.end_all(token, reason);
         self.mark_caught_up(token);
     }
 
@@ -193,6 +200,7 @@ impl SubscriptionServer {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
+        self.records.end(token, operation, reason_of(reason));
         self.send_end(sockets, token, Delivery::end(operation, reason));
     }
 
@@ -258,7 +266,7 @@ impl SubscriptionServer {
             !is_evicted
         });
         for token in evicted {
-            self.drop_operations(sockets, token);
+            self.drop_operations(sockets, token, ErrorCode::SlowSubscriber.as_str());
             if let Some(machine) = sockets.machine_mut(token) {
                 machine.close_slow_client();
             }

@@ -15,6 +15,7 @@ use std::time::Instant;
 use clients::authentication::TokenIdentity;
 use clients::connection_metrics::TimeoutPhase;
 use clients::drain;
+use execute::ErrorCode;
 use futures_util::future::AbortHandle;
 use hub::GroupId;
 use reactor::{Application, ConnectionEnd, Sockets, Token};
@@ -29,6 +30,7 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
+use crate::access_records::{CLIENT_COMPLETED, CONNECTION_CLOSED, SubscriptionRecords};
 use crate::client_context::{ClientContext, KeptContext};
 use crate::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::websocket;
@@ -49,6 +51,8 @@ pub(crate) struct SubscriptionServer {
     /// The large messages that other threads read, by connection.
     reading: HashMap<Token, AbortHandle>,
     next_eviction: Option<Instant>,
+    /// The records of live subscriptions for the access log; none if that is not written.
+    records: SubscriptionRecords,
     /// The number of operations that rate limits have refused, by connection; only connections that had any.
     rate_limited: HashMap<Token, u32>,
     /// The connections with a renewal in progress.
@@ -78,6 +82,7 @@ impl SubscriptionServer {
             unread: HashSet::new(),
             reading: HashMap::new(),
             next_eviction: None,
+            records: SubscriptionRecords::default(),
             rate_limited: HashMap::new(),
             renewals: HashMap::new(),
             is_shutting_down: false,
@@ -140,6 +145,14 @@ impl SubscriptionServer {
         (context, identity.token().map(|token| Box::new(*token)))
     }
 
+    /// Returns the reason for which the subscriptions of a connection end with it.
+    fn reason_of_close(&self) -> &'static str {
+        match self.is_shutting_down {
+            true => ErrorCode::ShuttingDown.as_str(),
+            false => CONNECTION_CLOSED,
+        }
+    }
+
     /// Attaches a stream that many requests share. Some of them may have started operations already.
     fn attach_stream(&self, sockets: &mut ClientSockets, token: Token, shared_stream: OpenStream) {
         let Some(client) = sockets.client(token) else { return };
@@ -169,6 +182,7 @@ impl Application for SubscriptionServer {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
+                self.records.end(token, number, CLIENT_COMPLETED);
                 self.check_started(sockets, token, number, None);
             }
             ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
@@ -178,6 +192,7 @@ impl Application for SubscriptionServer {
                     client.backlog = None;
                     client.stop_all();
                 }
+                self.records.end_all(token, self.reason_of_close());
             }
         }
     }
@@ -269,6 +284,7 @@ impl Application for SubscriptionServer {
 
     fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
+        self.records.end_all(token, self.reason_of_close());
         self.unread.remove(&token);
         self.renewals.remove(&token);
         self.rate_limited.remove(&token);

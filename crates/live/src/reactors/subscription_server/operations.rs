@@ -147,11 +147,16 @@ impl SubscriptionServer {
             return self.check_started(sockets, token, operation, None);
         }
         match outcome {
-            OperationOutcome::Subscribed(subscription, open, kept) => {
+            OperationOutcome::Subscribed(subscription, open, kept, record) => {
                 let Some(reactor) = &self.reactor else { return };
                 let live = (subscription, open, kept);
                 let is_live = client.add_live(&reactor.runner.limits.settings, operation, live);
                 client.drop_idle_work();
+                if is_live.is_ok()
+                    && let Some(record) = record
+                {
+                    self.records.insert(token, operation, record);
+                }
                 if let Err(error) = is_live {
                     reactor.runner.serving.metrics.count_refusal(error.code);
                     client.forget(operation);
@@ -202,9 +207,12 @@ impl StartingOperation {
         context: &KeptContext,
         identity: Identity,
     ) {
+        let mut record = None;
         let (mut trace, prepared) = match wanted {
+            // The line of its request shows the operation.
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
+                record = runner.begin_record(self.transport);
                 let KeptContext { headers, origin, .. } = context;
                 let trace = runner.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
@@ -215,19 +223,31 @@ impl StartingOperation {
                     self.address,
                     RequestSource::of_websocket(&runner.serving.path, *origin),
                 );
-                (trace, prepared.await)
+                let mut prepared = prepared.await;
+                if let Ok(ready) = &mut prepared
+                    && ready.prepared.kind != OperationKind::Subscription
+                    && let Some(ids) = &runner.request_ids
+                {
+                    ready.set_request_id(ids.new_header());
+                }
+                (trace, prepared)
             }
         };
+        if let (Some(record), Ok(ready)) = (&mut record, &prepared) {
+            record.note(ready);
+        }
         let outcome = match prepared {
             Err(errors) => OperationOutcome::Failed(errors),
             Ok(ready) if ready.prepared.has_stream() => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
+                let logged = runner.logged_operation(&ready);
                 match runner.subscribe(ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
                         let open = runner.metrics.open_subscription(self.transport);
-                        OperationOutcome::Subscribed(subscription, open, kept)
+                        let record = runner.begin_subscription(self.transport, logged);
+                        OperationOutcome::Subscribed(subscription, open, kept, record)
                     }
                     Err(error) => OperationOutcome::Failed(vec![error]),
                 }
@@ -247,6 +267,13 @@ impl StartingOperation {
                 outcome
             }
         };
+        match (record, &outcome) {
+            (Some(record), OperationOutcome::Response(payload)) => {
+                record.finish(context, Ok(payload))
+            }
+            (Some(record), OperationOutcome::Failed(errors)) => record.finish(context, Err(errors)),
+            _ => {}
+        }
         self.conclude(outcome);
     }
 

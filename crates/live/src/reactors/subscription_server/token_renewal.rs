@@ -223,6 +223,7 @@ impl SubscriptionServer {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
                 client.forget(number);
+                self.records.end(token, number, "token_renewed");
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 // The first result of a live query is complete.
                 if ready.prepared.live.is_none() {
@@ -232,6 +233,7 @@ impl SubscriptionServer {
             }
             RenewalStep::End(error) => {
                 client.forget(number);
+                self.records.end(token, number, error.code.as_str());
                 let errors = vec![error];
                 self.send_end(sockets, token, Delivery::Failed { operation: number, errors });
             }

@@ -1,0 +1,162 @@
+//! The records of operations and subscriptions of live connections for the access log.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clients::access_log::{AccessLog, AccessLogEntry, LogEvent, LoggedOperation};
+use execute::{GraphqlError, Payload};
+use http::{HeaderName, HeaderValue};
+use hub::EndReason;
+use reactor::Token;
+use serving::prepared_request::PreparedRequest;
+
+use crate::client_context::KeptContext;
+use crate::metrics::Transport;
+use crate::operation_runner::OperationRunner;
+
+/// The record of an operation that a client has sent over a WebSocket.
+pub(crate) struct OperationRecord {
+    log: Arc<AccessLog>,
+    began: Instant,
+    transport: Transport,
+    request_id: Option<(HeaderName, HeaderValue)>,
+    operation: Option<LoggedOperation>,
+}
+
+/// The record of a live subscription. Dropping it writes the last line.
+pub(crate) struct SubscriptionRecord {
+    log: Arc<AccessLog>,
+    began: Instant,
+    transport: Transport,
+    operation: LoggedOperation,
+    reason: &'static str,
+}
+
+/// The records of the live subscriptions of a reactor's connections.
+// Beside the connections, whose memory it would take while no log is written.
+#[derive(Default)]
+pub(crate) struct SubscriptionRecords(HashMap<Token, Vec<(u32, Box<SubscriptionRecord>)>>);
+
+impl SubscriptionRecords {
+    /// Adds the record of an operation of a connection.
+    pub(crate) fn insert(&mut self, token: Token, operation: u32, record: Box<SubscriptionRecord>) {
+        self.0.entry(token).or_default().push((operation, record));
+    }
+
+    /// Writes the last line of a subscription that has ended for this reason.
+    pub(crate) fn end(&mut self, token: Token, operation: u32, reason: &'static str) {
+        let Some(records) = self.0.get_mut(&token) else { return };
+        let Some(at) = records.iter().position(|(it, _)| *it == operation) else { return };
+        let (_, mut record) = records.swap_remove(at);
+        record.set_reason(reason);
+        if records.is_empty() {
+            self.0.remove(&token);
+        }
+    }
+
+    /// Writes the last lines of all subscriptions of a connection.
+    pub(crate) fn end_all(&mut self, token: Token, reason: &'static str) {
+        for (_, mut record) in self.0.remove(&token).unwrap_or_default() {
+            record.set_reason(reason);
+        }
+    }
+}
+
+/// The reason of an end that nothing else explains: the client has closed its connection, or has lost it.
+pub(crate) const CONNECTION_CLOSED: &str = "connection_closed";
+
+/// The client has completed the subscription.
+pub(crate) const CLIENT_COMPLETED: &str = "client_completed";
+
+impl OperationRunner {
+    /// Begins the record of an operation over a WebSocket; `None` if the access log is not written.
+    pub(crate) fn begin_record(&self, transport: Transport) -> Option<OperationRecord> {
+        let log = Arc::clone(self.access_log.as_ref()?);
+        let began = Instant::now();
+        Some(OperationRecord { log, began, transport, request_id: None, operation: None })
+    }
+
+    /// Returns an operation as the access log shows it; `None` if that is not written.
+    pub(crate) fn logged_operation(&self, ready: &PreparedRequest) -> Option<LoggedOperation> {
+        let log = self.access_log.as_ref()?;
+        Some(log.operation(&ready.prepared, ready.cost, ready.identity.claims()))
+    }
+
+    /// Begins the record of a live subscription, and writes its first line; `None` if the access log is not written.
+    pub(crate) fn begin_subscription(
+        &self,
+        transport: Transport,
+        operation: Option<LoggedOperation>,
+    ) -> Option<Box<SubscriptionRecord>> {
+        let (log, operation) = self.access_log.as_ref().zip(operation)?;
+        let (log, began) = (Arc::clone(log), Instant::now());
+        let record =
+            SubscriptionRecord { log, began, transport, operation, reason: CONNECTION_CLOSED };
+        record.write(LogEvent::SubscriptionStarted);
+        Some(Box::new(record))
+    }
+}
+
+impl OperationRecord {
+    /// Notes what is known of a prepared operation.
+    pub(crate) fn note(&mut self, ready: &PreparedRequest) {
+        let claims = ready.identity.claims();
+        self.operation = Some(self.log.operation(&ready.prepared, ready.cost, claims));
+        self.request_id.clone_from(&ready.headers.request_id);
+    }
+
+    /// Writes the line of an operation that has ended.
+    pub(crate) fn finish(self, context: &KeptContext, result: Result<&Payload, &[GraphqlError]>) {
+        let (errors, code, bytes) = match result {
+            Ok(payload) => (payload.errors as usize, None, Some(payload.bytes.len() as u64)),
+            Err(errors) => (errors.len(), errors.first().map(|it| it.code), None),
+        };
+        self.log.write(&AccessLogEntry {
+            event: LogEvent::Operation,
+            request_id: self.request_id.as_ref().map(|it| &it.1),
+            origin: context.origin,
+            transport: Some(self.transport.name()),
+            headers: Some(&context.headers),
+            operation: self.operation.as_ref(),
+            bytes,
+            duration: Some(self.began.elapsed()),
+            errors: errors as u64,
+            code,
+            ..AccessLogEntry::default()
+        });
+    }
+}
+
+/// Returns the reason of an end by the hub: the code of its error, or that the source is complete.
+pub(crate) fn reason_of(end: &EndReason) -> &'static str {
+    match end {
+        EndReason::Complete => "source_completed",
+        EndReason::Error(error) => error.code.as_str(),
+    }
+}
+
+impl SubscriptionRecord {
+    /// Sets the reason for which the subscription is about to end.
+    pub(crate) fn set_reason(&mut self, reason: &'static str) {
+        self.reason = reason;
+    }
+
+    fn write(&self, event: LogEvent) {
+        let has_ended = event == LogEvent::SubscriptionEnded;
+        self.log.write(&AccessLogEntry {
+            event,
+            transport: Some(self.transport.name()),
+            operation: Some(&self.operation),
+            duration: has_ended.then(|| self.began.elapsed()),
+            reason: has_ended.then_some(self.reason),
+            ..AccessLogEntry::default()
+        });
+    }
+}
+
+impl Drop for SubscriptionRecord {
+    fn drop(&mut self) {
+        self.write(LogEvent::SubscriptionEnded);
+    }
+}

@@ -1,0 +1,231 @@
+//! A bounded queue of lines, which any thread fills without waiting and one thread writes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The maximum number of bytes that are written at once, so that few large writes empty a queue of many lines.
+const BATCH_BYTES_MAX: usize = 64 << 10;
+
+/// Lines that wait to be written.
+#[derive(Debug)]
+pub(crate) struct LineQueue {
+    bytes_max: usize,
+    state: Mutex<QueueState>,
+    /// Signalled when a line waits.
+    filled: Condvar,
+    /// Signalled when all lines have been written.
+    emptied: Condvar,
+    /// The number of lines since the start that were dropped or could not be written.
+    pub(crate) dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Dropped lines that no line of the log has reported.
+    unreported: u64,
+    is_writing: bool,
+    has_writer: bool,
+    /// True once no further line comes.
+    is_closed: bool,
+}
+
+impl LineQueue {
+    pub(crate) const fn new(bytes_max: usize) -> Self {
+        let state = QueueState {
+            lines: VecDeque::new(),
+            bytes: 0,
+            unreported: 0,
+            is_writing: false,
+            has_writer: false,
+            is_closed: false,
+        };
+        Self {
+            bytes_max,
+            state: Mutex::new(state),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a line, or counts it as dropped if there is no room.
+    pub(crate) fn push(&self, line: &[u8]) {
+        let mut state = self.lock();
+        if state.bytes.saturating_add(line.len()) > self.bytes_max {
+            self.count_dropped(&mut state, 1);
+            return;
+        }
+        state.bytes += line.len();
+        state.lines.push_back(line.to_vec());
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Records that a thread writes the lines, or that it does not. Returns what was recorded before.
+    pub(crate) fn set_writer(&self, has_writer: bool) -> bool {
+        std::mem::replace(&mut self.lock().has_writer, has_writer)
+    }
+
+    /// Ends the writer once all lines have been written.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.filled.notify_all();
+    }
+
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.is_closed && state.lines.is_empty()
+    }
+
+    /// Waits for lines and moves some of them into `batch`. Returns their number; 0 once the queue is closed and empty.
+    fn take_batch(&self, batch: &mut Vec<u8>) -> u64 {
+        let mut state = self.lock();
+        while state.lines.is_empty() && !state.is_closed {
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_writing = true;
+        let mut count = 0;
+        while let Some(line) = state.lines.front()
+            && (count == 0 || batch.len() + line.len() <= BATCH_BYTES_MAX)
+        {
+            batch.extend_from_slice(line);
+            state.bytes -= line.len();
+            state.lines.pop_front();
+            count += 1;
+        }
+        count
+    }
+
+    /// Records whether a batch of `count` lines has been written. Returns the number of dropped lines to report.
+    fn finish_batch(&self, count: u64, is_written: bool) -> u64 {
+        let mut state = self.lock();
+        state.is_writing = false;
+        let unreported = match is_written {
+            true => std::mem::take(&mut state.unreported),
+            false => {
+                self.count_dropped(&mut state, count);
+                0
+            }
+        };
+        if state.lines.is_empty() {
+            self.emptied.notify_all();
+        }
+        unreported
+    }
+
+    fn count_dropped(&self, state: &mut QueueState, count: u64) {
+        state.unreported = state.unreported.saturating_add(count);
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Waits until all lines have been written or dropped, for at most `time`.
+    pub(crate) fn flush(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut state = self.lock();
+        while state.has_writer && (state.is_writing || !state.lines.is_empty()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.emptied.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Writes batches to `out` until the queue is closed and empty. `report` logs a number of dropped lines when writing
+    /// works again.
+    pub(crate) fn write_to(
+        &self,
+        mut out: impl FnMut(&[u8]) -> io::Result<()>,
+        report: impl Fn(u64),
+    ) {
+        let mut batch = Vec::new();
+        // A partly written line is ended before the next one.
+        let mut is_torn = false;
+        while !self.is_over() {
+            batch.clear();
+            if is_torn {
+                batch.push(b'\n');
+            }
+            let count = self.take_batch(&mut batch);
+            if count == 0 {
+                break;
+            }
+            let written = out(&batch);
+            is_torn = written.is_err();
+            let unreported = self.finish_batch(count, !is_torn);
+            if unreported > 0 {
+                report(unreported);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// Writes the waiting lines to a sink that fails `failures` times. Returns the written text and the reports.
+    fn write_all(queue: &LineQueue, failures: usize) -> (String, Vec<u64>) {
+        let (written, failed) = (RefCell::new(Vec::new()), Cell::new(0));
+        let reports = RefCell::new(Vec::new());
+        queue.lock().is_closed = true;
+        queue.write_to(
+            |bytes| {
+                if failed.get() < failures {
+                    failed.set(failed.get() + 1);
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                written.borrow_mut().extend_from_slice(bytes);
+                Ok(())
+            },
+            |lines| reports.borrow_mut().push(lines),
+        );
+        (String::from_utf8(written.into_inner()).expect("UTF-8"), reports.into_inner())
+    }
+
+    #[test]
+    fn lines_over_the_bound_are_dropped_and_reported_when_the_rest_is_written() {
+        let queue = LineQueue::new(8);
+        for line in ["aaa\n", "bbb\n", "ccc\n", "ddd\n"] {
+            queue.push(line.as_bytes());
+        }
+        assert_eq!(write_all(&queue, 0), ("aaa\nbbb\n".to_owned(), vec![2]));
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 2);
+        queue.push(b"eee\n");
+        assert_eq!(write_all(&queue, 0), ("eee\n".to_owned(), vec![]), "there is room again");
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_reported_when_writing_works_again() {
+        let queue = LineQueue::new(1 << 20);
+        let long = "x".repeat(BATCH_BYTES_MAX) + "\n";
+        for line in [&long, "second\n"] {
+            queue.push(line.as_bytes());
+        }
+        let (written, reports) = write_all(&queue, 1);
+        assert_eq!((&*written, &*reports), ("\nsecond\n", &[1][..]), "a torn line is ended first");
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn flushing_ends_at_its_deadline_while_the_reader_stalls() {
+        let queue = LineQueue::new(1 << 20);
+        queue.set_writer(true);
+        queue.push(b"never written\n");
+        let start = Instant::now();
+        queue.flush(Duration::from_millis(20));
+        assert!(start.elapsed() >= Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,154 @@
+//! A file of lines that is replaced by a new one when it has reached a size.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file of lines. The former files are `PATH.1` (the newest), `PATH.2` and so on.
+///
+/// If another program renames or removes the file, the next lines go into a new one.
+#[derive(Debug)]
+pub(crate) struct RotatingFile {
+    path: PathBuf,
+    bytes_max: u64,
+    kept: u32,
+    /// `None` after a failure.
+    file: Option<File>,
+    bytes: u64,
+}
+
+impl RotatingFile {
+    /// Opens a file, and continues it if it exists.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn open(path: PathBuf, bytes_max: u64, kept: u32) -> io::Result<Self> {
+        let mut file = Self { path, bytes_max, kept, file: None, bytes: 0 };
+        file.reopen()?;
+        Ok(file)
+    }
+
+    /// Writes whole lines.
+    ///
+    /// # Errors
+    /// Those of the system. The next call opens the file again.
+    pub(crate) fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.bytes > 0 && self.bytes.saturating_add(lines.len() as u64) > self.bytes_max {
+            self.rotate()?;
+        } else if !self.is_in_place() {
+            self.reopen()?;
+        }
+        let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        let written = file.write_all(lines);
+        if written.is_err() {
+            self.file = None;
+        }
+        self.bytes += lines.len() as u64;
+        written
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.file = None;
+        let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        self.bytes = file.metadata()?.len();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// True if the open file is still the one at the path.
+    fn is_in_place(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        match (file.metadata(), fs::metadata(&self.path)) {
+            (Ok(open), Ok(at_path)) => is_same(&open, &at_path),
+            _ => false,
+        }
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file = None;
+        if self.kept == 0 {
+            fs::remove_file(&self.path)?;
+        }
+        for number in (0..self.kept).rev() {
+            let (from, to) = (numbered(&self.path, number), numbered(&self.path, number + 1));
+            match fs::rename(from, to) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
+        }
+        self.reopen()
+    }
+}
+
+#[cfg(unix)]
+fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
+}
+
+/// Returns the path of a former file; number 0 is the present one.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name: OsString = path.into();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that is removed at the end of its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("starling-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn read(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.0.join(name)).ok()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_full_file_is_replaced_and_the_oldest_is_removed() {
+        let folder = Folder::new("rotation");
+        let mut file = RotatingFile::open(folder.0.join("log"), 8, 2).expect("a file");
+        for line in ["first\n", "second\n", "a\n", "third\n", "fourth\n"] {
+            file.write_lines(line.as_bytes()).expect("a write");
+        }
+        let all = ["log", "log.1", "log.2", "log.3"].map(|name| folder.read(name));
+        let expected = [Some("fourth\n"), Some("a\nthird\n"), Some("second\n"), None];
+        assert_eq!(all, expected.map(|it| it.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_file_is_continued_after_a_restart_and_begun_again_after_it_was_moved() {
+        let folder = Folder::new("moved");
+        let path = folder.0.join("log");
+        fs::write(&path, "before\n").expect("a write");
+        let mut file = RotatingFile::open(path.clone(), 1 << 20, 5).expect("a file");
+        file.write_lines(b"one\n").expect("a write");
+        fs::rename(&path, folder.0.join("moved")).expect("a move");
+        file.write_lines(b"two\n").expect("a write");
+        assert_eq!(folder.read("moved").as_deref(), Some("before\none\n"));
+        assert_eq!(folder.read("log").as_deref(), Some("two\n"));
+    }
+}

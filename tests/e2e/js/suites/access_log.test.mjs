@@ -1,0 +1,211 @@
+// The access log and request ids: what each transport leaves in the log, which lines are written, and where the id goes.
+import assert from "node:assert/strict";
+import { readFile, rename } from "node:fs/promises";
+import path from "node:path";
+import { after, before, describe, it } from "node:test";
+import { SUBSCRIPTION_BY_ID, event, memorySupergraph, startSubgraphs } from "../board.mjs";
+import { closeAfterEach } from "../closing.mjs";
+import { compose } from "../composition.mjs";
+import { startSubgraph } from "../counting_subgraph.mjs";
+import { openSocket, openStreams } from "../live_client.mjs";
+import { startServe } from "../router.mjs";
+import { startIssuer } from "../tokens.mjs";
+import { eventually, repeatUntil } from "../waiting.mjs";
+
+const FLIGHTS = "query All { flights { id } }";
+const HEX_ID = /^[0-9a-f]{32}$/;
+
+describe("the access log", () => {
+  const keep = closeAfterEach();
+  let subgraphs, issuer;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    issuer = await startIssuer();
+  });
+  after(async () => {
+    await subgraphs?.stop();
+    await issuer?.stop();
+  });
+
+  /** Starts a router that writes the log to standard output, with its lines as objects. */
+  async function open(accessLog = {}, config = {}) {
+    const router = keep(await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        authentication: { jwt: { issuers: [issuer.configuration] } },
+        access_log: { enabled: true, ...accessLog },
+        ...config,
+      },
+    }));
+    router.lines = () => router.output().split("\n").filter((it) => it.startsWith('{"time":')).map(JSON.parse);
+    router.linesOf = async (name, count) => {
+      const some = () => router.lines().filter((it) => it.event === name);
+      await eventually(() => some().length >= count, `${count} lines of ${name}`);
+      return some();
+    };
+    return router;
+  }
+
+  const send = (router, body, headers = {}) => fetch(router.graphql, {
+    method: "POST", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body),
+  });
+
+  it("has a line for each request, and no secret of it", async () => {
+    const router = await open({ fields: [{ name: "user", value: "claims.sub" }] });
+    const token = issuer.issue({ sub: "ann" });
+    const response = await send(router, { query: FLIGHTS, variables: { hidden: "hidden variable" } }, {
+      authorization: `Bearer ${token}`, "graphql-client-name": "web", "graphql-client-version": "1.2", cookie: "c=hidden",
+    });
+    const body = await response.text();
+    const [line] = await router.linesOf("request", 1);
+    const { time, duration_ms: duration, operation_id: id, ...others } = line;
+    assert.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000, time);
+    assert.ok(duration > 0 && duration < 30_000, `${duration}`);
+    assert.match(id, HEX_ID);
+    assert.deepEqual(others, {
+      event: "request", address: "127.0.0.1", method: "POST", path: "/graphql", protocol: "HTTP/1.1", status: 200,
+      bytes: body.length, operation: "All", kind: "query", client: "web", client_version: "1.2", user: "ann",
+    });
+    assert.doesNotMatch(router.output(), new RegExp(`hidden|${token.slice(-20)}`));
+  });
+
+  it("says why a request was refused", async () => {
+    const router = await open();
+    await send(router, { query: "{ nothing }" });
+    await send(router, { query: FLIGHTS }, { authorization: "Bearer wrong" });
+    await fetch(`${router.graphql}?query=${encodeURIComponent("mutation Secret { x }")}`);
+    await fetch(`${router.url}/elsewhere`);
+    const lines = await router.linesOf("request", 4);
+    const refused = lines.map(({ status, errors, code }) => [status, errors, code]);
+    assert.deepEqual(refused[0].slice(1), [1, "GRAPHQL_VALIDATION_FAILED"]);
+    assert.deepEqual(refused[1], [401, 1, "UNAUTHENTICATED"]);
+    assert.ok(refused[2][0] >= 400, JSON.stringify(lines[2]));
+    assert.equal(lines[3].path, "/elsewhere");
+    assert.equal(lines[3].status, 404);
+    assert.ok(!JSON.stringify(lines).includes("Secret"), "queries of URLs are not logged");
+  });
+
+  it("counts the errors of a response", async () => {
+    const router = await open({}, { subgraphs: { ...subgraphs.configuration, flights: { url: "http://127.0.0.1:1/" } } });
+    await send(router, { query: FLIGHTS });
+    const [{ status, errors, operation }] = await router.linesOf("request", 1);
+    assert.deepEqual([status, errors, operation], [200, 1, "All"]);
+  });
+
+  it("has the operations of a WebSocket, and the beginning and the end of its subscriptions", async () => {
+    const router = await open();
+    const socket = openSocket(router, { "graphql-client-name": "tv" });
+    const [result] = [await socket.subscribe(FLIGHTS).next()];
+    assert.equal(result.data.flights.length, 3);
+    const [operation] = await router.linesOf("operation", 1);
+    assert.equal(operation.transport, "websocket");
+    assert.deepEqual([operation.operation, operation.kind, operation.errors], ["All", "query", undefined]);
+    await socket.subscribe("{ nothing }").ended();
+    const [, refused] = await router.linesOf("operation", 2);
+    assert.equal(refused.code, "GRAPHQL_VALIDATION_FAILED");
+
+    const follow = (id) => socket.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id } });
+    const [first, second] = [follow("1"), follow("2")];
+    const started = await router.linesOf("subscription_started", 2);
+    assert.deepEqual(started.map(({ operation: name, kind }) => [name, kind]), Array(2).fill(["Moves", "subscription"]));
+    await repeatUntil(first.next(), () => router.publish("memory/default", "flights.moved.1", event("1", 5)), "an event");
+    first.stop();
+    const [completed] = await router.linesOf("subscription_ended", 1);
+    assert.equal(completed.reason, "client_completed");
+    await socket.dispose();
+    const [, closed] = await router.linesOf("subscription_ended", 2);
+    assert.equal(closed.reason, "connection_closed");
+    assert.ok(closed.duration_ms > 0);
+    second.stop();
+    const [handshake] = await router.linesOf("request", 1);
+    assert.equal(handshake.status, 101);
+  });
+
+  it("has the end of a stream of events with its reason", async () => {
+    const router = await open();
+    const streams = openStreams(router);
+    const stream = streams.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } });
+    const [{ transport }] = await router.linesOf("subscription_started", 1);
+    assert.equal(transport, "sse");
+    stream.stop();
+    const [{ reason }] = await router.linesOf("subscription_ended", 1);
+    assert.equal(reason, "connection_closed");
+    const other = streams.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "2" } });
+    await router.linesOf("subscription_started", 2);
+    await router.stop();
+    const ends = router.lines().filter((it) => it.event === "subscription_ended");
+    assert.equal(ends.at(-1).reason, "SHUTTING_DOWN");
+    other.stop();
+    await streams.dispose();
+  });
+
+  it("writes the lines that its condition selects, into a file that may be moved away", async () => {
+    const router = await open({
+      file: "access.log", format: "text", when: "operation.name != 'All' || response.status != 200",
+    });
+    const file = path.join(router.folder, "access.log");
+    const read = (name) => readFile(name, "utf8");
+    await send(router, { query: FLIGHTS });
+    await send(router, { query: "query Other { flights { id } }" });
+    await eventually(async () => (await read(file)).includes("operation=Other"), "the line");
+    assert.doesNotMatch(await read(file), /operation=All/);
+    await rename(file, `${file}.moved`);
+    await send(router, { query: "query Later { flights { id } }" });
+    await eventually(async () => (await read(file)).includes("operation=Later"), "the line in a new file");
+    assert.match(await read(`${file}.moved`), /^time=\S+ event=request .*operation=Other/);
+  });
+});
+
+describe("request ids", () => {
+  const keep = closeAfterEach();
+  let shop, supergraph, seen;
+  before(async () => {
+    shop = await startSubgraph((body, request) => {
+      seen.push(request.headers["x-request-id"]);
+      return { name: "shop" };
+    });
+    supergraph = await compose({ shop: { sdl: "type Query { name: String }", url: shop.url } });
+  });
+  after(() => shop?.stop());
+
+  async function open(requestId = {}) {
+    seen = [];
+    const config = { request_id: { enabled: true, ...requestId }, sharing: { operations: false } };
+    return keep(await startServe({ supergraph, config }));
+  }
+  async function ask(router, headers = {}) {
+    const response = await fetch(router.graphql, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify({ query: "{ name }" }),
+    });
+    assert.equal((await response.json()).data.name, "shop");
+    return response.headers.get("x-request-id");
+  }
+
+  it("go from the client to the subgraph and back", async () => {
+    const router = await open();
+    assert.equal(await ask(router, { "x-request-id": "support-4711" }), "support-4711");
+    const made = await ask(router);
+    assert.match(made, HEX_ID);
+    const replaced = await ask(router, { "x-request-id": "not plain" });
+    assert.match(replaced, HEX_ID);
+    assert.deepEqual(seen, ["support-4711", made, replaced]);
+  });
+
+  it("are made by the router if clients may not name them", async () => {
+    const router = await open({ accept: false });
+    const made = await ask(router, { "x-request-id": "support-4711" });
+    assert.match(made, HEX_ID);
+    assert.deepEqual(seen, [made]);
+  });
+
+  it("are those of each operation on a WebSocket", async () => {
+    const router = await open();
+    const socket = openSocket(router);
+    for (let count = 0; count < 2; count++) await socket.subscribe("{ name }").next();
+    assert.ok(seen.every((id) => HEX_ID.test(id)) && seen[0] !== seen[1], JSON.stringify(seen));
+    await socket.dispose();
+  });
+});
