@@ -168,7 +168,8 @@ pub struct AdaptiveLimit {
 impl AdaptiveLimit {
     /// Creates a limit at its initial value.
     pub fn new(bounds: LimitBounds) -> Self {
-        let (min, max) = (f64::from(bounds.min.max(1)), f64::from(bounds.max.max(bounds.min).max(1)));
+        let (min, max) =
+            (f64::from(bounds.min.max(1)), f64::from(bounds.max.max(bounds.min).max(1)));
         Self {
             min,
             max,
@@ -375,14 +376,22 @@ mod tests {
 
     /// Executions at a bottleneck that does `capacity` operations at the same time, each in 50 ms: with more in flight,
     /// each takes longer. `demand` operations want to be in flight.
-    fn run(limit: &mut AdaptiveLimit, from: f64, seconds: f64, service: f64, capacity: f64, demand: f64) {
+    fn run(
+        limit: &mut AdaptiveLimit,
+        from: f64,
+        seconds: f64,
+        service: f64,
+        capacity: f64,
+        demand: f64,
+    ) {
         let mut now = from;
         while now < from + seconds {
             let in_flight = demand.min(limit.limit);
             if demand > limit.limit {
                 limit.note_reached();
             }
-            limit.set_in_flight((in_flight * f64::from(UNITS)) as u64, Duration::from_secs_f64(now));
+            limit
+                .set_in_flight((in_flight * f64::from(UNITS)) as u64, Duration::from_secs_f64(now));
             let latency = service * (in_flight / capacity).max(1.0);
             now += latency / in_flight;
             limit.count_latency(latency, 0.050, Duration::from_secs_f64(now));

@@ -377,7 +377,9 @@ mod tests {
         assert!(control.poll_event().is_none());
         finish(&mut control, first, 20);
         match control.poll_event() {
-            Some(Event::Admitted(admitted, _, waited)) => assert_eq!((admitted, waited), (id, at(19))),
+            Some(Event::Admitted(admitted, _, waited)) => {
+                assert_eq!((admitted, waited), (id, at(19)))
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(control.leave(id, at(21), 0), None, "it waits no longer");
@@ -458,7 +460,8 @@ mod tests {
         let mut count = |operation| {
             let mut tickets = Vec::new();
             let request = Request { client: 1, operation, class: Class::Normal };
-            while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0) {
+            while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0)
+            {
                 tickets.push(ticket);
             }
             let count = tickets.len();

@@ -124,8 +124,7 @@ impl WaitingQueue {
             let own = self.lines.get(&request.client).map_or(0, |it| it.waiting);
             dropped = Some(self.drop_of_longest_line(own)?);
         }
-        let time =
-            if self.stands(now) { self.settings.target } else { self.settings.interval };
+        let time = if self.stands(now) { self.settings.target } else { self.settings.interval };
         let deadline = deadline.min(now + time);
         let place = self.free.pop().unwrap_or_else(|| {
             self.waiters.push(None);
@@ -264,7 +263,12 @@ mod tests {
     }
 
     /// Puts a request of a client at the end; its operation is its number.
-    fn push(queue: &mut WaitingQueue, client: u64, operation: u64, now: Duration) -> Option<WaiterId> {
+    fn push(
+        queue: &mut WaitingQueue,
+        client: u64,
+        operation: u64,
+        now: Duration,
+    ) -> Option<WaiterId> {
         let request = Request { client, operation, class: Class::Normal };
         queue.push(request, 1000, FOREVER, now).map(|(id, ..)| id)
     }

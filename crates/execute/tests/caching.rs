@@ -247,8 +247,7 @@ impl World {
     fn sharing(count: usize) -> Vec<Self> {
         NOW.set(1_000_000);
         let (values, memory) = (Arc::<Values>::default(), Arc::<SharedMemory>::default());
-        let router =
-            || Self::with(Arc::clone(&values), Some(&memory), TtlSettings::default());
+        let router = || Self::with(Arc::clone(&values), Some(&memory), TtlSettings::default());
         std::iter::repeat_with(router).take(count).collect()
     }
 

@@ -10,8 +10,7 @@ use cache::{
     EntryAddress, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders, Invalidation,
     InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders, KeySecret, Lookup,
     LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent, StaleTags, Store,
-    StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
-    Validator,
+    StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl, Validator,
 };
 use config::{Caching, Config};
 use execute::{
@@ -485,11 +484,7 @@ impl StoredExtra {
     }
 }
 
-fn stored_payload(
-    body: Bytes,
-    extra: &[u8],
-    mut caching: Option<FoldedPolicy>,
-) -> Option<Payload> {
+fn stored_payload(body: Bytes, extra: &[u8], mut caching: Option<FoldedPolicy>) -> Option<Payload> {
     let StoredExtra { splice, validator, cost } = StoredExtra::from_bytes(extra)?;
     if let Some(caching) = &mut caching {
         caching.validator = Some(validator);

@@ -26,7 +26,11 @@ fn number(name: &str) -> Option<u64> {
 fn for_seeds(run: impl Fn(u64)) {
     let seeds: Vec<u64> = match number("STARLING_SEED") {
         Some(seed) => vec![seed],
-        None => REGRESSIONS.iter().copied().chain(0..number("STARLING_SEEDS").unwrap_or(SEEDS)).collect(),
+        None => REGRESSIONS
+            .iter()
+            .copied()
+            .chain(0..number("STARLING_SEEDS").unwrap_or(SEEDS))
+            .collect(),
     };
     for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
@@ -61,7 +65,9 @@ fn even_load(operation: Operation, servers: usize, multiple: f64) -> Vec<Stream>
 #[test]
 fn goodput_stays_at_its_peak_however_much_is_offered() {
     for spread in [Spread::Fixed, Spread::Exponential, Spread::Bimodal] {
-        for (servers, service, elsewhere) in [(20, 0.025, 0.025), (50, 0.050, 0.0), (4, 0.002, 0.048)] {
+        for (servers, service, elsewhere) in
+            [(20, 0.025, 0.025), (50, 0.050, 0.0), (4, 0.002, 0.048)]
+        {
             for_seeds(|seed| {
                 let operation = Operation { key: 11, service, elsewhere, spread, cost: 100 };
                 let run = |multiple| {
@@ -74,7 +80,8 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
                 let reports: Vec<PhaseReport> = [1.0, 2.0, 3.0, 10.0].map(run).into();
                 let goodputs: Vec<f64> = reports.iter().map(|it| it.goodput(PATIENCE)).collect();
                 let peak = goodputs.iter().copied().fold(0.0, f64::max);
-                let latencies: Vec<f64> = reports.iter().map(|it| it.total().quantile(0.99)).collect();
+                let latencies: Vec<f64> =
+                    reports.iter().map(|it| it.total().quantile(0.99)).collect();
                 let context = format!(
                     "{operation:?} at {servers}: goodput {goodputs:.0?}, p99 {latencies:.3?} and {usual:.3} without load, \
                      limits {:.2?}",
@@ -137,7 +144,8 @@ fn a_bottleneck_that_becomes_twice_as_slow_keeps_its_goodput() {
         println!("goodput {goodput:.0}, p99 {p99:.3}");
         assert!(goodput >= 0.95 * capacity(20, SIMPLE) / 2.0, "{goodput}");
         assert!(p99 < 0.6, "{p99}");
-        let report = simulation.run(&Phase { settling: 15.0, ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0)) });
+        let report = simulation
+            .run(&Phase { settling: 15.0, ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0)) });
         let goodput = report.goodput(PATIENCE);
         assert!(goodput >= 0.95 * capacity(20, SIMPLE), "{goodput}");
     });
@@ -175,7 +183,8 @@ fn another_mix_of_operations_is_not_taken_for_load() {
         };
         simulation.run(&phase(60.0, 20, mix(2.0, 0.95)));
         for share in [0.05, 0.95, 0.5] {
-            let report = simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
+            let report =
+                simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
             let served = report.total().served();
             println!("served {served:.3}");
             assert!(served >= 0.99, "{share}: {served}");
@@ -270,9 +279,8 @@ fn any_sequence_of_conditions_keeps_the_goodput() {
             let elsewhere_factor = [1.0, 1.0, 4.0][random.usize(..3)];
             let multiple = [0.3, 0.7, 1.0, 2.0, 5.0, 10.0][random.usize(..6)];
             let full = servers as f64 / (mean * service_factor);
-            let streams = (0..9).map(|it| {
-                stream(it / 3, operations[it as usize % 3], full * multiple / 9.0)
-            });
+            let streams =
+                (0..9).map(|it| stream(it / 3, operations[it as usize % 3], full * multiple / 9.0));
             let conditions = Phase {
                 settling: 20.0,
                 service_factor,

@@ -108,7 +108,9 @@ pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading<'_>>] = &[
     Metric::gauge("starling_admission_requests", "Admitted requests in flight, by class", |it| {
         it.load.requests[it.class.index()]
     }),
-    Metric::gauge("starling_admission_waiting", "Requests that wait for admission, by class", |it| {
-        it.load.waiting[it.class.index()]
-    }),
+    Metric::gauge(
+        "starling_admission_waiting",
+        "Requests that wait for admission, by class",
+        |it| it.load.waiting[it.class.index()],
+    ),
 ];
