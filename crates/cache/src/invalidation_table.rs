@@ -191,7 +191,8 @@ impl InvalidationTable {
     /// processes follow. Invalidations may be recorded in any order, and more than once. `is_all` concerns everything,
     /// whatever the tags are.
     pub(crate) fn record(&self, sequence: Sequence, tags: &[Tag], is_all: bool) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // A table that follows a log has no watchers; the lock keeps other writers out.
+        let _watchers = self.lock_watchers();
         if sequence.0 > SEQUENCE_MAX {
             self.floor.store(u64::MAX, SeqCst);
             return;

@@ -508,7 +508,7 @@ fn wanted_entities(
     wanted.take(WANTED_MAX).collect()
 }
 
-/// Looks up all representations of a request. With `may_wait`, those that another operation is fetching are awaited.
+/// Looks up all representations of a request.
 fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
@@ -518,7 +518,7 @@ fn look_up(
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
     let uncounted = LookupStats::default();
-    let stats = if is_counted { &*cache.stats } else { &uncounted };
+    let stats = if rules.is_counted { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
     let expected = caching.expected_scope();
     let mut found = Found::default();
