@@ -44,14 +44,14 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Returns the request that was admitted.
+    pub fn request(&self) -> Request {
+        self.request
+    }
+
     /// Returns the weight of the work, in [units](crate::UNITS).
     pub fn weight(&self) -> u32 {
         self.weight
-    }
-
-    /// Returns the class of the request.
-    pub fn class(&self) -> Class {
-        self.request.class
     }
 }
 
@@ -373,11 +373,13 @@ mod tests {
         let Decision::Waiting(id, until) = request(&mut control, 1, Class::Normal, 1) else {
             panic!("it waits")
         };
-        assert_eq!(until, at(101));
+        assert_eq!(until, at(51));
         assert!(control.poll_event().is_none());
         finish(&mut control, first, 20);
         match control.poll_event() {
-            Some(Event::Admitted(admitted, _, waited)) => assert_eq!((admitted, waited), (id, at(19))),
+            Some(Event::Admitted(admitted, _, waited)) => {
+                assert_eq!((admitted, waited), (id, at(19)))
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(control.leave(id, at(21), 0), None, "it waits no longer");
@@ -458,7 +460,8 @@ mod tests {
         let mut count = |operation| {
             let mut tickets = Vec::new();
             let request = Request { client: 1, operation, class: Class::Normal };
-            while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0) {
+            while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0)
+            {
                 tickets.push(ticket);
             }
             let count = tickets.len();

@@ -25,7 +25,8 @@ mod waiting_queue;
 pub use adaptive_limit::LimitBounds;
 pub use class::Class;
 pub use control::{
-    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason, Request, Ticket,
+    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
+    Request, Ticket,
 };
 pub use waiting_queue::{QueueSettings, WaiterId};
 

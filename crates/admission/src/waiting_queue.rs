@@ -31,7 +31,7 @@ impl Default for QueueSettings {
         Self {
             waiting_max: 1000,
             target: Duration::from_millis(10),
-            interval: Duration::from_millis(100),
+            interval: Duration::from_millis(50),
         }
     }
 }
@@ -124,8 +124,7 @@ impl WaitingQueue {
             let own = self.lines.get(&request.client).map_or(0, |it| it.waiting);
             dropped = Some(self.drop_of_longest_line(own)?);
         }
-        let time =
-            if self.stands(now) { self.settings.target } else { self.settings.interval };
+        let time = if self.stands(now) { self.settings.target } else { self.settings.interval };
         let deadline = deadline.min(now + time);
         let place = self.free.pop().unwrap_or_else(|| {
             self.waiters.push(None);
@@ -259,12 +258,17 @@ mod tests {
     }
 
     fn queue(waiting_max: u32) -> WaitingQueue {
-        let settings = QueueSettings { waiting_max, ..QueueSettings::default() };
+        let settings = QueueSettings { waiting_max, target: millis(10), interval: millis(100) };
         WaitingQueue::new(Class::Normal, settings)
     }
 
     /// Puts a request of a client at the end; its operation is its number.
-    fn push(queue: &mut WaitingQueue, client: u64, operation: u64, now: Duration) -> Option<WaiterId> {
+    fn push(
+        queue: &mut WaitingQueue,
+        client: u64,
+        operation: u64,
+        now: Duration,
+    ) -> Option<WaiterId> {
         let request = Request { client, operation, class: Class::Normal };
         queue.push(request, 1000, FOREVER, now).map(|(id, ..)| id)
     }

@@ -131,6 +131,7 @@ impl Format {
             | Self::HeaderExpression
             | Self::ResponseExpression
             | Self::LimitKey
+            | Self::RequestKey
             | Self::LimitCondition
             | Self::OperationCondition => Ok(()),
         }

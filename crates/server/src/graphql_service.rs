@@ -113,14 +113,8 @@ impl GraphqlEndpoint {
         let (headers, source) =
             (&batch.head.headers, RequestSource::of_head(batch.head, client.origin));
         let (identity, address) = (&client.identity, client.address);
-        let admitted = operation::admit(
-            &self.serving,
-            &batch.operations,
-            headers,
-            identity,
-            address,
-            source,
-        );
+        let admitted =
+            operation::admit(&self.serving, &batch.operations, headers, identity, address, source);
         let Some(ticket) = admitted.await.map_err(Refusal::of_errors)? else {
             return Ok(self.run_admitted_batch(batch).await);
         };

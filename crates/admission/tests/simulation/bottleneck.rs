@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use admission::{
-    AdmissionControl, AdmissionSettings, Class, Decision, Event, Outcome, Request, Ticket, UNITS, WaiterId,
+    AdmissionControl, AdmissionSettings, Class, Decision, Event, Outcome, Request, Ticket, UNITS,
+    WaiterId,
 };
 
 /// How the service times of an operation vary.
@@ -187,9 +188,7 @@ impl Simulation {
         self.phase_started = self.now;
         self.report = vec![StreamReport::default(); phase.streams.len()];
         self.limits = Vec::new();
-        self.steps.retain(|Reverse((_, _, step))| {
-            !matches!(step, Step::Arrive(_) | Step::Sample)
-        });
+        self.steps.retain(|Reverse((_, _, step))| !matches!(step, Step::Arrive(_) | Step::Sample));
         for stream in 0..phase.streams.len() {
             self.schedule_arrival(stream);
         }
@@ -296,8 +295,7 @@ impl Simulation {
         let job = self.next_job;
         self.next_job += 1;
         let (arrived, phase) = (self.now, self.phases);
-        let entry =
-            Job { arrived, stream: index, phase, operation, ticket: None, waiter: None };
+        let entry = Job { arrived, stream: index, phase, operation, ticket: None, waiter: None };
         self.jobs.insert(job, entry);
         let request = Request { client, operation: operation.key, class };
         let random = self.random.u64(..);

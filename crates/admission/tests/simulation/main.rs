@@ -26,7 +26,11 @@ fn number(name: &str) -> Option<u64> {
 fn for_seeds(run: impl Fn(u64)) {
     let seeds: Vec<u64> = match number("STARLING_SEED") {
         Some(seed) => vec![seed],
-        None => REGRESSIONS.iter().copied().chain(0..number("STARLING_SEEDS").unwrap_or(SEEDS)).collect(),
+        None => REGRESSIONS
+            .iter()
+            .copied()
+            .chain(0..number("STARLING_SEEDS").unwrap_or(SEEDS))
+            .collect(),
     };
     for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
@@ -61,7 +65,9 @@ fn even_load(operation: Operation, servers: usize, multiple: f64) -> Vec<Stream>
 #[test]
 fn goodput_stays_at_its_peak_however_much_is_offered() {
     for spread in [Spread::Fixed, Spread::Exponential, Spread::Bimodal] {
-        for (servers, service, elsewhere) in [(20, 0.025, 0.025), (50, 0.050, 0.0), (4, 0.002, 0.048)] {
+        for (servers, service, elsewhere) in
+            [(20, 0.025, 0.025), (50, 0.050, 0.0), (2, 0.002, 0.048)]
+        {
             for_seeds(|seed| {
                 let operation = Operation { key: 11, service, elsewhere, spread, cost: 100 };
                 let run = |multiple| {
@@ -74,7 +80,8 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
                 let reports: Vec<PhaseReport> = [1.0, 2.0, 3.0, 10.0].map(run).into();
                 let goodputs: Vec<f64> = reports.iter().map(|it| it.goodput(PATIENCE)).collect();
                 let peak = goodputs.iter().copied().fold(0.0, f64::max);
-                let latencies: Vec<f64> = reports.iter().map(|it| it.total().quantile(0.99)).collect();
+                let latencies: Vec<f64> =
+                    reports.iter().map(|it| it.total().quantile(0.99)).collect();
                 let context = format!(
                     "{operation:?} at {servers}: goodput {goodputs:.0?}, p99 {latencies:.3?} and {usual:.3} without load, \
                      limits {:.2?}",
@@ -93,9 +100,10 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
 fn the_limit_does_not_oscillate() {
     for_seeds(|seed| {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
-        let load = even_load(SIMPLE, 20, 3.0);
-        // Two hours.
-        let report = simulation.run(&Phase { settling: 60.0, ..phase(1200.0, 20, load) });
+        let operation = Operation { service: 0.250, elsewhere: 0.250, ..SIMPLE };
+        let load = even_load(operation, 20, 3.0);
+        // An hour.
+        let report = simulation.run(&Phase { settling: 120.0, ..phase(3600.0, 20, load) });
         let (mean, deviation) = report.limit_spread();
         println!("limit {mean:.1}, deviation {deviation:.3}");
         // Probes lower it to six tenths for a moment.
@@ -137,7 +145,8 @@ fn a_bottleneck_that_becomes_twice_as_slow_keeps_its_goodput() {
         println!("goodput {goodput:.0}, p99 {p99:.3}");
         assert!(goodput >= 0.95 * capacity(20, SIMPLE) / 2.0, "{goodput}");
         assert!(p99 < 0.6, "{p99}");
-        let report = simulation.run(&Phase { settling: 15.0, ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0)) });
+        let report = simulation
+            .run(&Phase { settling: 15.0, ..phase(75.0, 20, even_load(SIMPLE, 20, 2.0)) });
         let goodput = report.goodput(PATIENCE);
         assert!(goodput >= 0.95 * capacity(20, SIMPLE), "{goodput}");
     });
@@ -158,7 +167,7 @@ fn other_services_that_become_slow_are_not_taken_for_load() {
         let first = simulation.run(&slow(0.0)).total().served();
         let then = simulation.run(&slow(0.0)).total().served();
         println!("served {first:.3}, then {then:.3}");
-        assert!(first >= 0.9 && then >= 0.995, "{first} {then}");
+        assert!(first >= 0.95 && then >= 0.99, "{first} {then}");
     });
 }
 
@@ -175,7 +184,8 @@ fn another_mix_of_operations_is_not_taken_for_load() {
         };
         simulation.run(&phase(60.0, 20, mix(2.0, 0.95)));
         for share in [0.05, 0.95, 0.5] {
-            let report = simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
+            let report =
+                simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
             let served = report.total().served();
             println!("served {served:.3}");
             assert!(served >= 0.99, "{share}: {served}");
@@ -240,7 +250,7 @@ fn the_end_of_a_storm_is_the_end_of_refusals() {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
         for _ in 0..3 {
             simulation.run(&phase(30.0, 20, even_load(SIMPLE, 20, 10.0)));
-            let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.8)) };
+            let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.7)) };
             let served = simulation.run(&calm).total().served();
             println!("served {served:.4}");
             assert!(served >= 0.998, "{served}");
@@ -270,9 +280,8 @@ fn any_sequence_of_conditions_keeps_the_goodput() {
             let elsewhere_factor = [1.0, 1.0, 4.0][random.usize(..3)];
             let multiple = [0.3, 0.7, 1.0, 2.0, 5.0, 10.0][random.usize(..6)];
             let full = servers as f64 / (mean * service_factor);
-            let streams = (0..9).map(|it| {
-                stream(it / 3, operations[it as usize % 3], full * multiple / 9.0)
-            });
+            let streams =
+                (0..9).map(|it| stream(it / 3, operations[it as usize % 3], full * multiple / 9.0));
             let conditions = Phase {
                 settling: 20.0,
                 service_factor,
