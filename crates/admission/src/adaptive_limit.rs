@@ -7,7 +7,7 @@
 //!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window.
 //! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation takes.
 //! - The slow-down without load (the floor) is measured, not averaged, as BBR does: now and then the limit is lowered
-//!   for about two latencies ([`Probe`]). If the latency falls with the work in flight, there was a queue and the floor
+//!   for some latencies (a probe). If the latency falls with the work in flight, there was a queue and the floor
 //!   is not above what was measured. If the latency stays, the work takes longer for another reason, and the floor
 //!   rises. An average of all latencies would take a long overload for normal, and grow without end.
 //!
@@ -76,18 +76,19 @@ const FLOOR_RISE_AT_MIN: f64 = 0.05;
 /// The part of the work in flight to which a probe lowers the limit.
 const PROBE_SHARE: f64 = 0.6;
 
-/// The time between two probes, at least: in seconds and in latencies. With three latencies for each probe, and a fifth of
-/// the work missing meanwhile, a probe in eighty latencies costs less than a hundredth.
+/// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is missing
+/// during a probe, so that all of them together cost less than a hundredth.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL_LATENCIES: u32 = 80;
+const PROBE_INTERVAL_RATIO: u32 = 25;
 
-/// The same while the slow-down is above the tolerance in several windows.
+/// The same while the slow-down of several windows is this multiple of that at which the limit comes to rest.
+const SLOW_RATIO: f64 = 1.2;
 const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
-const PROBE_INTERVAL_SLOW_LATENCIES: u32 = 12;
+const PROBE_INTERVAL_SLOW_RATIO: u32 = 4;
 const SLOW_WINDOWS: u32 = 3;
 
-/// The number of executions that a probe measures at least.
-const PROBE_EXECUTIONS: u32 = 32;
+/// The number of executions that a probe measures at least. The mean of so many is within a tenth.
+const PROBE_EXECUTIONS: u32 = 128;
 
 /// The latencies for which a probe waits, once the work in flight has fallen, until those that end have begun with it.
 const PROBE_SETTLING_LATENCIES: f64 = 1.5;
@@ -95,6 +96,13 @@ const PROBE_SETTLING_LATENCIES: f64 = 1.5;
 /// The elasticity of latency to the work in flight above which a probe has found a queue. With nothing but a queue it is
 /// 1, without a queue 0.
 const QUEUE_ELASTICITY: f64 = 0.5;
+
+/// The share of a lower measurement in the floor. One that is too low by chance must not lower it by much.
+const PROBE_STEP: f64 = 0.5;
+
+/// The ratio of the slow-down before a probe to that in the probe, above which the limit is lowered at once to what the
+/// measurement says.
+const DEEP_QUEUE_RATIO: f64 = 2.0;
 
 /// The part of the limit that must have been in flight for the limit to count as reached, and for it to grow.
 const REACHED_SHARE: f64 = 0.9;
@@ -161,7 +169,9 @@ pub struct AdaptiveLimit {
     /// True if work has waited or was refused in the window because the limit was reached.
     is_reached: bool,
     slow_windows: u32,
+    /// The end of the last probe, and the time that it took.
     last_probe: Duration,
+    last_probe_took: Duration,
     probe: Option<Probe>,
 }
 
@@ -187,6 +197,7 @@ impl AdaptiveLimit {
             is_reached: false,
             slow_windows: 0,
             last_probe: Duration::ZERO,
+            last_probe_took: Duration::ZERO,
             probe: None,
         }
     }
@@ -292,10 +303,12 @@ impl AdaptiveLimit {
             return;
         }
         let is_reached = self.is_reached || self.in_flight_peak >= self.limit * REACHED_SHARE;
-        let is_slow = excess > TOLERANCE;
+        // The limit comes to rest where growth and gradient cancel out.
+        let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
+        let is_slow = excess > at_rest * SLOW_RATIO;
         self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
         if !is_reached {
-            if is_slow {
+            if excess > TOLERANCE {
                 self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(self.min));
             }
             return;
@@ -312,12 +325,12 @@ impl AdaptiveLimit {
     }
 
     fn begin_probe_if_due(&mut self, elapsed: Duration, now: Duration) {
-        let (interval, latencies) = if self.slow_windows >= SLOW_WINDOWS {
-            (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_LATENCIES)
+        let (interval, ratio) = if self.slow_windows >= SLOW_WINDOWS {
+            (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_RATIO)
         } else {
-            (PROBE_INTERVAL, PROBE_INTERVAL_LATENCIES)
+            (PROBE_INTERVAL, PROBE_INTERVAL_RATIO)
         };
-        let interval = interval.max(self.latencies(f64::from(latencies)));
+        let interval = interval.max(self.last_probe_took * ratio);
         let mean = self.in_flight_area / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         let probe_limit = (mean.min(self.limit) * PROBE_SHARE).max(self.min);
         // With less of a difference nothing could be told from the latencies.
@@ -334,7 +347,6 @@ impl AdaptiveLimit {
             sums: Sums::default(),
         });
         self.limit = probe_limit;
-        self.last_probe = now;
     }
 
     fn end_probe_if_complete(&mut self, now: Duration) {
@@ -350,20 +362,23 @@ impl AdaptiveLimit {
         self.limit = probe.limit_before;
         self.counted_since = now + self.latencies(1.0);
         self.last_probe = now;
+        self.last_probe_took = now.saturating_sub(probe.started);
         self.begin_window(now);
         if !is_measured {
             return;
         }
         let measured = probe.sums.slow_down();
-        let elasticity = (probe.slow_down_before / measured).ln()
-            / (probe.in_flight_before / probe_limit.max(1.0)).ln();
-        if elasticity > QUEUE_ELASTICITY {
-            self.floor = self.floor.min(measured);
-            // There was a queue, so the work is done with less in flight.
-            let needed = probe.in_flight_before * measured / probe.slow_down_before * TOLERANCE;
-            self.limit = self.limit.min(needed.max(probe_limit)).clamp(self.min, self.max);
-        } else {
+        let ratio = probe.slow_down_before / measured;
+        let has_queue = ratio.ln() / (probe.in_flight_before / probe_limit).ln() > QUEUE_ELASTICITY;
+        if measured < self.floor {
+            self.floor += (measured - self.floor) * PROBE_STEP;
+        } else if !has_queue {
             self.floor = measured;
+        }
+        if has_queue && ratio > DEEP_QUEUE_RATIO {
+            // The same work is done with less in flight.
+            let needed = probe.in_flight_before / ratio * TOLERANCE;
+            self.limit = self.limit.min(needed.max(probe_limit)).clamp(self.min, self.max);
         }
         self.slow_down = measured;
         self.slow_windows = 0;

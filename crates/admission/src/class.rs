@@ -8,7 +8,7 @@ pub enum Class {
     /// May use the whole limit together with the other classes.
     #[default]
     Normal,
-    /// Refused first: may use what is left below [`SHEDDABLE_SHARE`] of the limit.
+    /// Refused first: may use what is left below three quarters of the limit.
     Sheddable,
 }
 

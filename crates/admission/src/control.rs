@@ -44,14 +44,14 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Returns the request that was admitted.
+    pub fn request(&self) -> Request {
+        self.request
+    }
+
     /// Returns the weight of the work, in [units](crate::UNITS).
     pub fn weight(&self) -> u32 {
         self.weight
-    }
-
-    /// Returns the class of the request.
-    pub fn class(&self) -> Class {
-        self.request.class
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
         let Decision::Waiting(id, until) = request(&mut control, 1, Class::Normal, 1) else {
             panic!("it waits")
         };
-        assert_eq!(until, at(101));
+        assert_eq!(until, at(51));
         assert!(control.poll_event().is_none());
         finish(&mut control, first, 20);
         match control.poll_event() {

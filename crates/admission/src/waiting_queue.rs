@@ -31,7 +31,7 @@ impl Default for QueueSettings {
         Self {
             waiting_max: 1000,
             target: Duration::from_millis(10),
-            interval: Duration::from_millis(100),
+            interval: Duration::from_millis(50),
         }
     }
 }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn queue(waiting_max: u32) -> WaitingQueue {
-        let settings = QueueSettings { waiting_max, ..QueueSettings::default() };
+        let settings = QueueSettings { waiting_max, target: millis(10), interval: millis(100) };
         WaitingQueue::new(Class::Normal, settings)
     }
 

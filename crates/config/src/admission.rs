@@ -109,7 +109,7 @@ impl Default for AdmissionQueue {
         Self {
             max_waiting: 1000,
             target: Duration::from_millis(10),
-            interval: Duration::from_millis(100),
+            interval: Duration::from_millis(50),
         }
     }
 }

@@ -132,6 +132,7 @@ impl Format {
             | Self::HeaderExpression
             | Self::ResponseExpression
             | Self::LimitKey
+            | Self::RequestKey
             | Self::LimitCondition
             | Self::OperationCondition
             | Self::LogCondition

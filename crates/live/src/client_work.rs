@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use clients::byte_budget::ByteAccount;
-use execute::Payload;
+use execute::{GraphqlError, Payload};
+use futures_util::FutureExt;
+use serving::prepared_request::PreparedRequest;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The maximum number of started operations of one connection: operations that wait for a worker, are prepared or
@@ -105,6 +108,28 @@ impl StartedOperation {
         // The permit is taken first, so that the next operation sees the response of the previous one.
         self.0.account.room().await;
         (!self.0.account.is_evicted()).then_some(permit)
+    }
+
+    /// Waits for the permit of a request ([`StartedOperation::permit`]). While its client keeps it waiting, the request
+    /// gives its ticket back, so that clients that do not read hold no work of others.
+    ///
+    /// # Errors
+    /// `OVERLOADED`: the request is not admitted again.
+    pub(crate) async fn permit_for(
+        &self,
+        ready: &mut PreparedRequest,
+        time_max: Duration,
+    ) -> Result<Option<SemaphorePermit<'_>>, GraphqlError> {
+        if let Some(permit) = self.permit().now_or_never() {
+            return Ok(permit);
+        }
+        let suspended = ready.ticket.take().and_then(|ticket| ticket.suspended());
+        let permit = self.permit().await;
+        if let Some(suspended) = suspended.filter(|_| permit.is_some()) {
+            let ticket = suspended.resume(Instant::now() + time_max).await?;
+            ready.ticket = Some(Arc::new(ticket));
+        }
+        Ok(permit)
     }
 
     /// Counts a response until its last byte has been sent or dropped.

@@ -96,12 +96,21 @@ impl ConnectionOperations {
         self.operations.insert(number, task.abort_handle());
     }
 
-    async fn run_operation(&self, number: u32, ready: PreparedRequest, started: StartedOperation) {
+    async fn run_operation(
+        &self,
+        number: u32,
+        mut ready: PreparedRequest,
+        started: StartedOperation,
+    ) {
         if ready.prepared.has_stream() {
             return self.subscribe(number, ready).await;
         }
         // Without a permit the connection is about to be closed, since its client reads nothing.
-        let Some(_permit) = started.permit().await else { return };
+        let permit = match started.permit_for(&mut ready, self.runner.serving.time_max).await {
+            Ok(Some(permit)) => permit,
+            Ok(None) => return,
+            Err(error) => return self.on_failed(number, vec![error]),
+        };
         match self.runner.run(ready, None).await {
             Ok(payload) => {
                 let payload = started.charge(payload);
@@ -111,6 +120,7 @@ impl ConnectionOperations {
             }
             Err(errors) => self.on_failed(number, errors),
         }
+        drop(permit);
     }
 
     async fn subscribe(&self, number: u32, ready: PreparedRequest) {

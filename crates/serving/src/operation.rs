@@ -316,11 +316,13 @@ pub async fn run(
     mut ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
-    // Taken out of the request, which may be kept as the key of shared work.
-    let Some(ticket) = ready.ticket.take() else {
+    // Taken out of the request, which may be kept as the key of shared work. An operation with files proceeds as fast as
+    // its client sends them, and holds no work of others meanwhile.
+    let ticket = ready.ticket.take().filter(|_| ready.uploads.is_none());
+    let Some(ticket) = ticket else {
         return run_admitted(serving, ready, trace, None).await;
     };
-    let result = ticket.measure(run_admitted(serving, ready, trace, Some(&ticket))).await;
+    let result = ticket.measure(run_admitted(serving, ready, trace, Some(&*ticket))).await;
     if result.as_ref().is_ok_and(|payload| payload.errors > 0) {
         ticket.set_result(WorkResult::Unmeasured);
     }

@@ -66,7 +66,7 @@ fn even_load(operation: Operation, servers: usize, multiple: f64) -> Vec<Stream>
 fn goodput_stays_at_its_peak_however_much_is_offered() {
     for spread in [Spread::Fixed, Spread::Exponential, Spread::Bimodal] {
         for (servers, service, elsewhere) in
-            [(20, 0.025, 0.025), (50, 0.050, 0.0), (4, 0.002, 0.048)]
+            [(20, 0.025, 0.025), (50, 0.050, 0.0), (2, 0.002, 0.048)]
         {
             for_seeds(|seed| {
                 let operation = Operation { key: 11, service, elsewhere, spread, cost: 100 };
@@ -100,9 +100,10 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
 fn the_limit_does_not_oscillate() {
     for_seeds(|seed| {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
-        let load = even_load(SIMPLE, 20, 3.0);
-        // Two hours.
-        let report = simulation.run(&Phase { settling: 60.0, ..phase(1200.0, 20, load) });
+        let operation = Operation { service: 0.250, elsewhere: 0.250, ..SIMPLE };
+        let load = even_load(operation, 20, 3.0);
+        // An hour.
+        let report = simulation.run(&Phase { settling: 120.0, ..phase(3600.0, 20, load) });
         let (mean, deviation) = report.limit_spread();
         println!("limit {mean:.1}, deviation {deviation:.3}");
         // Probes lower it to six tenths for a moment.
@@ -166,7 +167,7 @@ fn other_services_that_become_slow_are_not_taken_for_load() {
         let first = simulation.run(&slow(0.0)).total().served();
         let then = simulation.run(&slow(0.0)).total().served();
         println!("served {first:.3}, then {then:.3}");
-        assert!(first >= 0.9 && then >= 0.995, "{first} {then}");
+        assert!(first >= 0.95 && then >= 0.99, "{first} {then}");
     });
 }
 
@@ -249,7 +250,7 @@ fn the_end_of_a_storm_is_the_end_of_refusals() {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
         for _ in 0..3 {
             simulation.run(&phase(30.0, 20, even_load(SIMPLE, 20, 10.0)));
-            let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.8)) };
+            let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.7)) };
             let served = simulation.run(&calm).total().served();
             println!("served {served:.4}");
             assert!(served >= 0.998, "{served}");

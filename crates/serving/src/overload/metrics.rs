@@ -1,5 +1,6 @@
 //! The metrics of overload protection.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,31 +32,34 @@ impl AdmissionStats {
 
 /// The state of overload protection at one moment.
 #[derive(Debug)]
-pub struct AdmissionReading<'a> {
+pub struct AdmissionReading {
     load: Load,
-    stats: &'a AdmissionStats,
+    protection: Arc<OverloadProtection>,
 }
 
 /// The state of one class at one moment.
 #[derive(Debug)]
-pub struct ClassReading<'a> {
+pub struct ClassReading {
     class: Class,
     load: Load,
-    stats: &'a AdmissionStats,
+    protection: Arc<OverloadProtection>,
 }
 
 impl OverloadProtection {
     /// Reads the state for [`ADMISSION_METRICS`].
-    pub fn reading(&self) -> AdmissionReading<'_> {
-        AdmissionReading { load: self.lock().control.load(), stats: &self.stats }
+    pub fn reading(self: &Arc<Self>) -> AdmissionReading {
+        AdmissionReading { load: self.lock().control.load(), protection: Arc::clone(self) }
     }
 }
 
-impl<'a> AdmissionReading<'a> {
+impl AdmissionReading {
     /// Returns the state of each class with its name, for [`ADMISSION_CLASS_METRICS`].
-    pub fn classes(&self) -> [(&'static str, ClassReading<'a>); Class::ALL.len()] {
-        let (load, stats) = (self.load, self.stats);
-        Class::ALL.map(|class| (class.name(), ClassReading { class, load, stats }))
+    pub fn classes(&self) -> [(&'static str, ClassReading); Class::ALL.len()] {
+        let load = self.load;
+        Class::ALL.map(|class| {
+            let protection = Arc::clone(&self.protection);
+            (class.name(), ClassReading { class, load, protection })
+        })
     }
 }
 
@@ -64,7 +68,7 @@ fn operations(units: u64) -> f64 {
 }
 
 /// The metrics of overload protection.
-pub const ADMISSION_METRICS: &[Metric<AdmissionReading<'_>>] = &[
+pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     Metric::gauges(
         "starling_admission_limit",
         "Work that may be in flight, in average operations",
@@ -86,21 +90,21 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading<'_>>] = &[
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",
-        |it| it.stats.waits.read(),
+        |it| it.protection.stats.waits.read(),
     ),
 ];
 
 /// The metrics of each class of requests.
-pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading<'_>>] = &[
+pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
     Metric::counter("starling_admission_admitted", "Requests admitted, by class", |it| {
-        read(&it.stats.admitted[it.class.index()])
+        read(&it.protection.stats.admitted[it.class.index()])
     }),
     Metric::counters(
         "starling_admission_refused",
         "Requests refused because of overload, by class and reason",
         |it, samples| {
             RefusalReason::ALL.into_iter().try_for_each(|reason| {
-                let count = read(&it.stats.refused[it.class.index()][reason.index()]);
+                let count = read(&it.protection.stats.refused[it.class.index()][reason.index()]);
                 samples.add_labelled(("reason", reason.name()), count)
             })
         },

@@ -2,7 +2,7 @@
 //! moment, or is refused.
 //!
 //! The decisions are those of [`admission::AdmissionControl`]. This module joins it with the process: the clock, the
-//! tasks that wait, the classes of requests ([`request_classes`]), and the right to work, which ends when it is dropped
+//! tasks that wait, the classes of requests (`request_classes`), and the right to work, which ends when it is dropped
 //! ([`work_ticket`]). One control serves all workers behind one lock, which is held for less than a microsecond.
 
 pub mod metrics;
@@ -120,9 +120,17 @@ impl OverloadProtection {
             }
         };
         let operation = self.operation_key(operations);
-        let admitted = self.wait_for_ticket(Request { client, operation, class }, deadline).await;
+        self.admit_as(Request { client, operation, class }, deadline).await
+    }
+
+    async fn admit_as(
+        self: &Arc<Self>,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<WorkTicket, GraphqlError> {
+        let admitted = self.wait_for_ticket(request, deadline).await;
         admitted.map_err(|refusal| {
-            self.stats.count_refused(class, refusal.reason);
+            self.stats.count_refused(request.class, refusal.reason);
             overloaded(&refusal)
         })
     }
@@ -174,7 +182,7 @@ impl OverloadProtection {
     }
 
     fn begin_work(self: &Arc<Self>, ticket: Ticket, waited: Duration) -> WorkTicket {
-        self.stats.count_admitted(ticket.class(), waited);
+        self.stats.count_admitted(ticket.request().class, waited);
         WorkTicket::new(Arc::clone(self), ticket)
     }
 
@@ -270,8 +278,7 @@ mod tests {
     /// Returns a protection with a limit that does not move, and a queue in which requests wait for a minute.
     fn protection(limit: u32, max_waiting: u32) -> Arc<OverloadProtection> {
         let minute = Duration::from_secs(60);
-        let mut config = Config::default();
-        config.admission = config::Admission {
+        let admission = config::Admission {
             enabled: true,
             limit: AdmissionLimit { initial: limit, min: limit, max: limit },
             queue: AdmissionQueue { max_waiting, target: minute, interval: minute },
@@ -281,6 +288,7 @@ mod tests {
             }],
             fair_by: Some(Expression::new("request.headers['x-tenant']")),
         };
+        let config = Config { admission, ..Config::default() };
         OverloadProtection::new(&config, &Arc::default())
             .unwrap_or_else(|error| panic!("{}", error.message))
             .expect("it is turned on")

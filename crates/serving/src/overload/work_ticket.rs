@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
-use admission::{Outcome, Ticket};
+use admission::{Outcome, Request, Ticket};
+use execute::GraphqlError;
 
 use super::OverloadProtection;
 
@@ -59,6 +60,13 @@ impl WorkTicket {
         self.result.store(result as u8, Ordering::Relaxed);
     }
 
+    /// Returns the request for another ticket. For work that cannot proceed for a reason of its client: the ticket is
+    /// dropped, and another one is needed when the work can proceed.
+    pub fn suspended(&self) -> Option<SuspendedWork> {
+        let request = self.ticket.as_ref()?.request();
+        Some(SuspendedWork { protection: Arc::clone(&self.protection), request })
+    }
+
     fn outcome(&self) -> Outcome {
         let cost = self.busy.load(Ordering::Relaxed) / 1000;
         match self.result.load(Ordering::Relaxed) {
@@ -66,6 +74,23 @@ impl WorkTicket {
             it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
             _ => Outcome::Abandoned,
         }
+    }
+}
+
+/// Work that has given its ticket back.
+#[derive(Debug)]
+pub struct SuspendedWork {
+    protection: Arc<OverloadProtection>,
+    request: Request,
+}
+
+impl SuspendedWork {
+    /// Admits the work again, as a new request would be.
+    ///
+    /// # Errors
+    /// `OVERLOADED`: the work is refused.
+    pub async fn resume(self, deadline: Instant) -> Result<WorkTicket, GraphqlError> {
+        self.protection.admit_as(self.request, deadline).await
     }
 }
 

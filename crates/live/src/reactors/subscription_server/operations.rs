@@ -252,19 +252,22 @@ impl StartingOperation {
                     Err(error) => OperationOutcome::Failed(vec![error]),
                 }
             }
-            Ok(ready) => {
+            Ok(mut ready) => {
                 if let Some(trace) = &mut trace {
                     trace.prepared();
                 }
                 let Some(started) = &self.started else { return };
                 // Without a permit the connection is about to be closed, because it reads nothing.
-                let Some(permit) = started.permit().await else { return };
-                let outcome = match operation::run(&runner.serving, ready, trace).await {
-                    Ok(payload) => OperationOutcome::Response(started.charge(payload)),
-                    Err(errors) => OperationOutcome::Failed(errors),
-                };
-                drop(permit);
-                outcome
+                match started.permit_for(&mut ready, runner.serving.time_max).await {
+                    Ok(None) => return,
+                    Err(error) => OperationOutcome::Failed(vec![error]),
+                    Ok(Some(_permit)) => {
+                        match operation::run(&runner.serving, ready, trace).await {
+                            Ok(payload) => OperationOutcome::Response(started.charge(payload)),
+                            Err(errors) => OperationOutcome::Failed(errors),
+                        }
+                    }
+                }
             }
         };
         match (record, &outcome) {

@@ -1,0 +1,331 @@
+// Overload protection: refusals, what is still admitted, the shares of clients and classes, and a load that is several
+// times what a subgraph can do.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
+import { compose } from "../composition.mjs";
+import { openSocket } from "../live_client.mjs";
+import { startServe } from "../router.mjs";
+import { eventually, repeatUntil } from "../waiting.mjs";
+
+/** Equal queries in flight would be done once. */
+const UNSHARED = { operations: false, subgraph_queries: false };
+
+const QUERY = "{ flights { number } }";
+
+/** Sends a request by POST: its status, headers and parsed body. */
+async function send(router, body, headers = {}) {
+  const response = await fetch(router.graphql, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(typeof body === "string" ? { query: body } : body),
+  });
+  const text = await response.text();
+  return { status: response.status, headers: response.headers, text, body: JSON.parse(text) };
+}
+
+/** The value of a metric, with its labels if it has any. */
+async function metric(router, name) {
+  const text = await (await fetch(`${router.admin}/metrics`)).text();
+  const line = text.split("\n").find((it) => it.startsWith(`${name} `));
+  assert.ok(line, `${name} is not in:\n${text}`);
+  return Number(line.slice(name.length));
+}
+
+const metricBecomes = (router, name, value) =>
+  eventually(async () => (await metric(router, name)) === value, `${name} to be ${value}`);
+
+function assertRefused(response, what) {
+  const after = response.headers.get("retry-after");
+  assert.equal(response.status, 503, `${what}: ${response.text}`);
+  assert.match(after ?? "", /^([1-9]|[12][0-9]|30)$/, what);
+  const [{ message, extensions }] = response.body.errors;
+  assert.deepEqual(extensions, { code: "OVERLOADED", retryAfter: Number(after) }, what);
+  assert.equal(message, `the router is overloaded: try again in ${after} s`, what);
+  assert.equal("data" in response.body, false, what);
+}
+
+describe("a limit that is reached", () => {
+  const IN_FLIGHT = 'starling_admission_requests{class="normal"}';
+  const WAITING = 'starling_admission_waiting{class="normal"}';
+  let subgraphs, router, held;
+
+  // Each test has a router of its own, the subgraphs respond to nothing, and a client fills the limit and the queue.
+  beforeEach(async () => {
+    subgraphs = await startSubgraphs();
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        http: { batching: { enabled: true } },
+        admission: {
+          enabled: true,
+          limit: { initial: 20, min: 20, max: 20 },
+          // So long that a request of a test waits until it is admitted.
+          queue: { max_waiting: 2, target: "60s", interval: "60s" },
+          priority: [{ when: "request.headers['x-class'] == 'critical'", class: "critical" }],
+          fair_by: "request.headers['x-client']",
+        },
+      },
+    });
+    // The only operation that is known has the weight of an average operation.
+    assert.equal((await send(router, QUERY)).status, 200);
+    subgraphs.pause();
+    held = Array.from({ length: 20 }, () => send(router, QUERY, { "x-client": "storm" }));
+    await metricBecomes(router, IN_FLIGHT, 20);
+    held.push(...Array.from({ length: 2 }, () => send(router, QUERY, { "x-client": "storm" })));
+    await metricBecomes(router, WAITING, 2);
+  });
+  afterEach(async () => {
+    subgraphs.resume();
+    // What was admitted, and what has waited, is done.
+    for (const { status, body } of await Promise.all(held)) {
+      assert.equal(status, 200);
+      assert.equal(body.data.flights.length, 3);
+    }
+    // There is room again at once.
+    assert.equal((await send(router, QUERY)).status, 200);
+    await router.stop();
+    await subgraphs.stop();
+  });
+
+  it("refuses requests with 503 and the time to come back, for every media type", async () => {
+    const refused = 'starling_admission_refused_total{class="normal",reason="queue_full"}';
+    const earlier = await metric(router, refused);
+    const types = ["application/json", "application/graphql-response+json", "text/event-stream", "*/*"];
+    for (const accept of types) {
+      const response = await send(router, QUERY, { accept, "x-client": "storm" });
+      assertRefused(response, accept);
+    }
+    assert.equal(await metric(router, refused), earlier + types.length);
+  });
+
+  it("does not parse what it refuses", async () => {
+    assertRefused(await send(router, "{ this is no GraphQL", { "x-client": "storm" }), "a text");
+    const hash = { persistedQuery: { version: 1, sha256Hash: "ab" } };
+    assertRefused(await send(router, { extensions: hash }, { "x-client": "storm" }), "a hash");
+  });
+
+  it("refuses a batch as a whole", async () => {
+    const batch = [{ query: QUERY }, { query: "{ __typename }" }];
+    assertRefused(await send(router, batch, { "x-client": "storm" }), "a batch");
+  });
+
+  it("admits another client at once", async () => {
+    // It needs no subgraph, so that it can be done now.
+    const response = await send(router, "{ __typename }", { "x-client": "other" });
+    assert.deepEqual(response.body, { data: { __typename: "Query" } });
+  });
+
+  it("gives the next free place to another client, before the one with more requests in the queue", async () => {
+    const others = Array.from({ length: 4 }, () => send(router, QUERY, { "x-client": "other" }));
+    // Two are admitted beyond the limit, the others take the places of waiting requests of the storm.
+    await metricBecomes(router, IN_FLIGHT, 22);
+    await eventually(
+      async () => (await metric(router, 'starling_admission_refused_total{class="normal",reason="queue_full"}')) > 0,
+      "a request of the storm to leave the queue",
+    );
+    const dropped = await Promise.race(held.slice(20));
+    assertRefused(dropped, "a request of the storm");
+    subgraphs.resume();
+    assert.ok((await Promise.all(others)).filter(({ status }) => status === 200).length >= 3);
+    const statuses = (await Promise.all(held)).map(({ status }) => status);
+    assert.deepEqual(statuses.slice(0, 20), Array(20).fill(200));
+    held = [];
+  });
+
+  it("admits critical requests beside the others", async () => {
+    const headers = { "x-client": "storm", "x-class": "critical" };
+    const all = await Promise.all(Array.from({ length: 10 }, () => send(router, "{ __typename }", headers)));
+    assert.deepEqual(all.map(({ status }) => status), Array(10).fill(200));
+  });
+
+  it("does not let a client keep its place that has gone", async () => {
+    const gone = new AbortController();
+    const request = fetch(router.graphql, {
+      method: "POST",
+      signal: gone.signal,
+      headers: { "content-type": "application/json", "x-client": "third", "x-class": "critical" },
+      body: JSON.stringify({ query: QUERY }),
+    });
+    const critical = 'starling_admission_requests{class="critical"}';
+    await metricBecomes(router, critical, 1);
+    gone.abort();
+    await assert.rejects(request);
+    await metricBecomes(router, critical, 0);
+  });
+});
+
+describe("a WebSocket", () => {
+  it("gets an error for an operation that is refused, and the events of live subscriptions", async () => {
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
+      },
+    });
+    const client = openSocket(router);
+    try {
+      const events = client.subscribe("subscription { flightMoved { id altitude } }");
+      const publish = (altitude) => router.publish("memory", "flights.moved", event("1", altitude));
+      await repeatUntil(events.next(), publish, "the first event");
+      subgraphs.pause();
+      const held = send(router, QUERY);
+      await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
+      for (const operation of ["{ __typename }", "subscription { flightMoved { id } }"]) {
+        const { error, results } = await client.subscribe(operation).ended();
+        assert.deepEqual(results, [], operation);
+        assert.equal(error[0].extensions.code, "OVERLOADED", operation);
+        assert.ok(error[0].extensions.retryAfter >= 1, operation);
+      }
+      await publish(7000);
+      await events.find(({ data }) => data.flightMoved.altitude === 7000, "an event at the limit");
+      subgraphs.resume();
+      assert.equal((await held).status, 200);
+      const { results } = await client.subscribe("{ __typename }").ended();
+      assert.deepEqual(results, [{ data: { __typename: "Query" } }]);
+      assert.equal(client.opened(), 1);
+    } finally {
+      await client.dispose();
+      await router.stop();
+      await subgraphs.stop();
+    }
+  });
+});
+
+describe("a request that waits", () => {
+  it("is refused when it has waited for the time of the queue", async () => {
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { interval: "50ms" } },
+      },
+    });
+    try {
+      subgraphs.pause();
+      const held = send(router, QUERY);
+      await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
+      assertRefused(await send(router, QUERY), "a request that has waited");
+      const refused = 'starling_admission_refused_total{class="normal",reason="waited_too_long"}';
+      assert.equal(await metric(router, refused), 1);
+      subgraphs.resume();
+      assert.equal((await held).status, 200);
+    } finally {
+      await router.stop();
+      await subgraphs.stop();
+    }
+  });
+});
+
+/** A subgraph that does `parallel` requests at a time, each in `ms`, in the order in which they come. */
+async function startBottleneck(parallel, ms) {
+  let working = 0;
+  const queue = [];
+  const work = async (response) => {
+    working += 1;
+    await pause(ms);
+    working -= 1;
+    response.writeHead(200, { "content-type": "application/json" }).end('{"data":{"item":"done"}}');
+    if (queue.length > 0) work(queue.shift());
+  };
+  const server = http.createServer((request, response) => {
+    request.resume();
+    if (working < parallel) work(response);
+    else queue.push(response);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${server.address().port}/graphql`,
+    async stop() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, "close");
+    },
+  };
+}
+
+describe("a load of several times the capacity", () => {
+  const PARALLEL = 10;
+  const SERVICE_MS = 50;
+  let subgraph, router;
+
+  before(async () => {
+    subgraph = await startBottleneck(PARALLEL, SERVICE_MS);
+    const sdl = "type Query { item: String }";
+    router = await startServe({
+      supergraph: await compose({ items: { sdl, url: subgraph.url } }),
+      config: {
+        sharing: UNSHARED,
+        admission: {
+          enabled: true, limit: { initial: 300, min: 10, max: 1000 }, fair_by: "request.headers['x-client']",
+        },
+      },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraph?.stop();
+  });
+
+  /** Sends requests one after the other until `isOver()`; a refused client waits for a moment. Returns the times. */
+  async function client(name, isOver, gapMs) {
+    const done = [];
+    let refused = 0;
+    while (!isOver()) {
+      const started = performance.now();
+      const response = await send(router, "{ item }", { "x-client": name });
+      if (response.status === 200) {
+        assert.deepEqual(response.body, { data: { item: "done" } });
+        done.push({ at: started, ms: performance.now() - started });
+      } else {
+        assertRefused(response, name);
+        refused += 1;
+      }
+      await pause(response.status === 200 ? gapMs : 100);
+    }
+    return { done, refused };
+  }
+
+  it("is served up to the capacity and in time, and does not hurt another client", async () => {
+    const started = performance.now();
+    const elapsed = () => performance.now() - started;
+    const isOver = () => elapsed() > 12_000;
+    // 200 at a time are twenty times what the subgraph does at a time.
+    const storm = Array.from({ length: 200 }, () => client("storm", isOver, 0));
+    const other = await client("other", isOver, 100);
+    const results = await Promise.all(storm);
+    // The limit has found the capacity after a few seconds.
+    const settled = started + 6000;
+    const late = ({ done }) => done.filter(({ at }) => at > settled).map(({ ms }) => ms);
+    const times = results.flatMap(late).sort((a, b) => a - b);
+    const perSecond = times.length / ((elapsed() - 6000) / 1000);
+    const limit = await metric(router, "starling_admission_limit");
+    const p99 = times[Math.floor(times.length * 0.99)];
+    const refused = results.reduce((sum, it) => sum + it.refused, 0);
+    const facts = { perSecond, p99, limit, refused, others: late(other).length, othersRefused: other.refused };
+    // 200 per second are possible. A busy machine does not reach all of them.
+    assert.ok(perSecond > 120, JSON.stringify(facts));
+    assert.ok(p99 < 1000, JSON.stringify(facts));
+    assert.ok(limit < 100, JSON.stringify(facts));
+    assert.ok(refused > 100, JSON.stringify(facts));
+    assert.ok(other.refused === 0 && late(other).length > 10, JSON.stringify(facts));
+  });
+
+  it("leaves nothing behind", async () => {
+    for (let number = 0; number < 20; number += 1) {
+      assert.equal((await send(router, "{ item }", { "x-client": "storm" })).status, 200);
+    }
+    assert.equal(await metric(router, 'starling_admission_waiting{class="normal"}'), 0);
+  });
+});
