@@ -67,7 +67,7 @@ impl GraphqlEndpoint {
             return GraphqlResponse::Refused(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
         if is_subscription && request.wants_first_event() {
-            return self.first_event(&request, ready).await;
+            return Box::pin(self.first_event(&request, ready)).await;
         }
         let accepted = request.accepted;
         let stream = if is_subscription { accepted.stream } else { accepted.result.stream() };
