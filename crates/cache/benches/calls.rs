@@ -9,7 +9,7 @@ use std::time::Duration;
 use cache::{
     AgeStyle, CachePolicy, ClientCaching, DeclaredPolicy, EntryAddress, HashDomain, Invalidation,
     InvalidationTable, Jitter, KeyBase, KeySecret, LookupStats, NewEntry, PolicyFold,
-    ResponseContent, ResponseTtl, Store, StoreSettings, TagHasher, Tags, Timestamp, TtlSettings,
+    ResponseContent, ResponseTtl, Scope, Store, StoreSettings, TagHasher, Tags, Timestamp, TtlSettings,
     Validator, resolve_policy,
 };
 use divan::{Bencher, counter::BytesCount};
@@ -152,7 +152,8 @@ fn fold_and_print(bencher: Bencher<'_, '_>, parts: u64) {
     bencher.bench(|| {
         let mut fold = PolicyFold::default();
         policies.iter().for_each(|policy| fold.add(policy, Duration::from_secs(1)));
-        ClientCaching::of(fold.finish().as_ref(), AgeStyle::Deducted, Jitter::default(), 7)
+        let folded = fold.finish().unwrap();
+        ClientCaching::of(&folded, Scope::Public, AgeStyle::Deducted, Jitter::default(), 7)
     });
 }
 

@@ -187,6 +187,44 @@ pub struct EntryKeys {
     pub private: Option<CacheKey>,
 }
 
+/// Makes the keys of one entry of this process from all of its parts. Allocates nothing and keeps no parts, so unlike a
+/// [`KeyBase`] it cannot make a [`SharedKey`].
+///
+/// ```
+/// use cache::{EntryKeyHasher, HashDomain, KeySecret};
+///
+/// let secret = KeySecret::from_bytes([0; 16]);
+/// let mut hasher = EntryKeyHasher::new(&secret, HashDomain::Response);
+/// hasher.part(b"operation");
+/// let keys = hasher.finish(None);
+/// assert!(keys.private.is_none());
+/// ```
+pub struct EntryKeyHasher(PartHasher);
+
+impl EntryKeyHasher {
+    /// Begins keys without parts.
+    pub fn new(secret: &KeySecret, domain: HashDomain) -> Self {
+        Self(PartHasher::new(secret, domain))
+    }
+
+    /// Adds a part. Parts of different entries of one domain must be different lists, and none may be the beginning of
+    /// another: say how many follow where their number differs.
+    pub fn part(&mut self, bytes: &[u8]) {
+        self.0.part(bytes);
+    }
+
+    /// Returns the keys. The private one belongs to `partition`.
+    pub fn finish(self, partition: Option<Partition>) -> EntryKeys {
+        let private = partition.map(|Partition(digest)| {
+            let mut private = self.0.clone();
+            private.part(PRIVATE_MARK);
+            private.part(&digest);
+            private.finish()
+        });
+        EntryKeys { public: self.0.finish(), private }
+    }
+}
+
 /// Begins the parts that only private keys have. Public keys end with one part after the base and private keys with
 /// three, and all bases of a domain have the same parts, so the two cannot be equal.
 const PRIVATE_MARK: &[u8] = b"private";

@@ -134,7 +134,8 @@ pub use invalidation_stats::{
 pub use invalidation_table::{InvalidationTable, Sequence};
 pub use jitter::Jitter;
 pub use keys::{
-    CacheKey, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedKey, SharedKeyBase,
+    CacheKey, EntryKeyHasher, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedKey,
+    SharedKeyBase,
 };
 pub use lookup::{Hit, Lookup, MissReason};
 pub use metrics::STORE_METRICS;

@@ -63,7 +63,10 @@ impl LookupStats {
         }
     }
 
-    pub(crate) fn count_store(&self, outcome: StoreOutcome) {
+    /// Counts a response that was stored, or was not although its policy allows it. [`Store::insert`] does that itself.
+    ///
+    /// [`Store::insert`]: crate::Store::insert
+    pub fn count_store(&self, outcome: StoreOutcome) {
         count(match outcome {
             StoreOutcome::Stored => &self.stores,
             _ => &self.not_stored,

@@ -151,6 +151,7 @@ impl TagHasher {
     }
 }
 
+#[derive(Clone)]
 struct TagInProgress(PartHasher);
 
 impl TagInProgress {
@@ -164,7 +165,8 @@ impl TagInProgress {
     }
 }
 
-/// The tag of an entity, while the fields of its key are added.
+/// The tag of an entity, while the fields of its key are added. Clone it for several entities of one type.
+#[derive(Clone)]
 pub struct EntityTagHasher(TagInProgress);
 
 impl EntityTagHasher {

@@ -6,10 +6,13 @@ use cache::{
     decide_conditional,
 };
 use config::{Config, HeaderRule, Propagation};
-use http::header::{AGE, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AGE, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY,
+};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::response::{Response, ResponseBody, StorableResponse};
+use super::response::{Response, ResponseBody};
+use clients::authentication::TokenSources;
 
 /// The rules for all responses.
 #[derive(Clone, Debug)]
@@ -17,7 +20,9 @@ pub struct ClientCacheRules {
     age: AgeStyle,
     jitter: Jitter,
     /// The headers of requests on which responses may depend.
-    vary: Option<HeaderValue>,
+    vary: HeaderValue,
+    /// The same for responses that are compressed for clients that accept it.
+    vary_compressed: HeaderValue,
     /// True if responses may depend on headers of requests that the configuration does not name. Clients are told that
     /// they are private.
     has_unknown_headers: bool,
@@ -62,13 +67,19 @@ impl CachedRequest {
 }
 
 impl ClientCacheRules {
-    /// Creates the rules from the configuration. `None` if clients are told to store nothing.
-    pub fn new(config: &Config) -> Option<Self> {
+    /// Creates the rules from the configuration. `tokens` are the places of tokens, where they are verified. `None` if
+    /// clients are told to store nothing.
+    pub fn new(config: &Config, tokens: Option<&TokenSources>) -> Option<Self> {
         let settings = &config.cache;
         if !settings.enabled {
             return None;
         }
         let (mut vary, mut has_unknown_headers) = (Vary::default(), false);
+        // The format of the response.
+        vary.insert(ACCEPT);
+        if let Some(tokens) = tokens {
+            vary.read_field(tokens.vary().as_bytes());
+        }
         let special = config.headers.subgraphs.values();
         let rules = special.chain([&config.headers.all]).flat_map(|rules| &rules.request);
         for rule in rules {
@@ -83,28 +94,39 @@ impl ClientCacheRules {
             }
         }
         settings.private_headers().into_iter().for_each(|name| vary.insert(name));
+        let mut vary_compressed = vary.clone();
+        vary_compressed.insert(ACCEPT_ENCODING);
+        // A set of more names than it holds is `*`.
+        let value = |vary: Vary| vary.header_value().unwrap_or(HeaderValue::from_static("*"));
         Some(Self {
             age: if settings.send_age { AgeStyle::Stated } else { AgeStyle::Deducted },
             jitter: Jitter::from_permille(u16::from(settings.jitter) * 10),
-            vary: vary.header_value(),
+            vary: value(vary),
+            vary_compressed: value(vary_compressed),
             has_unknown_headers,
         })
     }
 
-    /// Adds the headers of caching to a response that may be stored.
-    pub(crate) fn apply(&self, request: &CachedRequest, response: &mut Response) -> ClientCopy {
-        let Some(StorableResponse(policy)) = response.extensions_mut().remove() else {
-            return ClientCopy::Forbidden;
-        };
+    /// Adds the headers of caching to a response with this policy. `is_compressible` is true if it is sent compressed to
+    /// clients that accept that.
+    ///
+    /// Hot path: all that a hit of the cache does for its headers.
+    pub(crate) fn apply(
+        &self,
+        request: &CachedRequest,
+        policy: &FoldedPolicy,
+        is_compressible: bool,
+        response: &mut Response,
+    ) -> ClientCopy {
         if response.status() != StatusCode::OK || response.headers().contains_key(SET_COOKIE) {
             return ClientCopy::Forbidden;
         }
-        let mut folded = FoldedPolicy::clone(&policy);
         // A shared cache would give the response to clients without the rights of this one.
-        if request.is_personal || self.has_unknown_headers {
-            folded.policy.scope = Scope::Private;
-        }
-        let told = ClientCaching::of(Some(&folded), self.age, self.jitter, fastrand::u64(..));
+        let scope = match request.is_personal || self.has_unknown_headers {
+            true => Scope::Private,
+            false => policy.policy.scope,
+        };
+        let told = ClientCaching::of(policy, scope, self.age, self.jitter, fastrand::u64(..));
         let Ok(cache_control) = HeaderValue::try_from(told.cache_control) else {
             return ClientCopy::Forbidden;
         };
@@ -122,9 +144,8 @@ impl ClientCacheRules {
         if let Some(age) = told.age {
             headers.insert(AGE, HeaderValue::from(age));
         }
-        if let Some(vary) = &self.vary {
-            headers.append(VARY, vary.clone());
-        }
+        let vary = if is_compressible { &self.vary_compressed } else { &self.vary };
+        headers.append(VARY, vary.clone());
         let Some(validator) = validator else { return ClientCopy::Allowed };
         if let Ok(etag) = HeaderValue::try_from(validator.to_string()) {
             headers.insert(ETAG, etag);
@@ -139,7 +160,6 @@ impl ClientCacheRules {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use cache::{CachePolicy, PolicyFold};
@@ -150,18 +170,23 @@ mod tests {
     fn rules(text: &str) -> ClientCacheRules {
         let mut config: Config = serde_json::from_str(text).expect("a configuration");
         config.cache = Caching { enabled: true, jitter: 0, ..config.cache };
-        ClientCacheRules::new(&config).expect("caching is enabled")
+        ClientCacheRules::new(&config, None).expect("caching is enabled")
     }
 
-    fn response(scope: Scope) -> Response {
+    fn policy(scope: Scope) -> FoldedPolicy {
         let mut fold = PolicyFold::default();
         let fresh_for = Duration::from_secs(60);
         let policy = CachePolicy { fresh_for, scope, ..CachePolicy::default() };
         fold.add(&policy, Duration::from_secs(20));
-        let mut response = Response::new(ResponseBody::Whole("{}".into()));
-        let folded = fold.finish().expect("a part");
-        response.extensions_mut().insert(StorableResponse(Arc::new(folded)));
-        response
+        fold.finish().expect("a part")
+    }
+
+    fn response() -> Response {
+        Response::new(ResponseBody::Whole("{}".into()))
+    }
+
+    fn apply(rules: &ClientCacheRules, request: &CachedRequest, to: &mut Response) -> ClientCopy {
+        rules.apply(request, &policy(Scope::Public), false, to)
     }
 
     fn request(known: &[&str], is_personal: bool) -> CachedRequest {
@@ -177,26 +202,33 @@ mod tests {
     fn clients_learn_the_time_that_is_left_and_what_the_response_depends_on() {
         let rules =
             rules(r#"{"headers":{"all":{"request":[{"propagate":{"named":"x-tenant"}}]}}}"#);
-        let mut public = response(Scope::Public);
-        assert_eq!(rules.apply(&request(&[], false), &mut public), ClientCopy::Allowed);
+        let mut public = response();
+        assert_eq!(apply(&rules, &request(&[], false), &mut public), ClientCopy::Allowed);
         assert_eq!(header(&public, "cache-control"), Some("public, max-age=40"));
-        assert_eq!((header(&public, "vary"), header(&public, "age")), (Some("x-tenant"), None));
-        let mut personal = response(Scope::Public);
-        assert_eq!(rules.apply(&request(&[], true), &mut personal), ClientCopy::Allowed);
+        assert_eq!((header(&public, "vary"), header(&public, "age")), (Some("accept, x-tenant"), None));
+        let mut compressible = response();
+        rules.apply(&request(&[], false), &policy(Scope::Public), true, &mut compressible);
+        assert_eq!(header(&compressible, "vary"), Some("accept, accept-encoding, x-tenant"));
+        let mut private = response();
+        rules.apply(&request(&[], false), &policy(Scope::Private), false, &mut private);
+        assert_eq!(header(&private, "cache-control"), Some("private, max-age=40"));
+        let mut personal = response();
+        assert_eq!(apply(&rules, &request(&[], true), &mut personal), ClientCopy::Allowed);
         assert_eq!(header(&personal, "cache-control"), Some("private, max-age=40"));
-        let mut cookie = response(Scope::Public);
+        let mut cookie = response();
         cookie.headers_mut().insert(SET_COOKIE, HeaderValue::from_static("a=b"));
-        let mut without_policy = Response::new(ResponseBody::Whole("{}".into()));
-        for forbidden in [&mut cookie, &mut without_policy] {
-            assert_eq!(rules.apply(&request(&[], false), forbidden), ClientCopy::Forbidden);
+        let mut failed = response();
+        *failed.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        for forbidden in [&mut cookie, &mut failed] {
+            assert_eq!(apply(&rules, &request(&[], false), forbidden), ClientCopy::Forbidden);
         }
     }
 
     #[test]
     fn a_pattern_or_an_expression_may_read_any_header() {
         let matching = r#"{"headers":{"all":{"request":[{"propagate":{"matching":"^x-"}}]}}}"#;
-        let mut response = response(Scope::Public);
-        let copy = rules(matching).apply(&request(&[], false), &mut response);
+        let mut response = response();
+        let copy = apply(&rules(matching), &request(&[], false), &mut response);
         assert_eq!(copy, ClientCopy::Allowed);
         assert_eq!(header(&response, "cache-control"), Some("private, max-age=40"));
     }
@@ -204,22 +236,22 @@ mod tests {
     #[test]
     fn a_client_that_has_the_response_gets_304() {
         let rules = rules(r#"{"cache":{"send_age":true}}"#);
-        let mut first = response(Scope::Public);
-        assert_eq!(rules.apply(&request(&[], false), &mut first), ClientCopy::Allowed);
+        let mut first = response();
+        assert_eq!(apply(&rules, &request(&[], false), &mut first), ClientCopy::Allowed);
         assert_eq!(header(&first, "age"), Some("20"));
         assert_eq!(header(&first, "cache-control"), Some("public, max-age=60"));
         let etag = header(&first, "etag").expect("a validator").to_owned();
         assert!(etag.starts_with("W/\""), "{etag}");
-        let mut second = response(Scope::Public);
-        let copy = rules.apply(&request(&["\"other\"", &etag], false), &mut second);
+        let mut second = response();
+        let copy = apply(&rules, &request(&["\"other\"", &etag], false), &mut second);
         assert_eq!(copy, ClientCopy::Known);
         remove_body(&mut second);
         assert_eq!(second.status(), StatusCode::NOT_MODIFIED);
         assert!(matches!(second.body(), ResponseBody::Whole(bytes) if bytes.is_empty()));
         assert_eq!(header(&second, "etag"), Some(&*etag));
         let post = CachedRequest { is_read: false, ..request(&[&etag], false) };
-        let mut third = response(Scope::Public);
-        assert_eq!(rules.apply(&post, &mut third), ClientCopy::Allowed);
+        let mut third = response();
+        assert_eq!(apply(&rules, &post, &mut third), ClientCopy::Allowed);
         assert_eq!((third.status(), header(&third, "etag")), (StatusCode::OK, None));
     }
 }

@@ -76,9 +76,10 @@ impl Compressor {
 
     /// Compresses `response` if its client accepts that and it is worth it.
     pub async fn compress(&self, wanted: Preference, response: &mut Response) {
-        if !self.add_vary(response) {
+        if !self.is_candidate(response) {
             return;
         }
+        add_vary(response);
         let ResponseBody::Whole(body) = response.body() else { return };
         let body = body.clone();
         let Some(coding) = wanted.coding else { return };
@@ -106,16 +107,12 @@ impl Compressor {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
 
-    /// Tells caches that a response depends on `accept-encoding`, if it is worth compressing. Returns false for others.
-    pub(crate) fn add_vary(&self, response: &mut Response) -> bool {
+    /// True if the response is worth compressing: it depends on `accept-encoding`.
+    pub(crate) fn is_candidate(&self, response: &Response) -> bool {
         let ResponseBody::Whole(body) = response.body() else { return false };
-        let is_worth_it = self.settings.enabled
+        self.settings.enabled
             && body.len() >= self.settings.min_size
-            && is_compressible(response.headers());
-        if is_worth_it {
-            response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
-        }
-        is_worth_it
+            && is_compressible(response.headers())
     }
 
     /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
@@ -124,6 +121,15 @@ impl Compressor {
     fn counters(&self) -> [u64; 3] {
         [&self.bytes_before, &self.bytes_after, &self.uncompressed]
             .map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+/// Tells caches that a response depends on `accept-encoding`, unless they are told already.
+fn add_vary(response: &mut Response) {
+    let name = ACCEPT_ENCODING.as_str().as_bytes();
+    let mut told = response.headers().get_all(VARY).iter();
+    if !told.any(|value| value.as_bytes().windows(name.len()).any(|window| window == name)) {
+        response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cache::FoldedPolicy;
 use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity, TokenUse};
 use clients::cache_control;
@@ -117,7 +118,7 @@ async fn route(
     if let Some(callbacks) = &pipeline.callbacks
         && callbacks.has_path(request.uri().path())
     {
-        return receive_callback(callbacks, client, request).await;
+        return Box::pin(receive_callback(callbacks, client, request)).await;
     }
     let head = RequestHead {
         method: request.method(),
@@ -137,15 +138,21 @@ async fn route(
             let tokens = pipeline.authentication.token_sources();
             let is_personal = cache_control::is_personal(request.headers(), tokens);
             let cached = CachedRequest::of(request.method(), request.headers(), is_personal);
-            let mut response = endpoint(pipeline, client, kind, request).await;
-            let caching = pipeline.caching.as_ref();
-            let copy = caching.map_or(ClientCopy::Forbidden, |it| it.apply(&cached, &mut response));
-            let is_storable = copy != ClientCopy::Forbidden;
-            response::keep_out_of_caches(&mut response, is_personal && !is_storable, tokens);
-            if copy == ClientCopy::Known {
-                // A cache replaces the headers that it has by those of the 304.
-                pipeline.compressor.add_vary(&mut response);
-                client_caching::remove_body(&mut response);
+            let mut policy = None;
+            let mut response = endpoint(pipeline, client, kind, request, &mut policy).await;
+            let copy = match (&pipeline.caching, policy) {
+                (Some(caching), Some(policy)) => {
+                    let is_compressible = pipeline.compressor.is_candidate(&response);
+                    caching.apply(&cached, &policy, is_compressible, &mut response)
+                }
+                _ => ClientCopy::Forbidden,
+            };
+            match copy {
+                ClientCopy::Allowed => {}
+                ClientCopy::Known => client_caching::remove_body(&mut response),
+                ClientCopy::Forbidden => {
+                    response::keep_out_of_caches(&mut response, is_personal, tokens);
+                }
             }
             response
         }
@@ -168,12 +175,18 @@ async fn receive_callback(
     }
 }
 
+/// The policy of a response that clients and caches may store; `None` for others. It travels beside the response to the
+/// end of the pipeline.
+type ResponsePolicy = Option<Arc<FoldedPolicy>>;
+
 /// Authenticates and authorizes the client of a request to the GraphQL endpoint, and passes the request to its handler.
+/// Seldom used handlers are boxed: their state would be moved with that of every request.
 async fn endpoint(
     pipeline: &Pipeline,
     client: &ClientRequest,
     kind: EndpointRequest,
     mut request: Request<Incoming>,
+    policy: &mut ResponsePolicy,
 ) -> Response {
     if kind == EndpointRequest::Options {
         return response::options(response::ENDPOINT_METHODS);
@@ -218,14 +231,14 @@ async fn endpoint(
             websocket::upgrade(&*pipeline.service, has_compression, &request, client)
         }
         EndpointRequest::Operation => {
-            run_operation(pipeline, client, request, identity, None).await
+            run_operation(pipeline, client, request, (identity, None), policy).await
         }
         EndpointRequest::Document(id) => {
-            run_operation(pipeline, client, request, identity, Some(id)).await
+            run_operation(pipeline, client, request, (identity, Some(id)), policy).await
         }
         EndpointRequest::Stream(kind) => {
             let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
-            single_connection::respond(parts, client, kind, request, identity).await
+            Box::pin(single_connection::respond(parts, client, kind, request, identity)).await
         }
         EndpointRequest::UnsupportedMethod => {
             let message = "the GraphQL endpoint supports GET and POST, PUT for a stream that carries several \
@@ -241,15 +254,15 @@ async fn run_operation(
     pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
-    identity: Identity,
-    path_id: Option<Box<str>>,
+    (identity, path_id): (Identity, Option<Box<str>>),
+    policy: &mut ResponsePolicy,
 ) -> Response {
     if let Some(uploads) = &pipeline.uploads
         && path_id.is_none()
         && request.method() == Method::POST
         && uploads::is_form(request.headers())
     {
-        return run_upload(pipeline, uploads, client, request, identity).await;
+        return Box::pin(run_upload(pipeline, uploads, client, request, identity)).await;
     }
     let received = match pipeline.receiver.receive(client, &identity, request, path_id).await {
         Ok(received) => received,
@@ -260,13 +273,16 @@ async fn run_operation(
     match parsed {
         ParsedRequest::One(operation) => {
             let request = GraphqlRequest { head, operation, client, accepted, uploads: None };
-            let response = pipeline.service.execute(request).await;
+            let mut response = pipeline.service.execute(request).await;
+            if let GraphqlResponse::Payload(payload) = &mut response {
+                *policy = payload.caching.take().filter(|_| payload.errors == 0);
+            }
             render(response, accepted)
         }
         ParsedRequest::Batch(operations) => {
             let batch = GraphqlBatch { head: &head, operations, client };
             let (service, metrics) = (&*pipeline.service, &pipeline.metrics);
-            batch::respond(service, metrics, batch, accepted.result).await
+            Box::pin(batch::respond(service, metrics, batch, accepted.result)).await
         }
     }
 }

@@ -146,7 +146,7 @@ where
         // The body of a GET has no meaning but is a part of the request: it is read so that its defects are noticed,
         // and because over HTTP/1.1 the next request follows it.
         if !body.is_end_stream() {
-            receive_body(receiver, head, body, media).await?;
+            Box::pin(receive_body(receiver, head, body, media)).await?;
         }
         let request = request::parse_query_string(head.uri.query().unwrap_or_default(), place);
         return request.map(ParsedRequest::One).map_err(|error| invalid_request(&error, media));
@@ -157,7 +157,7 @@ where
             // RFC 9113, section 8.1.1: a defect of the rest of the stream is an error of the stream, and the library
             // notices it only while the body is read. Over HTTP/1.1 a client need not send an unwanted body.
             if head.version == Version::HTTP_2 {
-                receive_body(receiver, head, body, media).await?;
+                Box::pin(receive_body(receiver, head, body, media)).await?;
             }
             return Err(response);
         }
@@ -165,7 +165,8 @@ where
     let mut body = receive_body(receiver, head, body, media).await?;
     let deadline = Instant::now() + receiver.limits.time;
     if let Some(coding) = coding {
-        body = expand_body(receiver, (client(), deadline), head, coding, body, media).await?;
+        let whose = (client(), deadline);
+        body = Box::pin(expand_body(receiver, whose, head, coding, body, media)).await?;
     }
     let batching = &receiver.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
@@ -174,8 +175,8 @@ where
         request_cache::find_or_parse(body, parse)
     } else {
         let (client, size) = (client(), body.len());
-        let parsed =
-            receiver.clients.offload.run(client, size, deadline, move || parse(body)).await;
+        let parse = move || parse(body);
+        let parsed = Box::pin(receiver.clients.offload.run(client, size, deadline, parse)).await;
         parsed.map_err(|reason| not_done(receiver, reason, media))?
     };
     parsed.map_err(|error| invalid_request(&error, media))

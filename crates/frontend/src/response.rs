@@ -2,12 +2,10 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use astjson::{Document, PathSegment};
 use bytes::Bytes;
-use cache::FoldedPolicy;
 use clients::authentication::TokenSources;
 use clients::cache_control;
 use clients::error_mapping;
@@ -68,10 +66,6 @@ impl Body for ResponseBody {
     }
 }
 
-/// The policy of a response that clients and caches may store. It travels with the response to the end of the pipeline.
-#[derive(Clone, Debug)]
-pub(crate) struct StorableResponse(pub(crate) Arc<FoldedPolicy>);
-
 /// The GraphQL errors of a response, for the access log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseErrors {
@@ -93,11 +87,8 @@ pub fn payload(payload: Payload, media: ResponseFormat) -> Response {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     if payload.errors > 0 {
-        let errors = ResponseErrors { count: payload.errors as u64, code: None };
+        let errors = ResponseErrors { count: payload.errors.into(), code: None };
         response.extensions_mut().insert(errors);
-    }
-    if let Some(caching) = payload.caching.filter(|_| payload.errors == 0) {
-        response.extensions_mut().insert(StorableResponse(caching));
     }
     for (name, value) in payload.headers.iter().flat_map(|it| it.iter()) {
         response.headers_mut().append(name.clone(), value.clone());

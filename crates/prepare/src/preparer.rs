@@ -221,13 +221,26 @@ impl Preparer {
             variant: OperationVariant { labels: OverrideLabels::NONE, unmet: unmet.clone() },
         };
         if self.decisions.has_labels() {
-            key.variant.labels = self.decide_labels(request, &client, deadline).await?;
+            key.variant.labels =
+                Box::pin(self.decide_labels(request, &client, deadline)).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
             prepared.uses.fetch_add(1, Ordering::Relaxed);
             return Ok(prepared);
         }
+        // Boxed, because its state would be moved with that of every request.
+        Box::pin(self.prepare_missing(key, request, client, deadline)).await
+    }
+
+    /// Prepares an operation that is not in the cache, or waits for another caller that does.
+    async fn prepare_missing(
+        &self,
+        mut key: CacheKey,
+        request: &OperationRequest,
+        client: impl Fn() -> ClientKey,
+        deadline: Instant,
+    ) -> Result<Arc<Prepared>, PrepareError> {
         // The key outlives the buffer of the request, so it needs its own text and not a slice of a
         // larger read.
         key.query = bytes::Bytes::copy_from_slice(&key.query);

@@ -176,7 +176,7 @@ pub(crate) fn assemble(
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
-            caching: ClientCacheRules::new(&config),
+            caching: ClientCacheRules::new(&config, authentication.token_sources()),
             metrics: HttpMetrics::default(),
             access_log,
             request_ids,

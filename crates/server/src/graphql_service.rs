@@ -72,7 +72,7 @@ impl GraphqlEndpoint {
             return GraphqlResponse::Refused(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
         if has_stream && request.wants_first_event() {
-            return self.first_event(&request, ready).await;
+            return Box::pin(self.first_event(&request, ready)).await;
         }
         let accepted = request.accepted;
         let stream = if has_stream { accepted.stream } else { accepted.result.stream() };

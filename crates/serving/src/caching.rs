@@ -7,10 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use cache::{
-    EntryAddress, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders, Invalidation,
-    InvalidationStats, InvalidationTable, Jitter, KeyBase, KeyHeaders, KeySecret, Lookup,
+    EntryAddress, EntryKeyHasher, EntryKeys, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders,
+    Invalidation, InvalidationStats, InvalidationTable, Jitter, KeyHeaders, KeySecret, Lookup,
     LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent, StaleTags, Store,
-    StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl, Validator,
+    StoreOutcome, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
+    Validator,
 };
 use config::{Caching, Config};
 use execute::{
@@ -370,13 +371,10 @@ impl GenerationCaches {
     /// Looks up the whole response of a query.
     pub(crate) fn look_up(&self, query: &CachedQuery<'_>) -> ResponseLookup {
         let ProcessCaches { responses, response_stats, secret, .. } = &*self.process;
-        let mut base = KeyBase::new(secret, HashDomain::Response);
-        base.part(&self.number.to_le_bytes());
-        base.part(&query.operation_id.to_le_bytes());
-        base.part(&forwarded_headers(query.headers));
-        let base = base.for_partition(query.caching.partition);
-        let values = variables_text(query.variables);
-        let address = EntryAddress { keys: base.keys_of(&values), tags: Default::default() };
+        let address = EntryAddress {
+            keys: response_keys(secret, self.number, query),
+            tags: Default::default(),
+        };
         let now = now();
         let slot = |address| ResponseSlot { address, start: responses.begin_fetch(now) };
         match responses.lookup(&address, now, fastrand::u64(..), response_stats) {
@@ -404,6 +402,12 @@ impl GenerationCaches {
         if payload.errors > 0 || payload.headers.is_some() {
             return;
         }
+        let responses = &self.process.responses;
+        if payload.bytes.len() as u64 > responses.entry_bytes_max() {
+            // Hashing it would be in vain.
+            self.process.response_stats.count_store(StoreOutcome::TooLarge);
+            return;
+        }
         let now = now();
         let validator = Validator::of(&payload.bytes);
         let extra = StoredExtra { splice: payload.splice as u64, validator, cost: payload.cost };
@@ -415,29 +419,37 @@ impl GenerationCaches {
             extra: &extra,
             body: &payload.bytes,
         };
-        self.process.responses.insert(&slot.address, &new, now, &self.process.response_stats);
+        responses.insert(&slot.address, &new, now, &self.process.response_stats);
     }
 }
 
-/// Writes all forwarded headers so that different ones are different texts.
-fn forwarded_headers(headers: &ForwardedHeaders) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    write_headers(&headers.all, &mut out);
+/// Returns the keys of a whole response on the graph with this number. Each list is hashed behind its length, so that
+/// different queries are different lists of parts.
+fn response_keys(secret: &KeySecret, number: u64, query: &CachedQuery<'_>) -> EntryKeys {
+    let CachedQuery { operation_id, variables, headers, caching } = query;
+    let mut hasher = EntryKeyHasher::new(secret, HashDomain::Response);
+    // One part for everything of fixed size: each part costs two calls of the hash function.
+    let mut fixed = [0; 48];
+    fixed[..8].copy_from_slice(&number.to_le_bytes());
+    fixed[8..24].copy_from_slice(&operation_id.to_le_bytes());
+    fixed[24..32].copy_from_slice(&(headers.all.len() as u64).to_le_bytes());
+    fixed[32..40].copy_from_slice(&(headers.by_subgraph.len() as u64).to_le_bytes());
+    fixed[40..].copy_from_slice(&(variables.values.len() as u64).to_le_bytes());
+    hasher.part(&fixed);
+    hash_headers(&headers.all, &mut hasher);
     for (subgraph, list) in &headers.by_subgraph {
-        out.extend_from_slice(&subgraph.0.to_le_bytes());
-        write_headers(list, &mut out);
+        hasher.part(&subgraph.0.to_le_bytes());
+        hasher.part(&(list.len() as u64).to_le_bytes());
+        hash_headers(list, &mut hasher);
     }
-    out
-}
-
-fn write_headers(list: &[(HeaderName, HeaderValue)], out: &mut Vec<u8>) {
-    out.extend_from_slice(&(list.len() as u64).to_le_bytes());
-    for (name, value) in list {
-        for part in [name.as_str().as_bytes(), value.as_bytes()] {
-            out.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            out.extend_from_slice(part);
+    for value in &variables.values {
+        match value {
+            // No JSON text is empty.
+            None => hasher.part(b""),
+            Some(text) => hasher.part(text.as_bytes()),
         }
     }
+    hasher.finish(caching.partition)
 }
 
 /// Writes the values of variables so that different ones are different texts.
@@ -454,6 +466,13 @@ pub(crate) fn variables_text(variables: &Variables) -> Vec<u8> {
         }
     }
     out
+}
+
+fn hash_headers(list: &[(HeaderName, HeaderValue)], hasher: &mut EntryKeyHasher) {
+    for (name, value) in list {
+        hasher.part(name.as_str().as_bytes());
+        hasher.part(value.as_bytes());
+    }
 }
 
 /// The parts of a payload beside its text.
@@ -503,6 +522,69 @@ fn stored_payload(body: Bytes, extra: &[u8], mut caching: Option<FoldedPolicy>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queries_that_differ_in_anything_have_different_keys() {
+        let name = HeaderName::from_static;
+        let value = HeaderValue::from_static;
+        let header = |key, text| vec![(name(key), value(text))];
+        let all = |list| ForwardedHeaders { all: list, by_subgraph: Vec::new() };
+        let one = |id, list| ForwardedHeaders {
+            all: Vec::new(),
+            by_subgraph: vec![(SubgraphId(id), list)],
+        };
+        let two = vec![(name("x-a"), value("1")), (name("x-b"), value("2"))];
+        let headers = [
+            all(Vec::new()),
+            all(header("x-a", "1")),
+            all(header("x-a", "2")),
+            all(header("x-b", "1")),
+            all(header("x-a", "1x-b2")),
+            all(two.clone()),
+            one(0, header("x-a", "1")),
+            one(1, header("x-a", "1")),
+            one(0, two),
+            one(0, Vec::new()),
+        ];
+        let variables = [
+            vec![],
+            vec![None],
+            vec![None, None],
+            vec![Some("null")],
+            vec![Some("\"a\"")],
+            vec![Some("1"), Some("2")],
+            vec![Some("12"), None],
+            vec![None, Some("12")],
+        ];
+        let variables = variables.map(|values| Variables {
+            values: values.into_iter().map(|value| value.map(Into::into)).collect(),
+        });
+        let partition = |text: &'static str| Partition::of_values([("sub", Some(text.as_bytes()))]);
+        let partitions = [None, partition("a"), partition("b")];
+        let secret = KeySecret::from_bytes([7; 16]);
+        let mut seen = std::collections::HashSet::new();
+        let mut count = 0;
+        for number in [1, 2] {
+            for operation_id in [1, 1 << 64] {
+                for headers in &headers {
+                    for variables in &variables {
+                        for (index, partition) in partitions.into_iter().enumerate() {
+                            let caching = RequestCaching { partition };
+                            let query = CachedQuery { operation_id, variables, headers, caching };
+                            let keys = response_keys(&secret, number, &query);
+                            assert_eq!(keys, response_keys(&secret, number, &query));
+                            // The public key is the same for all clients, and the private one is not.
+                            let own = keys.private.filter(|_| index > 0);
+                            count += usize::from(index == 0) + usize::from(own.is_some());
+                            seen.extend((index == 0).then_some(keys.public).into_iter().chain(own));
+                            assert_eq!(keys.private.is_some(), index > 0);
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!((seen.len(), count), (count, 2 * 2 * 10 * 8 * 3));
+    }
 
     #[test]
     fn a_stored_response_is_the_payload_that_was_stored() {

@@ -91,24 +91,22 @@ pub async fn prepare_admitted(
     address: ClientKey,
     source: RequestSource<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    let named = known_operations::resolve(
-        serving,
-        request,
-        client_headers.map(),
-        &identity,
-        address,
-        source,
-    );
-    match named.await? {
-        None => prepare_text(serving, request, client_headers, identity, address, source).await,
-        Some(resolved) => {
-            let request = &resolved.request;
-            let ready =
-                prepare_text(serving, request, client_headers, identity, address, source).await?;
-            resolved.store(&serving.known_operations);
-            Ok(ready)
-        }
+    // Steps that most requests do not take are boxed, here and below: the state of all steps is moved several times for
+    // each request.
+    let resolved = if serving.known_operations.is_concerned(request) {
+        let headers = client_headers.map();
+        let resolve =
+            known_operations::resolve(serving, request, headers, &identity, address, source);
+        Box::pin(resolve).await?
+    } else {
+        None
+    };
+    let request = resolved.as_ref().map_or(request, |it| &it.request);
+    let ready = prepare_text(serving, request, client_headers, identity, address, source).await?;
+    if let Some(resolved) = &resolved {
+        resolved.store(&serving.known_operations);
     }
+    Ok(ready)
 }
 
 /// Prepares the text of `request` as [`prepare_admitted`] does, without looking it up: a client that was allowed to
@@ -141,11 +139,11 @@ pub async fn prepare_text(
     };
     let mut decision = AccessDecision::default();
     if let Some(access) = &loaded.access {
-        let facts = loaded.preparer.access_facts(request, client, deadline).await;
+        let facts = Box::pin(loaded.preparer.access_facts(request, client, deadline)).await;
         if let Some(facts) = facts.map_err(|error| refused(&error))? {
             let (identity, headers) = (&identity, client_headers.map());
             let request = AccessRequest { operation: &facts, identity, headers, source };
-            decision = access.decide(request, &serving.metrics).await;
+            decision = Box::pin(access.decide(request, &serving.metrics)).await;
         }
     }
     let AccessDecision { unmet, decided } = decision;
@@ -164,7 +162,7 @@ pub async fn prepare_text(
     if let Some(admission) = &loaded.admission {
         let pending = admission.check(admitted, &loaded.expressions).map_err(not_admitted)?;
         if let Some(pending) = pending {
-            pending.decide().await.map_err(not_admitted)?;
+            Box::pin(pending.decide()).await.map_err(not_admitted)?;
         }
     }
     let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
@@ -173,7 +171,7 @@ pub async fn prepare_text(
     } else {
         let (prepared, size) = (Arc::clone(&prepared), values.bytes());
         let read = move || values.read(&prepared);
-        let read = serving.limits.offload.run(client(), size, deadline, read).await;
+        let read = Box::pin(serving.limits.offload.run(client(), size, deadline, read)).await;
         read.map_err(|not_done| {
             let error = not_done.error();
             serving.metrics.count_refusal(error.code);
@@ -200,7 +198,7 @@ pub async fn prepare_text(
     if let Some(admission) = &loaded.admission {
         let pending = admission.check_cost(admitted, &loaded.expressions).map_err(not_admitted)?;
         if let Some(pending) = pending {
-            pending.decide().await.map_err(not_admitted)?;
+            Box::pin(pending.decide()).await.map_err(not_admitted)?;
         }
     }
     let facts =
@@ -393,12 +391,15 @@ async fn run_admitted(
             let start = || async move {
                 execute_and_store(&ready, slot, subgraphs, fetches, deadline).await
             };
-            match flights.join(key, deadline, start).await {
+            match Box::pin(flights.join(key, deadline, start)).await {
                 Ok((payload, role)) => (payload?, Some(role)),
                 Err(WorkFailed) => return Err(vec![broken()]),
             }
         }
-        _ => (execute_and_store(&ready, slot, subgraphs, fetches, deadline).await?, None),
+        _ => {
+            let work = execute_and_store(&ready, slot, subgraphs, fetches, deadline);
+            (Box::pin(work).await?, None)
+        }
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
     set_result(WorkResult::Executed);

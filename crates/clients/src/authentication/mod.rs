@@ -233,7 +233,10 @@ impl Authenticator {
     ) -> Result<Identity, TokenRefusal> {
         let verified = match self.sources.find(headers) {
             Ok(None) => return Ok(Identity::ANONYMOUS),
-            Ok(Some(found)) => self.verify(found.text, usage).await.map(|it| (it, found.place)),
+            Ok(Some(found)) => {
+                let verified = Box::pin(self.verify(found.text, usage)).await;
+                verified.map(|it| (it, found.place))
+            }
             Err(refusal) => Err(refusal),
         };
         match verified {

@@ -1,10 +1,13 @@
 //! The addresses of entries: keys and tags of the representations of a request, or of its root fields.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
-use cache::{CacheKey, EntryAddress, HashDomain, KeyBase, SharedKeyBase, Tag, TagValues};
+use cache::{
+    CacheKey, EntityTagHasher, EntryAddress, HashDomain, KeyBase, SharedKeyBase, Tag, TagValues,
+};
 use graph::SubgraphId;
 use plan::{EntityBatch, RepresentationField};
 
@@ -112,103 +115,101 @@ impl<'a> Addresses<'a> {
         let nodes = document.elements(root);
         let base = self.part(&batch.data_key);
         let subgraph = self.caches.tags.subgraph(&self.cache.name);
-        let mut known: Vec<(Box<str>, [Tag; 2])> = Vec::new();
+        let (mut known, mut fields) = (Vec::<KnownType>::new(), Vec::with_capacity(2));
         let mut addresses = Vec::with_capacity(items.len());
         for (node, item) in nodes.zip(items) {
             let name = document.get(node, "__typename").and_then(|name| document.as_str(name))?;
-            let of_type = match known.iter().find(|(known, _)| **known == *name) {
-                Some((_, tags)) => *tags,
-                None => {
-                    let tags = &self.caches.tags;
-                    let new =
-                        [tags.type_name(&name), tags.type_in_subgraph(&name, &self.cache.name)];
-                    known.push(((*name).into(), new));
-                    new
-                }
-            };
-            let entity = self.entity_tag(&document, node, &name, batch);
+            let place = known.iter().position(|known| *known.name == *name).unwrap_or_else(|| {
+                let tags = &self.caches.tags;
+                known.push(KnownType {
+                    name: (*name).into(),
+                    tags: [tags.type_name(&name), tags.type_in_subgraph(&name, &self.cache.name)],
+                    entity: tags.begin_entity(&name),
+                });
+                known.len() - 1
+            });
+            let of_type = &known[place];
+            let [in_all, in_subgraph] = of_type.tags;
+            let entity = entity_tag(&document, node, of_type, batch, &mut fields);
             addresses.push(EntryAddress {
                 keys: base.keys_of(&request.body[item.clone()]),
-                tags: [subgraph, of_type[0], of_type[1], entity].into_iter().collect(),
+                tags: [subgraph, in_all, in_subgraph, entity].into(),
             });
         }
         (addresses.len() == items.len()).then_some(addresses)
     }
+}
 
-    /// The tag of an entity, by the fields of its key.
-    fn entity_tag(
-        &self,
-        document: &Document,
-        node: NodeId,
-        name: &str,
-        batch: &EntityBatch,
-    ) -> Tag {
-        let mut fields = Vec::with_capacity(2);
-        let mut path = String::new();
-        collect_key(document, node, name, &batch.representation.fields, &mut path, &mut fields);
-        fields.sort_unstable();
-        let mut hasher = self.caches.tags.begin_entity(name);
-        for (path, value) in &fields {
-            hasher.field(path, value);
-        }
-        hasher.finish()
+/// A type of the representations of one batch, with everything that is the same for all of them.
+struct KnownType {
+    name: Box<str>,
+    /// The tags of the type, in every subgraph and in this one.
+    tags: [Tag; 2],
+    /// The beginning of the tags of its entities.
+    entity: EntityTagHasher,
+}
+
+/// A member of a key: its path and its value. Most are texts of the representation.
+type KeyField<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+/// The tag of an entity, by the fields of its key. `fields` is the memory for them.
+fn entity_tag<'a>(
+    document: &'a Document,
+    node: NodeId,
+    of_type: &KnownType,
+    batch: &'a EntityBatch,
+    fields: &mut Vec<KeyField<'a>>,
+) -> Tag {
+    fields.clear();
+    collect_key(document, node, &of_type.name, &batch.representation.fields, fields);
+    fields.sort_unstable();
+    let mut hasher = of_type.entity.clone();
+    for (path, value) in &*fields {
+        hasher.field(path, value);
     }
+    hasher.finish()
 }
 
 /// Adds path and value of each member of a key.
-fn collect_key(
-    document: &Document,
+fn collect_key<'a>(
+    document: &'a Document,
     node: NodeId,
     name: &str,
-    members: &[RepresentationField],
-    path: &mut String,
-    fields: &mut Vec<(String, String)>,
+    members: &'a [RepresentationField],
+    fields: &mut Vec<KeyField<'a>>,
 ) {
     for member in members {
         let is_sent = member.types.is_empty() || member.types.iter().any(|it| **it == *name);
         if !member.key || !is_sent {
             continue;
         }
-        let Some(value) = document.get(node, &member.name) else { continue };
-        let length = path.len();
-        if length > 0 {
-            path.push('.');
+        if let Some(value) = document.get(node, &member.name) {
+            add_value(document, value, Cow::Borrowed(&member.name), fields);
         }
-        path.push_str(&member.name);
-        add_value(document, value, path, fields);
-        path.truncate(length);
     }
 }
 
 // Recursion is bounded by the nesting that the parser allows.
-fn add_value(
-    document: &Document,
+fn add_value<'a>(
+    document: &'a Document,
     node: NodeId,
-    path: &mut String,
-    fields: &mut Vec<(String, String)>,
+    path: Cow<'a, str>,
+    fields: &mut Vec<KeyField<'a>>,
 ) {
-    let length = path.len();
     match document.kind(node) {
         Kind::Object => {
             for (name, value) in document.members(node) {
-                path.push('.');
-                path.push_str(&name);
-                add_value(document, value, path, fields);
-                path.truncate(length);
+                add_value(document, value, format!("{path}.{name}").into(), fields);
             }
         }
         Kind::Array => {
             for (index, value) in document.elements(node).enumerate() {
-                path.push_str(&format!(".{index}"));
-                add_value(document, value, path, fields);
-                path.truncate(length);
+                add_value(document, value, format!("{path}.{index}").into(), fields);
             }
         }
         Kind::String | Kind::Null | Kind::Bool | Kind::Number => {
-            let value = document
-                .as_str(node)
-                .map_or_else(|| document.raw(node).to_owned(), std::borrow::Cow::into_owned);
-            fields.push((path.clone(), value));
+            let value = document.as_str(node).unwrap_or_else(|| document.raw(node).into());
+            fields.push((path, value));
         }
     }
 }

@@ -104,7 +104,7 @@ impl KnownOperations {
 
     /// True if a request must be looked up. hot path: a request with a text costs two comparisons if nothing is
     /// configured.
-    fn is_concerned(&self, request: &OperationRequest) -> bool {
+    pub(crate) fn is_concerned(&self, request: &OperationRequest) -> bool {
         self.mode != PersistedDocumentsMode::Off
             || request.document_id.is_some()
             || !request.extensions.is_empty()
@@ -141,7 +141,8 @@ impl ResolvedRequest {
     }
 }
 
-/// Looks up the operation of a request; `None` if the request runs as it is.
+/// Looks up the operation of a request for which [`KnownOperations::is_concerned`] is true; `None` if the request runs as
+/// it is.
 ///
 /// # Errors
 /// The operation is unknown, or may not run.
@@ -154,9 +155,6 @@ pub(crate) async fn resolve(
     source: RequestSource<'_>,
 ) -> Result<Option<ResolvedRequest>, Vec<GraphqlError>> {
     let operations = &serving.known_operations;
-    if !operations.is_concerned(request) {
-        return Ok(None);
-    }
     let info = operations.has_documents.then(|| ClientInfo::of(&operations.client_info, headers));
     let client_name = info.map(|it| it.name).filter(|name| !name.is_empty());
     let size = request.query.len() + request.extensions.len();
