@@ -583,7 +583,8 @@ fn a_live_query_depends_on_its_entities_whether_they_are_stored_or_not() {
         let dependencies = run(world.watch(&[1, 5]));
         let expires = (!forbids_storing).then(|| Duration::from_millis(TTL));
         assert_eq!(dependencies.fresh_for, expires);
-        let table = world.store.invalidations();
+        let caches = world.generation.caches.as_ref().unwrap();
+        let table = caches.store.invalidations();
         let since = table.now();
         let is_valid = || {
             let tags = &dependencies.tags;

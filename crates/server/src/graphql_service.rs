@@ -171,8 +171,8 @@ impl GraphqlEndpoint {
     }
 
     fn set_request_id(&self, extensions: &Extensions, ready: &mut PreparedRequest) {
-        // The events of a subscription are not its request.
-        if ready.prepared.kind != OperationKind::Subscription
+        // The events of a subscription and the executions of a live query are not its request.
+        if !ready.prepared.has_stream()
             && let Some(AssignedId(header, id)) = extensions.get::<AssignedId>()
         {
             ready.set_request_id((header.clone(), id.clone()));

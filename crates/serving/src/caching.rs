@@ -528,10 +528,10 @@ mod tests {
         let name = HeaderName::from_static;
         let value = HeaderValue::from_static;
         let header = |key, text| vec![(name(key), value(text))];
-        let all = |list| ForwardedHeaders { all: list, by_subgraph: Vec::new() };
+        let all = |all| ForwardedHeaders { all, ..ForwardedHeaders::default() };
         let one = |id, list| ForwardedHeaders {
-            all: Vec::new(),
             by_subgraph: vec![(SubgraphId(id), list)],
+            ..ForwardedHeaders::default()
         };
         let two = vec![(name("x-a"), value("1")), (name("x-b"), value("2"))];
         let headers = [
@@ -569,7 +569,7 @@ mod tests {
                 for headers in &headers {
                     for variables in &variables {
                         for (index, partition) in partitions.into_iter().enumerate() {
-                            let caching = RequestCaching { partition };
+                            let caching = RequestCaching { partition, is_live: false };
                             let query = CachedQuery { operation_id, variables, headers, caching };
                             let keys = response_keys(&secret, number, &query);
                             assert_eq!(keys, response_keys(&secret, number, &query));

@@ -502,8 +502,8 @@ mod tests {
         assert_ne!(partition(&headers), partition(&applied(&old, OfMessage(&other), None)));
         let renumbered = new.renumbered(&headers);
         assert_eq!(renumbered, applied(&new, Kept(&client()), None));
-        assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
-        assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
+        assert_eq!(text(renumbered.of(SubgraphId(0)).forwarded), ["x-tenant: a"]);
+        assert_eq!(text(renumbered.of(SubgraphId(2)).forwarded), ["authorization: Bearer 1"]);
         assert_eq!(partition(&renumbered), partition(&headers));
     }
 
@@ -572,7 +572,7 @@ mod tests {
         let facts = ForwardingFacts { claims: None, source, operation: None };
         let sent = forwarding.apply(OfMessage(&client), facts, &stats);
         assert_eq!(text(&sent.all), [""; 0]);
-        assert_eq!(text(sent.of(SubgraphId(1))), ["x-name: web."]);
+        assert_eq!(text(sent.of(SubgraphId(1)).forwarded), ["x-name: web."]);
         assert_eq!(telemetry::read(&stats.header_failures), 1);
     }
 

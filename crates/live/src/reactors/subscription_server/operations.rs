@@ -225,7 +225,7 @@ impl StartingOperation {
                 );
                 let mut prepared = prepared.await;
                 if let Ok(ready) = &mut prepared
-                    && ready.prepared.kind != OperationKind::Subscription
+                    && !ready.prepared.has_stream()
                     && let Some(ids) = &runner.request_ids
                 {
                     ready.set_request_id(ids.new_header());
