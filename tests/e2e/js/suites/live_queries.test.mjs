@@ -89,6 +89,7 @@ describe("live queries", () => {
   before(async () => {
     router = await startServe({ supergraph, config });
   });
+  beforeEach(() => invalidate(router, { kind: "all" }));
   after(() => router?.stop());
 
   /** Waits until nothing is watched any more, so that tests do not see the queries of others. */
@@ -160,14 +161,15 @@ describe("live queries", () => {
     const socket = openSocket(router);
     const live = socket.subscribe({
       query: "query ($time: Int) @live(throttle: $time) { products { id inStock } }",
-      variables: { time: 1500 },
+      variables: { time: 2000 },
     });
     await live.next();
     const began = Date.now();
     for (let level = 1; level <= 20; level += 1) await change("1", level);
-    assert.deepEqual(await live.next(), result(20, 0, 0));
-    assert.ok(Date.now() - began > 500, "it waited");
-    assert.equal(live.results.length, 2);
+    await live.find(({ data }) => data.products[0].inStock === 20, "the latest state");
+    // One may have been due at once, on a machine that is so slow.
+    assert.ok(live.results.length - 1 <= 1 + (Date.now() - began) / 2000, JSON.stringify(live.results));
+    assert.deepEqual(live.results.at(-1), result(20, 0, 0));
     assert.ok(await metric(router, "starling_live_query_invalidations_throttled_total") > 0);
     live.stop();
     await socket.dispose();
@@ -323,7 +325,7 @@ describe("live queries", () => {
     }
     assert.deepEqual(live.results[0], result(0, 0, 0));
     assert.notDeepEqual(live.results[1], result(0, 0, 0));
-    assert.equal(await metric(router, "starling_live_queries"), 1);
+    await eventually(async () => await metric(router, "starling_live_queries") === 1, "the end of the old query");
     live.stop();
     await socket.dispose();
     await forgotten();
