@@ -79,8 +79,12 @@ impl EntryWriter {
 pub(super) enum ReadOutcome {
     /// The store of the process has the entry now, and it may be served.
     Found,
-    /// There is no usable entry.
-    Missing,
+    /// There is no entry.
+    Absent,
+    /// The value is not an entry.
+    Invalid,
+    /// The entry may not be served.
+    Unusable(SharedMiss),
     /// The server did not respond.
     Failed,
 }
@@ -100,6 +104,7 @@ impl RedisCache {
         wanted.retain(|wanted| {
             let reply = replies.next().unwrap_or(Err(StoreError::UnexpectedReply));
             let outcome = self.adopt(wanted, reply, start);
+            self.count_read(outcome);
             is_away |= outcome == ReadOutcome::Failed;
             outcome != ReadOutcome::Found
         });
@@ -116,47 +121,45 @@ impl RedisCache {
         reply: Result<Reply, StoreError>,
         start: FetchStart,
     ) -> ReadOutcome {
-        let stats = &self.stats;
         let bytes = match reply {
-            Ok(Reply::Bytes(bytes)) if bytes.is_empty() => {
-                count(&stats.misses);
-                return ReadOutcome::Missing;
-            }
+            Ok(Reply::Bytes(bytes)) if bytes.is_empty() => return ReadOutcome::Absent,
             Ok(Reply::Bytes(bytes)) => Bytes::from(bytes),
             // A value of another type.
             Ok(_) | Err(StoreError::Refused(_) | StoreError::UnexpectedReply) => {
-                count(&stats.invalid);
-                return ReadOutcome::Missing;
+                return ReadOutcome::Invalid;
             }
-            Err(_) => {
-                count(&stats.failures);
-                return ReadOutcome::Failed;
-            }
+            Err(_) => return ReadOutcome::Failed,
         };
         let Ok(entry) = SharedEntry::decode(&wanted.key, bytes) else {
-            count(&stats.invalid);
-            return ReadOutcome::Missing;
+            return ReadOutcome::Invalid;
         };
         if wanted.newer_than.is_some_and(|known| entry.began <= known) {
             // It is the entry that is to be replaced.
-            count(&stats.misses);
-            return ReadOutcome::Missing;
+            return ReadOutcome::Absent;
         }
         if let Err(miss) = self.view.check(&entry, &wanted.address.tags) {
-            stats.count_unusable(miss);
-            return ReadOutcome::Missing;
+            return ReadOutcome::Unusable(miss);
         }
         let now = (self.clock)();
         let outcome = self.process.adopt(&wanted.address, &entry, start, now);
         let is_stored = matches!(outcome, StoreOutcome::Stored | StoreOutcome::Superseded);
         // An entry that is served only if fetching fails is a miss.
-        let is_usable = now.since(entry.began) < served_for(&entry);
-        if is_stored && is_usable {
-            count(&stats.hits);
-            ReadOutcome::Found
-        } else {
-            count(&stats.stale);
-            ReadOutcome::Missing
+        let is_served = now.since(entry.began) < served_for(&entry);
+        match is_stored && is_served {
+            true => ReadOutcome::Found,
+            false => ReadOutcome::Unusable(SharedMiss::Stale),
+        }
+    }
+
+    /// Counts the result of reading one key.
+    pub(super) fn count_read(&self, outcome: ReadOutcome) {
+        let stats = &self.stats;
+        match outcome {
+            ReadOutcome::Found => count(&stats.hits),
+            ReadOutcome::Absent => count(&stats.misses),
+            ReadOutcome::Invalid => count(&stats.invalid),
+            ReadOutcome::Unusable(miss) => stats.count_unusable(miss),
+            ReadOutcome::Failed => count(&stats.failures),
         }
     }
 

@@ -86,9 +86,10 @@ impl RedisCache {
                 if is_own {
                     locks.keys.push(entry.key);
                 }
-                let is_absent = matches!(&read, Ok(Reply::Bytes(bytes)) if bytes.is_empty());
-                // An absent entry was counted by the first look.
-                if is_absent || self.adopt(&entry, read, start) != ReadOutcome::Found {
+                // Other results were counted by the first look.
+                if self.adopt(&entry, read, start) == ReadOutcome::Found {
+                    self.count_read(ReadOutcome::Found);
+                } else {
                     is_locked |= is_own || locked.is_err();
                     wanted.push(entry);
                 }
