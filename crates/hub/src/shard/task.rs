@@ -440,8 +440,8 @@ impl ShardTask {
                     Some(wanted) => source.open_reader(wanted).await,
                 }
             };
-            if source.is_of_subgraph() {
-                // Its client has limits of its own for each step, which the configuration sets.
+            if source.is_of_subgraph() || source.has_states() {
+                // It has limits of its own for each step, which the configuration sets.
                 return (of, opening.await);
             }
             let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {

@@ -93,8 +93,12 @@ impl StateSource for LiveExecution {
     }
 
     fn open(self: Arc<Self>) -> EventFuture<'static, Result<EventStream, SourceError>> {
-        let stream = self.queries.begin(Arc::clone(&self));
-        Box::pin(std::future::ready(Ok(stream)))
+        Box::pin(async move {
+            let stream = self.queries.begin(Arc::clone(&self));
+            // Subscribers wait for the first result here, where they take the place of no event that could be resolved.
+            let _ = self.queries.wait_for_result(&self.identity).await;
+            Ok(stream)
+        })
     }
 }
 

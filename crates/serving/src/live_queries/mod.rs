@@ -3,7 +3,8 @@
 //! A live query is a source of the hub (`execution`), like a topic whose events carry nothing: each says that there is
 //! another result. So it has triggers, groups and subscribers like a subscription, and moves to a new graph like one.
 //!
-//! 1. The hub opens the source of the first watcher: the query joins the table here, watches nothing, and is due.
+//! 1. The hub opens the source of the first watcher: the query joins the table here, watches nothing, and is due. The
+//!    source is open when it has a first result.
 //! 2. `schedule` decides when a query is executed, and one task for all of them ([`LiveQueries::run`]) starts it on a
 //!    worker. The execution reads the caches of subgraphs as any query does, but uses nothing that has expired, and does
 //!    not read whole responses.
@@ -241,13 +242,15 @@ impl LiveQueries {
 
     /// Returns the latest result of a query, or waits for the first one. `None` if the query has ended.
     async fn wait_for_result(&self, identity: &[u8]) -> Option<Payload> {
-        let mut result = {
-            let state = self.lock();
-            let id = state.by_identity.get(identity)?;
-            state.queries.get(id)?.result.subscribe()
-        };
+        let mut result = self.subscribe_to_result(identity)?;
         let result = result.wait_for(Option::is_some).await.ok()?;
         result.clone()
+    }
+
+    fn subscribe_to_result(&self, identity: &[u8]) -> Option<watch::Receiver<Option<Payload>>> {
+        let state = self.lock();
+        let id = state.by_identity.get(identity)?;
+        Some(state.queries.get(id)?.result.subscribe())
     }
 
     /// Checks that another query may begin, unless an equal one is there.
