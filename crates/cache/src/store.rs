@@ -100,7 +100,7 @@ impl Store {
 
     /// Begins a fetch, before its request is sent.
     pub fn begin_fetch(&self, now: Timestamp) -> FetchStart {
-        FetchStart { sequence: self.invalidations.now(), at: now }
+        FetchStart { sequence: self.invalidations.now(), at: now, requested: now }
     }
 
     /// Looks up an entry: the private one of the client's partition first, then the public one. Entries that are no
@@ -208,7 +208,7 @@ impl Store {
         let entry = StoredEntry::new(&EntryParts {
             sequence: start.sequence,
             began: start.at,
-            fetch_took: age,
+            fetch_took: now.since(start.requested),
             policy,
             implied: &address.tags,
             content,

@@ -190,13 +190,23 @@ impl World {
 
     /// Executes the operation for a client, and returns the values by id.
     async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
+        self.ask_renewing(client, ids, None).await
+    }
+
+    /// Executes the operation as a refresh does: what is fresh for no longer than `renew_within` is fetched again.
+    async fn ask_renewing(
+        &self,
+        client: Client,
+        ids: &[u64],
+        renew_within: Option<Duration>,
+    ) -> HashMap<u64, String> {
         *self.lists.0.lock().unwrap() = ids.to_vec();
         let header = |name, value: String| (name, HeaderValue::try_from(value).unwrap());
         let all = vec![header(LANGUAGE, client.language()), header(USER, client.user())];
         let partition = Partition::of_values([("user", Some(client.user().as_bytes()))]);
         let context = RequestContext {
             uploads: None,
-            caching: Some(RequestCaching { partition }),
+            caching: Some(RequestCaching { partition, renew_within }),
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders { all, by_subgraph: Vec::new() }),
@@ -372,4 +382,21 @@ fn only_what_is_not_stored_is_requested() {
         [vec![1, 5], vec![2], vec![1, 2], vec![2], vec![0], vec![0]],
         "after a response with `vary`, keys have the language"
     );
+}
+
+#[test]
+fn a_refresh_fetches_what_would_end_with_the_old_response() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    run(async {
+        world.ask(client, &[1]).await;
+        NOW.set(NOW.get() + TTL / 2);
+        world.ask(client, &[5]).await;
+        let left = Duration::from_millis(TTL / 2);
+        world.ask_renewing(client, &[1, 5], Some(left)).await;
+        world.ask_renewing(client, &[1, 5], Some(Duration::ZERO)).await;
+        world.ask(client, &[1, 5]).await;
+    });
+    let requests = world.values.requests.lock().unwrap().clone();
+    assert_eq!(requests, [vec![1], vec![5], vec![1]]);
 }

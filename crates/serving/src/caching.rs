@@ -9,9 +9,9 @@ use bytes::Bytes;
 use cache::{
     EntryAddress, EntryKeyHasher, EntryKeys, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders,
     Invalidation, InvalidationSourceStats, InvalidationStats, InvalidationTable, Jitter,
-    KeyHeaders, KeySecret, Lookup, LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent,
-    Store, StoreOutcome, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
-    Validator,
+    KeyHeaders, KeySecret, Lookup, LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim,
+    ResponseContent, Store, StoreOutcome, StoreSettings, SubgraphTtl, TagHasher, Timestamp,
+    TtlRules, TtlSettings, TypeTtl, Validator,
 };
 use config::{Caching, Config};
 use execute::{
@@ -202,7 +202,8 @@ impl GenerationCaches {
         let of_headers = self.private_headers.iter();
         let of_headers =
             of_headers.map(|name| (name.as_str(), headers.get(name).map(HeaderValue::as_bytes)));
-        RequestCaching { partition: Partition::of_values(of_claims.chain(of_headers)) }
+        let partition = Partition::of_values(of_claims.chain(of_headers));
+        RequestCaching { partition, renew_within: None }
     }
 }
 
@@ -289,9 +290,17 @@ pub(crate) enum ResponseLookup {
     /// The response.
     Hit(Payload),
     /// The response, and the right to execute the operation again in the background.
-    Refresh(Payload, ResponseSlot, RefreshClaim),
+    Refresh(Payload, ResponseSlot, ResponseRefresh),
     /// The operation must be executed, and its response may be stored here.
     Miss(ResponseSlot),
+}
+
+/// The right to execute the operation of a stored response again.
+pub(crate) struct ResponseRefresh {
+    /// The time for which the response is still fresh.
+    pub(crate) fresh_for: Duration,
+    /// Held until the new response is stored.
+    pub(crate) claim: RefreshClaim,
 }
 
 impl GenerationCaches {
@@ -315,7 +324,10 @@ impl GenerationCaches {
                 };
                 match hit.refresh.take() {
                     None => ResponseLookup::Hit(payload),
-                    Some(claim) => ResponseLookup::Refresh(payload, slot(address), claim),
+                    Some(claim) => {
+                        let refresh = ResponseRefresh { fresh_for: hit.fresh_for(), claim };
+                        ResponseLookup::Refresh(payload, slot(address), refresh)
+                    }
                 }
             }
             Lookup::StaleIfError(_) | Lookup::Miss(_) => ResponseLookup::Miss(slot(address)),
@@ -414,11 +426,7 @@ impl StoredExtra {
     }
 }
 
-fn stored_payload(
-    body: Bytes,
-    extra: &[u8],
-    mut caching: Option<FoldedPolicy>,
-) -> Option<Payload> {
+fn stored_payload(body: Bytes, extra: &[u8], mut caching: Option<FoldedPolicy>) -> Option<Payload> {
     let StoredExtra { splice, validator, cost } = StoredExtra::from_bytes(extra)?;
     if let Some(caching) = &mut caching {
         caching.validator = Some(validator);
@@ -484,7 +492,7 @@ mod tests {
                 for headers in &headers {
                     for variables in &variables {
                         for (index, partition) in partitions.into_iter().enumerate() {
-                            let caching = RequestCaching { partition };
+                            let caching = RequestCaching { partition, renew_within: None };
                             let query = CachedQuery { operation_id, variables, headers, caching };
                             let keys = response_keys(&secret, number, &query);
                             assert_eq!(keys, response_keys(&secret, number, &query));

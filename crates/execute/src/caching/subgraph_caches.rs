@@ -1,6 +1,7 @@
 //! The caches of one generation: the store of the process with the rules for each subgraph.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cache::{
     InvalidationStats, KeyHeaders, KeySecret, LookupStats, Partition, Store, TagHasher,
@@ -58,6 +59,9 @@ pub type TypeTags = Vec<TagTemplate>;
 pub struct RequestCaching {
     /// `None` if private responses are not stored for this client.
     pub partition: Option<Partition>,
+    /// Set while a whole response is refreshed: stored parts that are fresh for no longer than this are fetched again.
+    /// They would end the new response as early as the old one.
+    pub renew_within: Option<Duration>,
 }
 
 impl SubgraphCaches {

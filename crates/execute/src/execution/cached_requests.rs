@@ -361,6 +361,11 @@ fn look_up(
         for address in batch {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
             match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
+                Lookup::Fresh(entry) | Lookup::Stale(entry)
+                    if addresses.renews(entry.fresh_for()) =>
+                {
+                    backup = Some(entry);
+                }
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
