@@ -9,8 +9,8 @@ use std::time::Duration;
 use cache::{
     AgeStyle, CachePolicy, ClientCaching, DeclaredPolicy, EntryAddress, HashDomain, Invalidation,
     InvalidationTable, Jitter, KeyBase, KeySecret, LookupStats, NewEntry, PolicyFold,
-    ResponseContent, ResponseTtl, Scope, Store, StoreSettings, TagHasher, Tags, Timestamp, TtlSettings,
-    Validator, resolve_policy,
+    ResponseContent, ResponseTtl, Scope, Store, StoreSettings, TagHasher, Tags, Timestamp,
+    TtlSettings, Validator, resolve_policy,
 };
 use divan::{Bencher, counter::BytesCount};
 use http::header::{AGE, CACHE_CONTROL};

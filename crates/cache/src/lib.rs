@@ -120,8 +120,8 @@ pub use invalidation_stats::{
 pub use invalidation_table::{InvalidationTable, Sequence};
 pub use jitter::Jitter;
 pub use keys::{
-    CacheKey, EntryKeyHasher, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedEntryKeys,
-    SharedKey,
+    CacheKey, EntryKeyHasher, EntryKeys, HashDomain, KeyBase, KeySecret, Partition,
+    SharedEntryKeys, SharedKey,
 };
 pub use lookup::{Hit, Lookup, MissReason};
 pub use metrics::STORE_METRICS;

@@ -205,7 +205,10 @@ mod tests {
         let mut public = response();
         assert_eq!(apply(&rules, &request(&[], false), &mut public), ClientCopy::Allowed);
         assert_eq!(header(&public, "cache-control"), Some("public, max-age=40"));
-        assert_eq!((header(&public, "vary"), header(&public, "age")), (Some("accept, x-tenant"), None));
+        assert_eq!(
+            (header(&public, "vary"), header(&public, "age")),
+            (Some("accept, x-tenant"), None)
+        );
         let mut compressible = response();
         rules.apply(&request(&[], false), &policy(Scope::Public), true, &mut compressible);
         assert_eq!(header(&compressible, "vary"), Some("accept, accept-encoding, x-tenant"));

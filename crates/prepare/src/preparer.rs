@@ -221,8 +221,7 @@ impl Preparer {
             variant: OperationVariant { labels: OverrideLabels::NONE, unmet: unmet.clone() },
         };
         if self.decisions.has_labels() {
-            key.variant.labels =
-                Box::pin(self.decide_labels(request, &client, deadline)).await?;
+            key.variant.labels = Box::pin(self.decide_labels(request, &client, deadline)).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
