@@ -2,7 +2,7 @@
 //! clients, when much that is stored ends at once, and when traffic doubles.
 
 use crate::load_generator::LoadRun;
-use crate::reports::verdict;
+use crate::reports::{number, verdict};
 use crate::router_metrics::RouterMetrics;
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
@@ -78,10 +78,6 @@ impl<'a> SlowGraph<'a> {
 fn subgraph_requests(router: &ServerProcess) -> Result<f64, Failure> {
     let metrics = RouterMetrics::fetch(router)?;
     metrics.sum("starling_subgraph_requests_total").ok_or("no metric of requests".to_owned())
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or(0.0)
 }
 
 /// Measures many clients that send the same query all the time: of a router where nothing ends, of one whose entries
