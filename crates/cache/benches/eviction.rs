@@ -6,6 +6,8 @@
 //! - Memory: bytes of the heap for each of a million entries, beside the bytes of their content, in caches with room for
 //!   two million. The store reserves its tables for all of them; `tests/memory.rs` measures it when it is full.
 //! - Time: one hit, on one thread.
+//!
+//! The store has bounds, and the output says whether it meets them: [`POINTS_MAX`] and [`OVERHEAD_MAX`].
 
 #![allow(clippy::print_stdout, reason = "a bench talks by printing")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
@@ -45,6 +47,12 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// The maximum number of points by which the store's hit ratio may be below that of the ideal, with equal sizes.
+const POINTS_MAX: f64 = 3.0;
+
+/// The maximum memory of an entry of the store beside its content, in bytes.
+const OVERHEAD_MAX: f64 = 120.0;
 
 const KEYS: usize = 100_000;
 const REQUESTS: usize = 2_000_000;
@@ -280,7 +288,12 @@ fn replay(rival: &dyn Rival, requests: &[u64], sizes: &[usize]) -> f64 {
     f64::from(hits) / requests.len() as f64
 }
 
-fn print_hit_ratios(title: &str, sizes: &[usize]) {
+fn verdict(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "NOT met" }
+}
+
+/// Prints the hit ratios of all caches, and returns the largest difference between the ideal and the store, in points.
+fn print_hit_ratios(title: &str, sizes: &[usize]) -> f64 {
     let total: u64 = sizes.iter().map(|size| *size as u64).sum();
     let (capacity, entries) = (total / 10, KEYS as u64 / 10);
     println!("Hit ratio in percent, {title}: exponent 0.8, 1.0, 1.2");
@@ -289,19 +302,30 @@ fn print_hit_ratios(title: &str, sizes: &[usize]) {
         let cells: Vec<String> = ratios.iter().map(|it| format!("{:6.2}", it * 100.0)).collect();
         println!("  {name:28} {}", cells.join(" "));
     };
-    row("ideal LFU", [0, 1, 2].map(|index| ideal(&loads[index], sizes, capacity)));
-    for make in RIVALS {
+    let ideal = [0, 1, 2].map(|index| ideal(&loads[index], sizes, capacity));
+    row("ideal LFU", ideal);
+    let mut below = 0.0_f64;
+    for (number, make) in RIVALS.into_iter().enumerate() {
         let name = make(capacity, entries).name();
-        row(name, [0, 1, 2].map(|index| replay(&*make(capacity, entries), &loads[index], sizes)));
+        let ratios = [0, 1, 2].map(|index| replay(&*make(capacity, entries), &loads[index], sizes));
+        row(name, ratios);
+        // The store is the first.
+        if number == 0 {
+            let points = ideal.iter().zip(ratios).map(|(ideal, ratio)| (ideal - ratio) * 100.0);
+            below = points.fold(below, f64::max);
+        }
     }
+    below
 }
 
-fn print_memory_and_time() {
+/// Prints memory and time of all caches, and returns the memory of an entry of the store beside its content, in bytes.
+fn print_memory_and_time() -> f64 {
     const CONTENT: usize = 64;
     println!("Memory per entry beside its content, and time per hit, {ENTRIES} entries");
     let mut random = fastrand::Rng::with_seed(3);
     let lookups: Vec<u64> = (0..REQUESTS).map(|_| random.u64(..ENTRIES)).collect();
-    for make in RIVALS {
+    let mut of_store = 0.0;
+    for (number, make) in RIVALS.into_iter().enumerate() {
         let before = BYTES.load(Relaxed);
         let rival = make(2 * ENTRIES * CONTENT as u64, 2 * ENTRIES);
         for key in 0..ENTRIES {
@@ -310,6 +334,9 @@ fn print_memory_and_time() {
         rival.settle();
         let used = BYTES.load(Relaxed) - before;
         let overhead = used as f64 / ENTRIES as f64 - CONTENT as f64;
+        if number == 0 {
+            of_store = overhead;
+        }
         let start = Instant::now();
         let hits = lookups.iter().filter(|key| rival.has(black_box(**key))).count();
         let time = start.elapsed().as_nanos() as f64 / REQUESTS as f64;
@@ -323,14 +350,23 @@ fn print_memory_and_time() {
             hits as f64 * 100.0 / REQUESTS as f64
         );
     }
+    of_store
 }
 
 fn main() {
-    print_hit_ratios("entries of 1,000 bytes", &vec![1_000; KEYS]);
+    let below = print_hit_ratios("entries of 1,000 bytes", &vec![1_000; KEYS]);
     let mut random = fastrand::Rng::with_seed(5);
     // Evenly distributed exponents: as many entries between 100 and 1,000 bytes as between 1,000 and 10,000.
     let sizes: Vec<usize> =
         (0..KEYS).map(|_| (100.0 * 100f64.powf(random.f64())) as usize).collect();
     print_hit_ratios("entries of 100 to 10,000 bytes", &sizes);
-    print_memory_and_time();
+    let overhead = print_memory_and_time();
+    println!(
+        "The store: {below:.2} points below the ideal with equal sizes, at most {POINTS_MAX}: {}",
+        verdict(below <= POINTS_MAX)
+    );
+    println!(
+        "The store: {overhead:.1} bytes for each of {ENTRIES} entries, at most {OVERHEAD_MAX}: {}",
+        verdict(overhead <= OVERHEAD_MAX)
+    );
 }

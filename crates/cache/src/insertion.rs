@@ -11,11 +11,13 @@ use crate::time_to_live::ResponseContent;
 pub struct FetchStart {
     pub(crate) sequence: Sequence,
     pub(crate) at: Timestamp,
+    /// The time from which the duration of the fetch counts, which decides how early the entry is refreshed.
+    pub(crate) requested: Timestamp,
 }
 
 impl FetchStart {
     /// Returns this start with the times of the policy counted from `now`. For a response that was made of parts: its
-    /// execution began at this start, and its policy was folded now.
+    /// execution began at this start, and its policy was folded now. The duration of the execution stays known.
     #[must_use]
     pub fn counted_from(self, now: Timestamp) -> Self {
         Self { at: now, ..self }

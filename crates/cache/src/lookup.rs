@@ -72,6 +72,11 @@ impl Hit {
         self.entry.began()
     }
 
+    /// The time for which the entry is still fresh.
+    pub fn fresh_for(&self) -> Duration {
+        self.entry.fresh_for().saturating_sub(self.age)
+    }
+
     /// Adds the entry to the parts of a response, with its tags and those of `address`.
     pub fn add_to(&self, address: &EntryAddress, fold: &mut PolicyFold) {
         let tags = self.entry.stored_tags().chain(address.tags.iter().copied());

@@ -102,7 +102,7 @@ impl Store {
 
     /// Begins a fetch, before its request is sent.
     pub fn begin_fetch(&self, now: Timestamp) -> FetchStart {
-        FetchStart { sequence: self.invalidations.now(), at: now }
+        FetchStart { sequence: self.invalidations.now(), at: now, requested: now }
     }
 
     /// Looks up an entry: the private one of the client's partition first, then the public one. Entries that are no
@@ -188,7 +188,7 @@ impl Store {
         new: &NewEntry<'_>,
         now: Timestamp,
     ) -> StoreOutcome {
-        let took = now.since(new.start.at);
+        let took = now.since(new.start.requested);
         self.insert_fetched(address, new, took, now)
     }
 

@@ -150,6 +150,20 @@ fn a_hot_entry_is_refreshed_early_by_one_caller() {
 }
 
 #[test]
+fn an_entry_of_parts_is_refreshed_as_early_as_its_execution_took() {
+    let fixture = Fixture::new();
+    for (id, took, is_refreshed) in [(1, 2, true), (2, 0, false)] {
+        let address = fixture.address(id, None);
+        let start = fixture.store.begin_fetch(at(0)).counted_from(at(took));
+        fixture.insert(&address, &policy(60, 0, 0), start, "a", took);
+        let found = fixture.store.lookup(&address, at(55), 0, &fixture.stats);
+        let Lookup::Fresh(hit) = found else { panic!("not fresh") };
+        assert_eq!(hit.refresh.is_some(), is_refreshed, "{id}");
+        assert_eq!(hit.fresh_for(), seconds(60 + took - 55), "its times count from the end");
+    }
+}
+
+#[test]
 fn everything_that_an_invalidation_can_name_is_reached() {
     let (product, tag) = (r#"{"id":"1"}"#, "table");
     let entity = |type_name: &str| Invalidation::Entity {

@@ -296,7 +296,7 @@ impl World {
         let partition = Partition::of_values([("user", Some(client.user().as_bytes()))]);
         RequestContext {
             uploads: None,
-            caching: Some(RequestCaching { partition, is_live }),
+            caching: Some(RequestCaching { partition, is_live, renew_within: None }),
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders { all, ..ForwardedHeaders::default() }),
@@ -323,8 +323,21 @@ impl World {
 
     /// Executes the operation for a client, and returns the values by id.
     async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
+        self.ask_renewing(client, ids, None).await
+    }
+
+    /// Executes the operation as a refresh does: what is fresh for no longer than `renew_within` is fetched again.
+    async fn ask_renewing(
+        &self,
+        client: Client,
+        ids: &[u64],
+        renew_within: Option<Duration>,
+    ) -> HashMap<u64, String> {
         *self.lists.0.lock().unwrap() = ids.to_vec();
-        let context = self.context(client, false);
+        let mut context = self.context(client, false);
+        if let Some(caching) = &mut context.caching {
+            caching.renew_within = renew_within;
+        }
         let variables = Variables::default();
         let payload =
             execute::execute(&self.executable, &variables, None, Seed::Nothing, &context).await;
@@ -617,4 +630,21 @@ fn a_live_query_uses_what_is_stored_but_nothing_that_has_expired() {
             (2, Some(Duration::from_millis(TTL)))
         );
     });
+}
+
+#[test]
+fn a_refresh_fetches_what_would_end_with_the_old_response() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    run(async {
+        world.ask(client, &[1]).await;
+        NOW.set(NOW.get() + TTL / 2);
+        world.ask(client, &[5]).await;
+        let left = Duration::from_millis(TTL / 2);
+        world.ask_renewing(client, &[1, 5], Some(left)).await;
+        world.ask_renewing(client, &[1, 5], Some(Duration::ZERO)).await;
+        world.ask(client, &[1, 5]).await;
+    });
+    let requests = world.values.requests.lock().unwrap().clone();
+    assert_eq!(requests, [vec![1], vec![5], vec![1]]);
 }

@@ -263,7 +263,7 @@ impl GenerationCaches {
         let of_headers =
             of_headers.map(|name| (name.as_str(), headers.get(name).map(HeaderValue::as_bytes)));
         let partition = Partition::of_values(of_claims.chain(of_headers));
-        RequestCaching { partition, is_live }
+        RequestCaching { partition, is_live, renew_within: None }
     }
 }
 
@@ -362,9 +362,17 @@ pub(crate) enum ResponseLookup {
     /// The response.
     Hit(Payload),
     /// The response, and the right to execute the operation again in the background.
-    Refresh(Payload, ResponseSlot, RefreshClaim),
+    Refresh(Payload, ResponseSlot, ResponseRefresh),
     /// The operation must be executed, and its response may be stored here.
     Miss(ResponseSlot),
+}
+
+/// The right to execute the operation of a stored response again.
+pub(crate) struct ResponseRefresh {
+    /// The time for which the response is still fresh.
+    pub(crate) fresh_for: Duration,
+    /// Held until the new response is stored.
+    pub(crate) claim: RefreshClaim,
 }
 
 impl GenerationCaches {
@@ -388,7 +396,10 @@ impl GenerationCaches {
                 };
                 match hit.refresh.take() {
                     None => ResponseLookup::Hit(payload),
-                    Some(claim) => ResponseLookup::Refresh(payload, slot(address), claim),
+                    Some(claim) => {
+                        let refresh = ResponseRefresh { fresh_for: hit.fresh_for(), claim };
+                        ResponseLookup::Refresh(payload, slot(address), refresh)
+                    }
                 }
             }
             Lookup::StaleIfError(_) | Lookup::Miss(_) => ResponseLookup::Miss(slot(address)),
@@ -569,7 +580,8 @@ mod tests {
                 for headers in &headers {
                     for variables in &variables {
                         for (index, partition) in partitions.into_iter().enumerate() {
-                            let caching = RequestCaching { partition, is_live: false };
+                            let caching =
+                                RequestCaching { partition, is_live: false, renew_within: None };
                             let query = CachedQuery { operation_id, variables, headers, caching };
                             let keys = response_keys(&secret, number, &query);
                             assert_eq!(keys, response_keys(&secret, number, &query));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::RefreshClaim;
 use clients::authentication::Identity;
 use clients::error_mapping;
 use clients::offload::INLINE_BYTES_MAX;
@@ -17,7 +16,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
-use crate::caching::{CachedQuery, ResponseLookup, ResponseSlot};
+use crate::caching::{CachedQuery, ResponseLookup, ResponseRefresh, ResponseSlot};
 use crate::cost_control;
 use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
@@ -370,9 +369,9 @@ async fn run_admitted(
             serving.metrics.count(kind, false, started.elapsed());
             return Ok(with_cost(payload, shown_cost));
         }
-        Some(ResponseLookup::Refresh(payload, slot, claim)) => {
+        Some(ResponseLookup::Refresh(payload, slot, rights)) => {
             set_result(WorkResult::Unmeasured);
-            refresh(ready, slot, claim, subgraphs, deadline);
+            refresh(ready, slot, rights, subgraphs, deadline);
             serving.metrics.count(kind, false, started.elapsed());
             return Ok(with_cost(payload, shown_cost));
         }
@@ -434,14 +433,18 @@ fn stored_response(ready: &PreparedRequest, is_traced: bool) -> Option<ResponseL
     Some(caches.look_up(&query))
 }
 
-/// Executes an operation in the background, whose stored response was served, and stores its new one.
+/// Executes an operation in the background, whose stored response was served, and stores its new one. Parts of it that
+/// end with the old response are fetched, also if they may still be used.
 fn refresh(
-    ready: PreparedRequest,
+    mut ready: PreparedRequest,
     slot: ResponseSlot,
-    claim: RefreshClaim,
+    ResponseRefresh { fresh_for, claim }: ResponseRefresh,
     subgraphs: Arc<execute::Sharing>,
     deadline: Instant,
 ) {
+    if let Some(caching) = &mut ready.caching {
+        caching.renew_within = Some(fresh_for);
+    }
     tokio::task::spawn_local(async move {
         // A failure leaves the old response for as long as it may be served.
         let _ = execute_and_store(&ready, Some(slot), subgraphs, None, deadline).await;

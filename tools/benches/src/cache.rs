@@ -1,6 +1,8 @@
 //! `cargo xtask bench cache`: the cost of a response of the federation benchmark from memory: whole, and with all
-//! entities and root fields in memory, beside the floor and beside the router that stores nothing.
+//! entities and root fields in memory, beside the floor and beside the router that stores nothing. [`crate::cache_load`]
+//! has the measurements of many clients.
 
+use crate::cache_load;
 use crate::load_generator::LoadRun;
 use crate::reports::verdict;
 use crate::router::{Scenario, ScenarioSamples};
@@ -30,14 +32,32 @@ const VARIANTS: [(&str, &str); 3] = [
     ("whole response", "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}}\n"),
 ];
 
-/// Measures floor and routers in turn, in each scenario with `filter` in its name.
+/// A measurement of many clients.
+type Measurement = fn(&Bench) -> Result<(), Failure>;
+
+/// The measurements of many clients, by name.
+const MEASUREMENTS: [(&str, Measurement); 2] =
+    [("stampede", cache_load::stampede), ("doubling", cache_load::doubling)];
+
+/// Measures floor and routers in turn, in each scenario with `filter` in its name, then many clients.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let scenarios = SCENARIOS.iter();
     let chosen: Vec<_> =
         scenarios.filter(|it| filter.is_none_or(|filter| it.name.contains(filter))).collect();
-    if chosen.is_empty() {
+    let measurements = MEASUREMENTS.iter();
+    let measurements: Vec<_> = measurements
+        .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)))
+        .collect();
+    if chosen.is_empty() && measurements.is_empty() {
         return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
     }
+    if !chosen.is_empty() {
+        compare_all(bench, chosen)?;
+    }
+    measurements.into_iter().try_for_each(|(_, measure)| measure(bench))
+}
+
+fn compare_all(bench: &Bench, chosen: Vec<&Scenario>) -> Result<(), Failure> {
     let operation = bench.file("fixtures/federation-benchmark/operation.graphql");
     let response = bench.file("fixtures/federation-benchmark/expected_response.json");
     let subgraphs = bench.start_subgraphs(0)?;

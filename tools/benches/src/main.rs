@@ -13,6 +13,7 @@
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
 //! - [`events`]: the rate of events through one trigger, by provider, size and selection.
 //! - [`shared_limits`]: one rate limit of three routers in one Redis, and latency without Redis.
+//! - [`cache`]: responses from memory; [`cache_load`]: many clients when entries end, and when traffic doubles.
 //! - [`soaks`]: clients that come and go, and reloads, with a verdict.
 //!
 //! All of them start their processes with a [`setup::Bench`].
@@ -22,6 +23,7 @@ mod arguments;
 mod broker_connections;
 mod brokers;
 mod cache;
+mod cache_load;
 mod document_ids;
 mod events;
 mod kafka;

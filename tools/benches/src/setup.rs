@@ -30,6 +30,7 @@ impl Defaults {
 }
 
 /// The programs, folders and options of a measurement.
+#[derive(Clone)]
 pub(crate) struct Bench {
     root: PathBuf,
     /// The release build of the router.
@@ -42,6 +43,8 @@ pub(crate) struct Bench {
     pub(crate) reports: PathBuf,
     /// The measured seconds of one run.
     pub(crate) seconds: u32,
+    /// True if the command line sets the seconds.
+    has_seconds: bool,
     pub(crate) pairs: u32,
     /// The number of clients, if set on the command line.
     pub(crate) clients: Option<u32>,
@@ -52,6 +55,12 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// Returns the same with another default of the measured seconds.
+    pub(crate) fn with_seconds(&self, default: u32) -> Self {
+        let seconds = if self.has_seconds { self.seconds } else { default };
+        Self { seconds, ..self.clone() }
+    }
+
     /// Checks the machine and builds the programs.
     pub(crate) fn prepare(defaults: Defaults, options: &Options) -> Result<Self, Failure> {
         check_cores()?;
@@ -77,6 +86,7 @@ impl Bench {
             subgraphs,
             reports,
             seconds: options.seconds.unwrap_or(defaults.seconds),
+            has_seconds: options.seconds.is_some(),
             pairs: options.pairs.unwrap_or(defaults.pairs),
             clients: options.clients,
             providers,

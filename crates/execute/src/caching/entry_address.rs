@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::time::Duration;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
@@ -69,6 +70,12 @@ impl<'a> Addresses<'a> {
     /// The caches of the generation.
     pub(crate) fn caches(&self) -> &'a SubgraphCaches {
         self.caches
+    }
+
+    /// True if an entry that is fresh for `left` is fetched again although it may be used.
+    pub(crate) fn renews(&self, left: Duration) -> bool {
+        let within = self.context.caching.and_then(|caching| caching.renew_within);
+        within.is_some_and(|within| left <= within)
     }
 
     /// The rules of the subgraph.

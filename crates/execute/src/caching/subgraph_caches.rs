@@ -1,6 +1,7 @@
 //! The caches of one generation: the store of the process with the rules for each subgraph.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cache::{
     Invalidation, InvalidationStats, KeyHeaders, KeySecret, LookupStats, Partition, StaleTags,
@@ -63,6 +64,9 @@ pub struct RequestCaching {
     /// True for a live query: nothing is served that has expired, and the tags of all responses are collected, also of
     /// those that are not stored.
     pub is_live: bool,
+    /// Set while a whole response is refreshed: stored parts that are fresh for no longer than this are fetched again.
+    /// They would end the new response as early as the old one.
+    pub renew_within: Option<Duration>,
 }
 
 impl SubgraphCaches {

@@ -532,6 +532,11 @@ fn look_up(
             match caches.store.lookup(address, now, fastrand::u64(..), stats) {
                 // The new value is what a live query is executed for.
                 Lookup::Stale(_) if rules.is_live => {}
+                Lookup::Fresh(entry) | Lookup::Stale(entry)
+                    if addresses.renews(entry.fresh_for()) =>
+                {
+                    backup = Some(entry);
+                }
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);

@@ -25,7 +25,7 @@ let catalogue, stock, supergraph;
 let beforeResponse = () => {};
 
 before(async () => {
-  catalogue = await startSubgraph(() => ({ product: { __typename: "Product", id: "1", name: "a" } }));
+  catalogue = await startSubgraph(() => ({ product: { __typename: "Product", id: "1", name: "a".repeat(1000) } }));
   stock = await startSubgraph(async (body) => {
     const number = stock.requests.length;
     await beforeResponse(number);
@@ -103,6 +103,7 @@ async function askOn(session) {
 
 for (const [level, cache] of [
   ["whole response", {}],
+  // No room for a whole response with its name.
   ["entity", { response_memory: "1KiB" }],
 ]) {
   describe(`a stampede for an expired ${level}`, () => {
