@@ -2,14 +2,14 @@
 //!
 //! A request is divided by its representations into up to three: those that are stored, which is merged like a
 //! response; those that another operation is fetching, which looks again when that has ended; and the rest, which is
-//! sent. Root fields of one request are one entry.
+//! sent. [`super::cached_root_fields`] does the same for root fields.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{EntryAddress, HashDomain, Hit, Lookup, PolicyFold, RefreshClaim, Tag, TagHasher};
+use cache::{EntryAddress, Hit, Lookup, PolicyFold, RefreshClaim};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
@@ -17,12 +17,10 @@ use super::Execution;
 use super::in_flight::{OutgoingRequest, SentRequest};
 use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
-use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, FetchCaching, FlightGuard, InFlight, ObjectValues, RequestParts, RequestedEntities,
-    RequestedEntries, ResponseStoring, RootTag, SubgraphCaches, flight_key,
+    Addresses, FetchCaching, FlightGuard, InFlight, RequestParts, RequestedEntities,
+    RequestedEntries, ResponseStoring, SubgraphCaches, flight_key,
 };
-use crate::document_pool::PooledDocument;
 use crate::representations::CollectedBatch;
 use crate::{SubgraphRequest, SubgraphResponse};
 
@@ -30,9 +28,9 @@ use crate::{SubgraphRequest, SubgraphResponse};
 const REFRESH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The part of a request to which a representation belongs.
-const MISSING: u8 = 0;
-const STORED: u8 = 1;
-const AWAITED: u8 = 2;
+pub(super) const MISSING: u8 = 0;
+pub(super) const STORED: u8 = 1;
+pub(super) const AWAITED: u8 = 2;
 
 /// True for a request that has waited for others already: it is sent without waiting again, because the others may not
 /// have stored anything.
@@ -44,20 +42,20 @@ pub(super) enum Look {
 
 /// The results of the lookups of one request.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// The part of each representation, by batch.
-    part_of: Vec<Vec<u8>>,
+    pub(super) part_of: Vec<Vec<u8>>,
     /// The entries that are served, by batch and representation.
-    hits: Vec<Vec<Option<Hit>>>,
+    pub(super) hits: Vec<Vec<Option<Hit>>>,
     /// The entries that are served only if fetching fails.
-    backups: Vec<Vec<Option<Hit>>>,
+    pub(super) backups: Vec<Vec<Option<Hit>>>,
     /// The requests that fetch the awaited ones.
-    in_flight: Vec<InFlight>,
+    pub(super) in_flight: Vec<InFlight>,
     /// True for each representation that is to be fetched again in the background, and the rights to do so.
-    refreshes: Vec<Vec<u8>>,
-    claims: Vec<RefreshClaim>,
+    pub(super) refreshes: Vec<Vec<u8>>,
+    pub(super) claims: Vec<RefreshClaim>,
     /// The number of representations in each part.
-    counts: [usize; 3],
+    pub(super) counts: [usize; 3],
 }
 
 impl<'a> Execution<'a> {
@@ -81,22 +79,23 @@ impl<'a> Execution<'a> {
         let lists: Vec<Range<usize>> = collected.iter().map(|batch| batch.list.clone()).collect();
         let request = RequestParts { head: &compiled.head, body: &body, lists: &lists };
         let context = self.context;
-        let Some(addresses) =
-            Addresses::new(context, fetch.subgraph, caching, HashDomain::Entity, request)
-        else {
+        let Some(addresses) = Addresses::new(context, fetch.subgraph, self.variables) else {
             return Err((collected, body));
         };
         let items: Vec<Vec<Range<usize>>> =
             lists.iter().map(|list| list_items(&body, list.clone())).collect();
-        let batches = fetch.kind.batches().iter().zip(&lists).zip(&items);
+        let batches = fetch.kind.batches().iter().zip(&lists).zip(&items).enumerate();
         let all: Option<Vec<Vec<EntryAddress>>> = batches
-            .map(|((batch, list), items)| addresses.of_batch(batch, request, list, items))
+            .map(|(number, ((batch, list), items))| {
+                addresses.of_batch(caching, number, batch, request, list, items)
+            })
             .collect();
         let Some(all) = all else { return Err((collected, body)) };
 
         let whole = body.clone();
         let mut guard = addresses.caches().in_flight.begin();
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let part = |batch, _| batch;
+        let mut found = look_up(&addresses, caching, &all, part, look, &mut guard);
         let caches = addresses.caches();
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
@@ -154,62 +153,6 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Sends a request for root fields, unless they are stored.
-    pub(super) fn send_root(
-        &mut self,
-        index: usize,
-        operation: &'a SubgraphOperation,
-        body: Bytes,
-        look: Look,
-        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
-    ) {
-        let executable = self.executable;
-        let compiled = &executable.fetches[index];
-        let fetch = &executable.plan().fetches[index];
-        let context = self.context;
-        let request = RequestParts { head: &compiled.head, body: &body, lists: &[] };
-        let caching = compiled.caching.as_ref().filter(|_| operation.kind == OperationKind::Query);
-        let looked = caching.and_then(|caching| {
-            let domain = HashDomain::RootFields;
-            let addresses = Addresses::new(context, fetch.subgraph, caching, domain, request)?;
-            let tags = self.root_tags(caching, &addresses.caches().tags)?;
-            Some((caching, addresses, tags))
-        });
-        let Some((caching, addresses, tags)) = looked else {
-            let call = OutgoingRequest::subgraph(operation, body);
-            return self.send(SentRequest::whole(index), call, calls);
-        };
-        let caches = addresses.caches();
-        let address = addresses.of_root();
-        let mut guard = caches.in_flight.begin();
-        let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
-        let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
-        if !found.claims.is_empty() {
-            let entries = RequestedEntries::Root(address.clone(), tags.clone());
-            let storing = self.storing(fetch, caches, caching, entries, caches.in_flight.begin());
-            self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
-        }
-        if let Some(hit) = take(&mut found.hits) {
-            let response = OutgoingRequest::Stored(Box::new(root_response(&address, &hit)));
-            return self.send(SentRequest::whole(index), response, calls);
-        }
-        if !found.in_flight.is_empty() {
-            let sent = SentRequest { body, ..SentRequest::whole(index) };
-            return self.send(sent, OutgoingRequest::Await(found.in_flight), calls);
-        }
-        let backup = take(&mut found.backups).map(|hit| Box::new(root_response(&address, &hit)));
-        let storing =
-            self.storing(fetch, caches, caching, RequestedEntries::Root(address, tags), guard);
-        let call = OutgoingRequest::Subgraph {
-            body,
-            is_mutation: false,
-            storing: Some(Box::new(storing)),
-            backup,
-        };
-        self.send(SentRequest::whole(index), call, calls);
-    }
-
     /// Looks again for the entries of a request that has waited for other requests, and sends it if they are not
     /// stored.
     pub(super) fn look_again(
@@ -221,32 +164,16 @@ impl<'a> Execution<'a> {
         let fetch: &'a Fetch = &self.executable.plan().fetches[index];
         let body = std::mem::take(&mut self.sent[request].body);
         let collected = std::mem::take(&mut self.sent[request].collected);
+        let fields = std::mem::take(&mut self.sent[request].fields);
         match &fetch.kind {
             FetchKind::Root { operation, .. } => {
-                self.send_root(index, operation, body, Look::Again, calls);
+                self.send_root(index, operation, body, fields, Look::Again, calls);
             }
             FetchKind::Entities { operation, .. } => {
                 self.send_entities(index, operation, collected, body, Look::Again, calls);
             }
             FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {}
         }
-    }
-
-    /// The tags of root fields by the schema, rendered. `None` if one has no value: nothing is looked up or stored
-    /// then, because an invalidation of the tag would not reach it.
-    fn root_tags(&self, caching: &FetchCaching, hasher: &TagHasher) -> Option<Vec<Tag>> {
-        let all = caching.parts.iter().flat_map(|part| &part.root_tags);
-        let mut text = String::new();
-        let tags = all.map(|RootTag { template, arguments }| {
-            let mut json = Vec::with_capacity(64);
-            print_arguments(arguments, self.variables, &mut json);
-            let mut document = PooledDocument::take();
-            let object = document.parse(Bytes::from(json)).ok()?;
-            let values = ObjectValues { document: &document, object };
-            template.render(&values, &mut text).ok()?;
-            Some(hasher.text(&text))
-        });
-        tags.collect()
     }
 
     /// The entities of one part of a request, with their positions in the undivided body.
@@ -278,7 +205,7 @@ impl<'a> Execution<'a> {
         RequestedEntries::Entities(entities)
     }
 
-    fn storing(
+    pub(super) fn storing(
         &self,
         fetch: &Fetch,
         caches: &SubgraphCaches,
@@ -297,7 +224,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Fetches entries again in the background, while they are served. The claims bound the number of such requests.
-    fn refresh(
+    pub(super) fn refresh(
         &self,
         fetch: &Fetch,
         body: Bytes,
@@ -321,24 +248,25 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Looks up all representations of a request.
-fn look_up(
+/// Looks up all representations, or the root fields, of a request. `part_of` returns the part of the fetch to which an
+/// address belongs, by batch and index.
+pub(super) fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
+    part_of: impl Fn(usize, usize) -> usize,
     look: Look,
     guard: &mut FlightGuard,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
     let now = (caches.clock)();
-    let expected = caching.expected_scope();
     let mut found = Found::default();
-    for batch in all {
-        let mut part_of = Vec::with_capacity(batch.len());
+    for (number, batch) in all.iter().enumerate() {
+        let mut parts = Vec::with_capacity(batch.len());
         let mut hits = Vec::with_capacity(batch.len());
         let mut backups = Vec::with_capacity(batch.len());
         let mut refreshes = Vec::with_capacity(batch.len());
-        for address in batch {
+        for (index, address) in batch.iter().enumerate() {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
             match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
@@ -354,6 +282,7 @@ fn look_up(
             let part = if hit.is_some() {
                 STORED
             } else {
+                let expected = caching.expected_scope(part_of(number, index));
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
                     Some(in_flight) if look == Look::First => {
@@ -364,12 +293,12 @@ fn look_up(
                 }
             };
             found.counts[usize::from(part)] += 1;
-            part_of.push(part);
+            parts.push(part);
             hits.push(hit);
             backups.push(backup);
             refreshes.push(refresh);
         }
-        found.part_of.push(part_of);
+        found.part_of.push(parts);
         found.hits.push(hits);
         found.backups.push(backups);
         found.refreshes.push(refreshes);
@@ -409,18 +338,8 @@ fn entities_response(
     stored_response(body, fold)
 }
 
-/// Returns stored root fields as the response that the subgraph would have sent.
-fn root_response(address: &EntryAddress, hit: &Hit) -> SubgraphResponse {
-    let mut body = Vec::with_capacity(hit.body().len() + 16);
-    body.extend_from_slice(b"{\"data\":");
-    body.extend_from_slice(hit.body());
-    body.push(b'}');
-    let mut fold = PolicyFold::default();
-    hit.add_to(address, &mut fold);
-    stored_response(body, fold)
-}
-
-fn stored_response(body: Vec<u8>, fold: PolicyFold) -> SubgraphResponse {
+/// Returns a response from the cache.
+pub(super) fn stored_response(body: Vec<u8>, fold: PolicyFold) -> SubgraphResponse {
     SubgraphResponse {
         status: StatusCode::OK,
         headers: HeaderMap::new(),

@@ -116,6 +116,8 @@ pub(super) struct SentRequest {
     pub(super) collected: Vec<CollectedBatch>,
     /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others.
     pub(super) body: Bytes,
+    /// The numbers of the root fields that it is about, if it is not about all of its fetch.
+    pub(super) fields: Vec<u16>,
     /// True if its response has come.
     pub(super) is_finished: bool,
 }
@@ -123,11 +125,11 @@ pub(super) struct SentRequest {
 impl SentRequest {
     /// Creates a request that is never repeated in parts.
     pub(super) fn whole(fetch: usize) -> Self {
-        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_finished: false }
+        Self::entities(fetch, Vec::new(), Bytes::new())
     }
 
     /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
     pub(super) fn entities(fetch: usize, collected: Vec<CollectedBatch>, body: Bytes) -> Self {
-        Self { fetch, collected, body, is_finished: false }
+        Self { fetch, collected, body, fields: Vec::new(), is_finished: false }
     }
 }
