@@ -63,8 +63,9 @@ mod uploads;
 
 pub use argument_text::print_value;
 pub use caching::{
-    FetchCaching, FetchesInFlight, KeyedSelection, PartCaching, RequestCaching, RootField,
-    RootRequest, RootSelection, RootTag, SubgraphCache, SubgraphCaches, TypeTags,
+    ChangedEntity, ChangedKey, ChangedKeyField, FetchCaching, FetchesInFlight, KeyedSelection,
+    PartCaching, RequestCaching, RootField, RootRequest, RootSelection, RootTag, SubgraphCache,
+    SubgraphCaches, TypeTags,
 };
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};

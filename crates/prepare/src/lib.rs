@@ -21,6 +21,7 @@
 //! router maps it to a GraphQL error.
 
 mod access;
+mod changed_entities;
 mod coerce;
 mod compact_text;
 mod concurrency_limit;

@@ -4,6 +4,7 @@
 //! selection. The store and the rules are in the crate `cache`; this module says what belongs to one entry.
 //! `execution::cached_requests` and `execution::cached_root_fields` use it.
 
+mod changed_entities;
 mod entry_address;
 mod fetch_caching;
 mod fetches_in_flight;
@@ -13,6 +14,7 @@ mod response_storing;
 mod root_request;
 mod subgraph_caches;
 
+pub use changed_entities::{ChangedEntity, ChangedKey, ChangedKeyField};
 pub use fetch_caching::{FetchCaching, KeyedSelection, PartCaching, RootTag};
 pub use fetches_in_flight::FetchesInFlight;
 pub use root_request::{RootField, RootRequest, RootSelection};

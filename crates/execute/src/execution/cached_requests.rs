@@ -147,6 +147,7 @@ impl<'a> Execution<'a> {
                 is_mutation: false,
                 storing: Some(Box::new(storing)),
                 backup: backup.map(Box::new),
+                changed: &[],
             };
             self.send(SentRequest::entities(index, collected, kept), call, calls);
         }

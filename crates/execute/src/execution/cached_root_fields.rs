@@ -37,7 +37,10 @@ impl<'a> Execution<'a> {
             Some((caching, root, addresses))
         });
         let Some((caching, root, addresses)) = looked else {
-            let call = OutgoingRequest::subgraph(operation, body);
+            let is_mutation = operation.kind == OperationKind::Mutation;
+            let (storing, backup) = (None, None);
+            let changed = &executable.fetches[index].changed;
+            let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed };
             return self.send(SentRequest::whole(index), call, calls);
         };
         let caches = addresses.caches();
@@ -119,7 +122,8 @@ impl<'a> Execution<'a> {
         let entries = missing.map(|(field, _)| field).chain(rest).collect();
         let entries = RequestedEntries::Root(entries);
         let storing = Some(Box::new(self.storing(fetch, caches, caching, entries, guard)));
-        let call = OutgoingRequest::Subgraph { body, is_mutation: false, storing, backup };
+        let (is_mutation, changed) = (false, &[][..]);
+        let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed };
         self.send(sent, call, calls);
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
-use crate::caching::{FetchesInFlight, InFlight, ResponseStoring};
+use crate::caching::{ChangedEntity, FetchesInFlight, InFlight, ResponseStoring};
 use crate::representations::CollectedBatch;
 use crate::{
     EventRequest, FetchError, GraphqlError, RequestContext, SubgraphResponse, shared_fetch,
@@ -26,6 +26,8 @@ pub(super) enum OutgoingRequest<'a> {
         storing: Option<Box<ResponseStoring>>,
         /// The response from the cache that is used if the request fails.
         backup: Option<Box<SubgraphResponse>>,
+        /// The entities in the response that are stale then.
+        changed: &'a [ChangedEntity],
     },
     /// A response from the cache.
     Stored(Box<SubgraphResponse>),
@@ -46,7 +48,7 @@ impl OutgoingRequest<'_> {
     /// Creates the request that sends `body` for `operation`.
     pub(super) fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
         let is_mutation = operation.kind == OperationKind::Mutation;
-        Self::Subgraph { body, is_mutation, storing: None, backup: None }
+        Self::Subgraph { body, is_mutation, storing: None, backup: None, changed: &[] }
     }
 }
 
@@ -75,9 +77,10 @@ pub(super) async fn send_request<'a>(
     };
     let publisher = &context.generation.publisher;
     let outcome = match call {
-        OutgoingRequest::Subgraph { body, is_mutation, storing, backup } => {
+        OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed } => {
             let subgraph = fetch.subgraph;
-            let result = shared_fetch::fetch(context, subgraph, body, is_mutation, storing).await;
+            let result =
+                shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changed).await;
             RequestOutcome::Response(match backup {
                 Some(backup) if has_failed(&result) => Ok(*backup),
                 _ => result,
