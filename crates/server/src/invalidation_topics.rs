@@ -21,7 +21,7 @@ use serving::invalidation_events::{read_field_event, read_invalidation_event};
 use serving::serving::Serving;
 use telemetry::LogLimit;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The topics of the configuration with their providers.
 #[derive(Debug)]
@@ -132,37 +132,36 @@ impl InvalidationTopics {
 
     /// Never returns. Dropping it ends all streams.
     async fn follow_all(self, serving: &Arc<Serving>) {
-        let event_bytes_max = self.event_bytes_max;
-        let mut followers = JoinSet::new();
-        let mut follow = |topic: FollowedTopic| {
+        let follower_of = |topic: FollowedTopic| {
             let follower = TopicFollower {
                 topic,
                 serving: Arc::clone(serving),
-                event_bytes_max,
+                event_bytes_max: self.event_bytes_max,
                 failures: LogLimit::new(),
                 malformed: LogLimit::new(),
             };
-            followers.spawn(async move { follower.follow().await })
+            async move { follower.follow().await }
         };
-        for topic in self.topics {
-            follow(topic);
+        let mut followers = JoinSet::new();
+        for topic in &self.topics {
+            followers.spawn(follower_of(topic.clone()));
         }
-        let mut of_graph = Vec::new();
+        let mut of_graph: Vec<(FollowedTopic, AbortHandle)> = Vec::new();
         let mut serving_graph = serving.current();
         loop {
             let wanted = topics_of(&serving_graph);
-            of_graph.retain(|(topic, task): &(FollowedTopic, tokio::task::AbortHandle)| {
+            of_graph.retain(|(topic, task)| {
                 let is_wanted = wanted.iter().any(|it| it.is_same(&topic.provider, &topic.wanted));
                 if !is_wanted {
                     task.abort();
                 }
                 is_wanted
             });
+            // Only aborted ones end.
+            while followers.try_join_next().is_some() {}
             for topic in wanted {
-                let is_same =
-                    |(known, _): &(FollowedTopic, _)| known.is_same(&topic.provider, &topic.wanted);
-                if !of_graph.iter().any(is_same) {
-                    let task = follow(topic.clone());
+                if !of_graph.iter().any(|(it, _)| it.is_same(&topic.provider, &topic.wanted)) {
+                    let task = followers.spawn(follower_of(topic.clone()));
                     of_graph.push((topic, task));
                 }
             }

@@ -3,14 +3,14 @@ import { once } from "node:events";
 import http from "node:http";
 
 /** Data with errors. */
-export class Response {
+export class GraphqlResponse {
   constructor(data, errors) {
     Object.assign(this, { data, errors });
   }
 }
 
 /**
- * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a {@link Response}; `headers` are those of
+ * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a {@link GraphqlResponse}; `headers` are those of
  * responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with status 500.
  */
 export async function startSubgraph(respond) {
@@ -22,7 +22,7 @@ export async function startSubgraph(respond) {
     subgraph.requests.push(body);
     const status = subgraph.fails ? 500 : 200;
     const responded = subgraph.fails ? { errors: [{ message: "broken" }] } : respond(body, request);
-    const content = subgraph.fails || responded instanceof Response ? responded : { data: responded };
+    const content = subgraph.fails || responded instanceof GraphqlResponse ? responded : { data: responded };
     const sent = { ...content, extensions: subgraph.fails ? undefined : subgraph.extensions(body) };
     response.writeHead(status, { "content-type": "application/json", ...subgraph.headers }).end(JSON.stringify(sent));
   });

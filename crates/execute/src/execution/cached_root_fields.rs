@@ -11,7 +11,8 @@ use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::SubgraphResponse;
 use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, ObjectValues, PartCaching, RequestedEntries, RequestedField, RootRequest, RootTag,
+    Addresses, FetchCaching, ObjectValues, PartCaching, RequestedEntries, RequestedField,
+    RootRequest, RootTag,
 };
 use crate::document_pool::PooledDocument;
 
@@ -46,18 +47,7 @@ impl<'a> Execution<'a> {
         let caches = addresses.caches();
         let wanted = root.wanted(self.variables);
         let asked = if fields.is_empty() { &wanted } else { &fields };
-        // Those with an entry come first: the others are neither looked up nor stored.
-        let (mut all, mut rest) = (Vec::with_capacity(asked.len()), Vec::new());
-        for &number in asked {
-            let part = caching.parts.get(usize::from(number));
-            let tags = part.and_then(|part| self.root_tags(part, &caches.tags));
-            let entry = tags.and_then(|tags| {
-                let address = addresses.of_root_field(caching, root, usize::from(number))?;
-                Some((address, tags))
-            });
-            let kept = if entry.is_some() { &mut all } else { &mut rest };
-            kept.push(RequestedField { number, entry });
-        }
+        let (all, rest) = self.requested_fields(caching, root, &addresses, asked);
         let known = all.iter().filter_map(|field| Some(field.entry.as_ref()?.0.clone()));
         let known = [known.collect::<Vec<EntryAddress>>()];
         let mut guard = caches.in_flight.begin();
@@ -125,6 +115,28 @@ impl<'a> Execution<'a> {
         let (is_mutation, changed) = (false, &[][..]);
         let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed };
         self.send(sent, call, calls);
+    }
+
+    /// The fields with these numbers: those with an entry, and those without, which are neither looked up nor stored.
+    fn requested_fields(
+        &self,
+        caching: &FetchCaching,
+        root: &RootRequest,
+        addresses: &Addresses<'_>,
+        numbers: &[u16],
+    ) -> (Vec<RequestedField>, Vec<RequestedField>) {
+        let (mut all, mut rest) = (Vec::with_capacity(numbers.len()), Vec::new());
+        for &number in numbers {
+            let part = caching.parts.get(usize::from(number));
+            let tags = part.and_then(|part| self.root_tags(part, &addresses.caches().tags));
+            let entry = tags.and_then(|tags| {
+                let address = addresses.of_root_field(caching, root, usize::from(number))?;
+                Some((address, tags))
+            });
+            let kept = if entry.is_some() { &mut all } else { &mut rest };
+            kept.push(RequestedField { number, entry });
+        }
+        (all, rest)
     }
 
     /// The tags of a root field by the schema, rendered. `None` if one has no value: nothing is looked up or stored

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { compose } from "../composition.mjs";
-import { representations, Response, startSubgraph } from "../counting_subgraph.mjs";
+import { GraphqlResponse, representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
@@ -44,7 +44,7 @@ function clocks(body) {
   const data = asked.map(([, alias = "clock", name]) => [alias, body.variables[name]]);
   const errors = data.filter(([, zone]) => zone === "none").map(([key]) => ({ message: "no such zone", path: [key] }));
   const value = (zone) => (zone === "none" ? null : `${zone} ${ticks}`);
-  return new Response(Object.fromEntries(data.map(([key, zone]) => [key, value(zone)])), errors);
+  return new GraphqlResponse(Object.fromEntries(data.map(([key, zone]) => [key, value(zone)])), errors);
 }
 
 after(async () => {
