@@ -10,8 +10,9 @@ export class GraphqlResponse {
 }
 
 /**
- * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a {@link GraphqlResponse}; `headers` are those of
- * responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with status 500.
+ * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a {@link GraphqlResponse};
+ * `headers` are those of responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with
+ * status 500.
  */
 export async function startSubgraph(respond) {
   const subgraph = { requests: [], headers: {}, extensions: () => undefined, fails: false };
