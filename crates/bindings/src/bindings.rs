@@ -1,7 +1,8 @@
 //! All bindings of one supergraph. `docs/events/directives.md` explains the directives. [`crate::directive`] and
 //! [`crate::start`] read a directive's name and arguments, [`crate::topics`] and [`crate::template`] its topics,
 //! [`crate::payload_mapping`] the mapping of payloads, [`crate::message`] the messages that are sent,
-//! [`crate::filter`] the filter, and [`crate::authorization`] the condition on claims.
+//! [`crate::filter`] the filter, [`crate::authorization`] the condition on claims, and [`crate::invalidation`] the
+//! topics that say what is stale.
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! The reader of the supergraph has checked that the directives are on the right root fields.
@@ -22,7 +23,7 @@ use crate::filter::condition::ConditionTemplate;
 use crate::message::MessageTemplate;
 use crate::template::{JsonArguments, PlannedArguments, Template};
 use crate::topics::Topics;
-use crate::{Filter, PayloadMapping, Source, start};
+use crate::{Filter, InvalidatingTopic, PayloadMapping, Source, invalidation, start};
 
 /// The directive that filters the events of a subscription.
 const FILTER: &str = "openfed__subscriptionFilter";
@@ -46,6 +47,8 @@ pub struct Bindings {
     filters: HashMap<FieldId, ConditionTemplate>,
     /// The bindings of fields that publish events or send requests.
     send: HashMap<FieldId, SendBinding>,
+    /// The topics of fields with `invalidate: true`, in the order of the schema.
+    invalidating: Vec<InvalidatingTopic>,
 }
 
 /// One topic that a field is bound to.
@@ -100,7 +103,7 @@ pub(crate) struct OutgoingMessage<'a> {
 
 /// One of the two kinds of bindings.
 enum Binding {
-    Subscribe(SubscribeBinding),
+    Subscribe(SubscribeBinding, Vec<InvalidatingTopic>),
     Send(SendBinding),
 }
 
@@ -125,8 +128,9 @@ impl Bindings {
                         Binding::load(graph, id, directive, kind, providers)
                     };
                     match result {
-                        Ok(Binding::Subscribe(binding)) => {
+                        Ok(Binding::Subscribe(binding, invalidating)) => {
                             bindings.subscribe.insert(id, binding);
+                            bindings.invalidating.extend(invalidating);
                         }
                         Ok(Binding::Send(binding)) => {
                             bindings.send.insert(id, binding);
@@ -276,6 +280,11 @@ impl Bindings {
             }
         }
         topics
+    }
+
+    /// Returns the topics whose events say what is stale in the caches (`invalidate: true`), in the order of the schema.
+    pub fn invalidating_topics(&self) -> &[InvalidatingTopic] {
+        &self.invalidating
     }
 
     /// Returns the mapping from payloads of the source to the value of `field`. `None` if payloads are used as they
@@ -443,6 +452,23 @@ impl Binding {
                 topics.provider.name()
             ));
         }
+        let invalidating = match invalidation::read_invalidate(directive) {
+            Err(error) => {
+                errors.push(error);
+                Vec::new()
+            }
+            Ok(true) => match (&topics, &durable) {
+                (Some(topics), Ok(durable)) => invalidation::invalidating_topics(
+                    graph,
+                    id,
+                    topics,
+                    durable.as_ref(),
+                    &mut errors,
+                ),
+                _ => Vec::new(),
+            },
+            Ok(false) => Vec::new(),
+        };
         match graph.initial(id, directive) {
             Err(error) => errors.push(error),
             Ok(Some(_)) if start.as_ref().is_ok_and(|start| *start != Start::New) => errors.push(
@@ -458,7 +484,7 @@ impl Binding {
             {
                 let payload = payload.map(Arc::new);
                 let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
-                Ok(Self::Subscribe(SubscribeBinding {
+                let binding = SubscribeBinding {
                     coordinate: coordinate.into(),
                     topics,
                     start,
@@ -467,7 +493,8 @@ impl Binding {
                     payload,
                     authorization,
                     claims,
-                }))
+                };
+                Ok(Self::Subscribe(binding, invalidating))
             }
             _ => Err(errors),
         }

@@ -85,6 +85,7 @@ static DIRECTIVES: [BindingDirective; 10] = [
             "key",
             "initial",
             "authorize",
+            "invalidate",
         ],
     },
     BindingDirective {

@@ -16,6 +16,7 @@
 //! | `start`, `source` | the start of a stream, and the source that the hub opens |
 //! | `filter`, `authorization`, `expression` | conditions on events and on claims, and the tree that both share |
 //! | `payload_mapping` | from an event to the value of the root field |
+//! | `invalidation` | the topics whose events make cached values stale |
 //! | `message`, `publisher` | the messages that fields send |
 //!
 //! A new directive is a row of `directive`, and its role in `graph::event_role`, by which the reader of a supergraph
@@ -28,6 +29,7 @@ mod directive;
 mod expression;
 mod filter;
 mod instant;
+mod invalidation;
 mod message;
 mod payload_mapping;
 mod publisher;
@@ -40,6 +42,7 @@ mod trace_context;
 pub use bindings::{BindingError, Bindings, BoundTopic};
 pub use filter::index::{FilterIndex, IndexWalk};
 pub use filter::{Filter, FilteredEvent};
+pub use invalidation::InvalidatingTopic;
 pub use payload_mapping::PayloadMapping;
 pub use publisher::EventPublisher;
 pub use source::{Source, StateSource};

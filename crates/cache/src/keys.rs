@@ -82,7 +82,7 @@ pub enum HashDomain {
     Tag = 1,
     /// An entity of one subgraph.
     Entity = 2,
-    /// The root fields of one request to a subgraph.
+    /// A root field of one subgraph.
     RootFields = 3,
     /// A whole response to a client.
     Response = 4,

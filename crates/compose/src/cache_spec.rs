@@ -1,5 +1,6 @@
 //! The directives about caching that belong to no specification: `@cacheControl` of Apollo Server, and
-//! `@openfed__entityCache` and `@openfed__queryCache` of Cosmo. A subgraph may leave out their definitions.
+//! `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and `@openfed__cachePopulate` of Cosmo. A
+//! subgraph may leave out their definitions.
 
 use apollo_compiler::{
     Node,
@@ -12,8 +13,14 @@ pub(crate) const CACHE_CONTROL: &str = "cacheControl";
 /// The enum of its scopes.
 const SCOPE: &str = "CacheControlScope";
 
+/// The directive on mutation fields whose entity becomes stale.
+pub(crate) const CACHE_INVALIDATE: &str = "openfed__cacheInvalidate";
+
+/// The directive on mutation fields whose entity is the new one.
+pub(crate) const CACHE_POPULATE: &str = "openfed__cachePopulate";
+
 /// The names and definitions of the directives.
-const DEFINITIONS: [(&str, &str); 3] = [
+const DEFINITIONS: [(&str, &str); 5] = [
     (
         CACHE_CONTROL,
         "directive @cacheControl(maxAge: Int, scope: CacheControlScope, inheritMaxAge: Boolean) on FIELD_DEFINITION | \
@@ -29,6 +36,8 @@ const DEFINITIONS: [(&str, &str); 3] = [
         "directive @openfed__queryCache(maxAge: Int!, includeHeaders: Boolean = false, shadowMode: Boolean = false) on \
          FIELD_DEFINITION\n",
     ),
+    (CACHE_INVALIDATE, "directive @openfed__cacheInvalidate on FIELD_DEFINITION\n"),
+    (CACHE_POPULATE, "directive @openfed__cachePopulate(maxAge: Int) on FIELD_DEFINITION\n"),
 ];
 
 /// True if the directive of that name is about caching.

@@ -13,7 +13,7 @@ pub(crate) const FILTER: &str = "openfed__subscriptionFilter";
 /// so they are custom scalars here.
 pub(crate) const DEFINITIONS: &str = "
 scalar events__Any
-directive @events__subscribe(topics: [String!]!, providerId: String, start: events__Any, since: String, until: events__Any, sequence: Int, stream: events__Any, initial: events__Any, select: String, key: events__Any, authorize: events__Any) on FIELD_DEFINITION
+directive @events__subscribe(topics: [String!]!, providerId: String, start: events__Any, since: String, until: events__Any, sequence: Int, stream: events__Any, initial: events__Any, select: String, key: events__Any, authorize: events__Any, invalidate: Boolean) on FIELD_DEFINITION
 directive @events__publish(topic: String!, providerId: String, key: String, headers: events__Any, stream: events__Any, authorize: events__Any) on FIELD_DEFINITION
 directive @events__request(topic: String!, providerId: String, timeout: String, select: String, key: events__Any, headers: events__Any, authorize: events__Any) on FIELD_DEFINITION
 directive @edfs__natsSubscribe(subjects: [String!]!, providerId: String, streamConfiguration: events__Any) on FIELD_DEFINITION

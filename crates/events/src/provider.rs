@@ -110,6 +110,13 @@ pub trait Provider: Send + Sync {
         &[]
     }
 
+    /// Returns the wildcard that stands for any value in the topic of a stream of that kind, or for any token where
+    /// topics have tokens. `None` if there is none.
+    fn topic_wildcard(&self, durable: Option<&Durable>) -> Option<&'static str> {
+        let _ = durable;
+        None
+    }
+
     /// Checks that a value from a client may be part of a topic. This is stricter than [`Provider::check_topic`]: a
     /// value must not turn one topic into many, nor reach topics that belong to the broker itself. `at_start` is true
     /// if the topic begins with the value.

@@ -6,7 +6,7 @@ use astjson::Shape;
 use bytes::Bytes;
 use plan::Fetch;
 
-use crate::caching::FetchCaching;
+use crate::caching::{ChangedEntity, FetchCaching};
 use crate::compiled_objects::{CompiledRepresentation, CompiledReusePlace, CompiledTarget};
 
 /// The constants of one fetch, with the same index as in [`plan::Plan::fetches`].
@@ -28,6 +28,8 @@ pub(crate) struct CompiledFetch {
     pub(crate) response: Shape,
     /// The facts about its responses on which their storing depends; `None` if they are never stored.
     pub(crate) caching: Option<Arc<FetchCaching>>,
+    /// The entities that a mutation returns and has changed.
+    pub(crate) changed: Vec<ChangedEntity>,
 }
 
 /// A subscription that a subgraph serves.

@@ -12,7 +12,7 @@ use plan::{
     Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation, SubscriptionRoot, Variables,
 };
 
-use crate::caching::FetchCaching;
+use crate::caching::{ChangedEntity, FetchCaching};
 use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch, CompiledSubscription};
 use crate::compiled_objects::{
     CompiledRepresentation, CompiledReusePlace, CompiledTarget, common_steps, step_slots,
@@ -103,6 +103,15 @@ impl Executable {
         self
     }
 
+    /// Makes stale, in the caches, the entities that responses to mutations return, by fetch.
+    #[must_use]
+    pub fn with_changed_entities(mut self, changed: Vec<Vec<ChangedEntity>>) -> Self {
+        for (fetch, changed) in self.fetches.iter_mut().zip(changed) {
+            fetch.changed = changed;
+        }
+        self
+    }
+
     /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -166,6 +175,7 @@ fn compile_fetch(
         batches: Vec::new(),
         response: shape.at(response),
         caching: None,
+        changed: Vec::new(),
     };
     match &fetch.kind {
         FetchKind::Root { operation, .. } => {

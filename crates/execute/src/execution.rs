@@ -32,6 +32,7 @@ use crate::{
 mod apply_entity_cache;
 mod batched_fetch;
 mod cached_requests;
+mod cached_root_fields;
 pub(crate) mod execute_batch;
 mod failure;
 mod in_flight;
@@ -99,6 +100,8 @@ pub(crate) struct Execution<'a> {
     waits_for: Vec<u32>,
     /// All requests, in the order sent.
     sent: Vec<SentRequest>,
+    /// The root fields that the response in hand is about, if it is about some of its fetch only.
+    concerned_keys: Option<Vec<&'a str>>,
     /// The number of requests without a response, by fetch.
     pending_requests: Vec<u32>,
     representations_left: u32,
@@ -133,6 +136,7 @@ impl<'a> Execution<'a> {
             states: vec![FetchState::Waiting; count],
             waits_for: executable.fetches.iter().map(|fetch| fetch.dependencies).collect(),
             sent: Vec::with_capacity(count),
+            concerned_keys: None,
             pending_requests: vec![0; count],
             representations_left: REPRESENTATIONS_MAX,
             response_headers: Vec::new(),

@@ -1,11 +1,12 @@
-//! Caching of entities: no value crosses between clients that the subgraph tells apart, and nothing is served after its
-//! invalidation or after its time to live, also if two routers share a store.
+//! Caching of entities and root fields: no value crosses between clients that the subgraph tells apart, nothing is served
+//! after its invalidation or after its time to live, also if two routers share a store, and an error is about its own
+//! entity or field only.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,15 +20,16 @@ use cache::{
 };
 use execute::{
     Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
-    ForwardedHeaders, Generation, GraphqlError, LocalFuture, PartCaching, Publisher,
-    RequestCaching, RequestContext, Seed, SharedCache, Subgraph, SubgraphCache, SubgraphCaches,
-    SubgraphRequest, SubgraphResponse, WantedEntry,
+    ForwardedHeaders, Generation, GraphqlError, KeyedSelection, LocalFuture, PartCaching,
+    Publisher, RequestCaching, RequestContext, RootField, RootRequest, RootSelection, Seed,
+    SharedCache, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
+    WantedEntry,
 };
 use graph::SubgraphId;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, StatusCode};
 use kit::{notation, subgraphs};
-use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, Variables};
+use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, VariableId, Variables};
 use proptest::prelude::*;
 
 /// The time to live of every response.
@@ -58,10 +60,12 @@ fn value_of(id: u64, user: &str, language: &str, version: u64) -> String {
     format!("{id} for {user} in {language}, version {version}")
 }
 
-/// The subgraph that knows the values.
+/// The subgraph that knows the values: as fields of entities, and as root fields with an argument.
 #[derive(Default)]
 struct Values {
     versions: Mutex<HashMap<u64, u64>>,
+    /// The ids with an error in place of a value.
+    broken: Mutex<HashSet<u64>>,
     /// The ids of all requests.
     requests: Mutex<Vec<Vec<u64>>>,
     /// True if responses must not be stored.
@@ -84,14 +88,39 @@ impl Subgraph for Values {
             found.map_or(String::new(), |(_, value)| value.to_str().unwrap().to_owned())
         };
         let (user, language) = (header(&USER), header(&LANGUAGE));
-        let ids = ids_of(&request.body);
-        let entities: Vec<String> = ids
+        let (ids, keys) = ids_of(&request.body);
+        let broken = self.broken.lock().unwrap().clone();
+        let text = |id: &u64| value_of(*id, &user, &language, self.version(*id));
+        let values: Vec<String> = ids
             .iter()
-            .map(|&id| {
-                format!(r#"{{"value":"{}"}}"#, value_of(id, &user, &language, self.version(id)))
+            .map(|id| match (broken.contains(id), keys.is_empty()) {
+                (true, _) => "null".to_owned(),
+                (false, true) => format!(r#"{{"value":"{}"}}"#, text(id)),
+                (false, false) => format!("{:?}", text(id)),
             })
             .collect();
-        let body = format!(r#"{{"data":{{"_entities":[{}]}}}}"#, entities.join(","));
+        let errors = ids.iter().enumerate().filter(|(_, id)| broken.contains(id));
+        let path = |index: usize| match keys.get(index) {
+            Some(key) => format!("[{key:?}]"),
+            None => format!(r#"["_entities",{index},"value"]"#),
+        };
+        let errors: Vec<String> = errors
+            .map(|(index, _)| format!(r#"{{"message":"broken","path":{}}}"#, path(index)))
+            .collect();
+        let data = match keys.is_empty() {
+            true => format!(r#""_entities":[{}]"#, values.join(",")),
+            false => {
+                let members = keys.iter().zip(&values);
+                let members: Vec<String> =
+                    members.map(|(key, value)| format!("{key:?}:{value}")).collect();
+                members.join(",")
+            }
+        };
+        let errors = errors.join(",");
+        let tags = if keys.is_empty() { "" } else { "\"roots\"" };
+        let body = format!(
+            r#"{{"data":{{{data}}},"errors":[{errors}],"extensions":{{"apolloCacheTags":[{tags}]}}}}"#
+        );
         let mut headers = HeaderMap::new();
         let scope = if ids.iter().any(|id| is_private(*id)) { "private" } else { "public" };
         let cache_control = match *self.forbids_storing.lock().unwrap() {
@@ -111,14 +140,23 @@ impl Subgraph for Values {
     }
 }
 
-/// The ids of the representations of a request.
-fn ids_of(body: &Bytes) -> Vec<u64> {
+/// The ids of the representations or of the root fields of a request, and the response keys of root fields.
+fn ids_of(body: &Bytes) -> (Vec<u64>, Vec<String>) {
     let mut document = Document::new();
     let root = document.parse(body.clone()).unwrap();
-    let path = ["variables", "r"].map(astjson::PathSegment::Key);
-    let list = document.get_path(root, &path).unwrap();
-    let id = |node| document.raw(document.get(node, "id").unwrap()).parse().unwrap();
-    document.elements(list).map(id).collect()
+    let query = document.as_str(document.get(root, "query").unwrap()).unwrap().into_owned();
+    let variables = document.get(root, "variables").unwrap();
+    if let Some(list) = document.get(variables, "r") {
+        let id = |node| document.raw(document.get(node, "id").unwrap()).parse().unwrap();
+        return (document.elements(list).map(id).collect(), Vec::new());
+    }
+    let fields = query.split_once('{').unwrap().1.trim_end_matches('}').split(' ');
+    let read = |field: &str| {
+        let (key, rest) = field.split_once(":value(id:$").unwrap();
+        let id = document.get(variables, rest.trim_end_matches(')')).unwrap();
+        (document.raw(id).parse::<u64>().unwrap(), key.to_owned())
+    };
+    fields.map(read).unzip()
 }
 
 /// The subgraph that lists the entities that a test asks for.
@@ -321,44 +359,73 @@ impl World {
         self.values.requests.lock().unwrap().len()
     }
 
-    /// Executes the operation for a client, and returns the values by id.
-    async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
+    /// Executes an operation.
+    async fn execute(
+        &self,
+        context: RequestContext,
+        executable: &Executable,
+        variables: &Variables,
+    ) -> Bytes {
+        let payload = execute::execute(executable, variables, None, Seed::Nothing, &context).await;
+        let is_kept = payload.caching.is_some();
+        assert!(payload.errors == 0 || !is_kept, "clients must not keep a response with errors");
+        payload.bytes
+    }
+
+    /// Asks for entities, and returns their values by id; null for those with an error.
+    async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, Option<String>> {
         self.ask_renewing(client, ids, None).await
     }
 
-    /// Executes the operation as a refresh does: what is fresh for no longer than `renew_within` is fetched again.
+    /// Asks for entities as a refresh does: what is fresh for no longer than `renew_within` is fetched again.
     async fn ask_renewing(
         &self,
         client: Client,
         ids: &[u64],
         renew_within: Option<Duration>,
-    ) -> HashMap<u64, String> {
+    ) -> HashMap<u64, Option<String>> {
         *self.lists.0.lock().unwrap() = ids.to_vec();
         let mut context = self.context(client, false);
         if let Some(caching) = &mut context.caching {
             caching.renew_within = renew_within;
         }
-        let variables = Variables::default();
-        let payload =
-            execute::execute(&self.executable, &variables, None, Seed::Nothing, &context).await;
-        assert_eq!(payload.errors, 0, "{:?}", payload.bytes);
+        let bytes = self.execute(context, &self.executable, &Variables::default()).await;
         let mut document = Document::new();
-        let root = document.parse(payload.bytes).unwrap();
+        let root = document.parse(bytes).unwrap();
         let items = document.get_path(root, &["data", "items"].map(astjson::PathSegment::Key));
         document
             .elements(items.unwrap())
             .map(|item| {
                 let member = |name| document.get(item, name).unwrap();
                 let id = document.raw(member("id")).parse().unwrap();
-                (id, document.as_str(member("value")).unwrap().into_owned())
+                (id, document.as_str(member("value")).map(|value| value.into_owned()))
             })
             .collect()
     }
 
+    /// Asks for root fields under other response keys for each client, and returns their values by id.
+    async fn ask_roots(&self, client: Client, ids: &[u64]) -> HashMap<u64, Option<String>> {
+        let prefix = if client.user == 0 { "a" } else { "b" };
+        let values = ids.iter().map(|id| Some(id.to_string().into()));
+        let variables = Variables { values: values.collect() };
+        let executable = root_executable(prefix, ids.len());
+        let bytes = self.execute(self.context(client, false), &executable, &variables).await;
+        let mut document = Document::new();
+        let root = document.parse(bytes).unwrap();
+        let data = document.get(root, "data").unwrap();
+        let value = |number: usize| {
+            let value = document.get(data, &format!("{prefix}{number}")).unwrap();
+            document.as_str(value).map(|value| value.into_owned())
+        };
+        ids.iter().enumerate().map(|(number, id)| (*id, value(number))).collect()
+    }
+
+    /// Makes an entity stale, and all root fields with it.
     fn invalidate(&self, id: u64) {
         let key = EntityKey::from_json(&format!(r#"{{"id":{id}}}"#)).unwrap();
-        let invalidation = Invalidation::Entity { type_name: "Item".into(), key };
-        self.generation.caches.as_ref().unwrap().invalidate(&[invalidation]);
+        let entity = Invalidation::Entity { type_name: "Item".into(), key };
+        let roots = Invalidation::Tag("roots".into());
+        self.generation.caches.as_ref().unwrap().invalidate(&[entity, roots]);
     }
 }
 
@@ -392,6 +459,62 @@ fn executable() -> Executable {
     Executable::new(Arc::new(plan)).with_caching(caching)
 }
 
+/// A query for `count` root fields `value(id:)`, each with a response key and a variable of its own.
+fn root_executable(prefix: &str, count: usize) -> Executable {
+    let ids = 0..count as u16;
+    let name = |id: u16| format!("{prefix}{id}");
+    let text = |id: u16| format!("{}:value(id:${})", name(id), name(id));
+    let declaration = |id: u16| format!("${}:Int", name(id));
+    let joined = |part: &dyn Fn(u16) -> String, separator: &str| {
+        ids.clone().map(part).collect::<Vec<_>>().join(separator)
+    };
+    let text_of_all = format!("query({}){{{}}}", joined(&declaration, ","), joined(&text, " "));
+    let operation = SubgraphOperation {
+        text: text_of_all.into(),
+        kind: OperationKind::Query,
+        name: None,
+        variables: ids.clone().map(|id| (name(id).into(), VariableId(id))).collect(),
+    };
+    let fields = ids.clone().map(|id| RootField {
+        data_key: name(id).into(),
+        selections: vec![RootSelection {
+            text: text(id).into(),
+            variables: vec![VariableId(id)],
+            conditions: Vec::new(),
+            key_text: "value(id:$0)".into(),
+        }],
+    });
+    let variables = ids.clone().map(|id| (name(id).into(), VariableId(id), declaration(id).into()));
+    let request = RootRequest::new(None, variables.collect(), fields.collect());
+    let parts = ids.clone().map(|id| PartCaching {
+        selection: KeyedSelection {
+            text: "value(id:$0)".into(),
+            variables: vec![VariableId(id)],
+            reads_context: false,
+        },
+        ..PartCaching::default()
+    });
+    let shape = joined(&|id| format!("{}: String", name(id)), " ");
+    let fetch = Fetch {
+        subgraph: SubgraphId(1),
+        kind: FetchKind::Root {
+            operation,
+            data_keys: ids.clone().map(|id| name(id).into()).collect(),
+        },
+        depends_on: Vec::new(),
+        any_of: Vec::new(),
+        representations_max: 1_000,
+    };
+    let plan = Plan {
+        kind: OperationKind::Query,
+        fetches: vec![fetch],
+        subscription: None,
+        shape: notation::shape(&format!("Query {{ {shape} }}")),
+    };
+    let caching = FetchCaching::of_root(request, parts.collect());
+    Executable::new(Arc::new(plan)).with_caching(vec![Some(caching)])
+}
+
 /// A client: one of two users, one of two languages.
 #[derive(Clone, Copy, Debug)]
 struct Client {
@@ -412,6 +535,10 @@ impl Client {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Client, Vec<u64>),
+    AskRoots(Client, Vec<u64>),
+    /// The subgraph reports an error for a value, or no longer.
+    Break(u64),
+    Repair(u64),
     /// A value changes and is invalidated.
     Change(u64),
     /// A value changes, and nothing says so.
@@ -422,8 +549,12 @@ enum Step {
 fn steps() -> impl Strategy<Value = Step> {
     let client = (0u8..2, 0u8..2).prop_map(|(user, language)| Client { user, language });
     let ids = proptest::sample::subsequence((0..ITEMS).collect::<Vec<_>>(), 0..=ITEMS as usize);
+    let some = proptest::sample::subsequence((0..ITEMS).collect::<Vec<_>>(), 1..=ITEMS as usize);
     prop_oneof![
-        6 => (client, ids).prop_map(|(client, ids)| Step::Ask(client, ids)),
+        6 => (client.clone(), ids).prop_map(|(client, ids)| Step::Ask(client, ids)),
+        6 => (client, some).prop_map(|(client, ids)| Step::AskRoots(client, ids)),
+        1 => (0..ITEMS).prop_map(Step::Break),
+        2 => (0..ITEMS).prop_map(Step::Repair),
         1 => (0..ITEMS).prop_map(Step::Change),
         1 => (0..ITEMS).prop_map(Step::ChangeSilently),
         1 => (0..TTL).prop_map(Step::Wait),
@@ -457,19 +588,33 @@ proptest! {
                         world.invalidate(id);
                         history.borrow_mut().remove(&id);
                     }
-                    Step::Ask(client, ids) => {
-                        let values = world.ask(client, &ids).await;
+                    Step::Break(id) => drop(world.values.broken.lock().unwrap().insert(id)),
+                    Step::Repair(id) => drop(world.values.broken.lock().unwrap().remove(&id)),
+                    Step::Ask(client, ref ids) | Step::AskRoots(client, ref ids) => {
+                        let values = match step {
+                            Step::Ask(..) => world.ask(client, ids).await,
+                            _ => world.ask_roots(client, ids).await,
+                        };
+                        let broken = world.values.broken.lock().unwrap().clone();
                         for id in ids {
-                            let text = |version| value_of(id, &client.user(), &client.language(), version);
-                            let mut allowed = vec![text(world.values.version(id))];
-                            for (version, until) in history.borrow().get(&id).into_iter().flatten() {
+                            let text = |version| value_of(*id, &client.user(), &client.language(), version);
+                            let mut allowed = Vec::new();
+                            match broken.contains(id) {
+                                true => allowed.push(None),
+                                false => allowed.push(Some(text(world.values.version(*id)))),
+                            }
+                            // What was fetched before the error may be served instead of it.
+                            if broken.contains(id) {
+                                allowed.push(Some(text(world.values.version(*id))));
+                            }
+                            for (version, until) in history.borrow().get(id).into_iter().flatten() {
                                 // Fetched before it was replaced, and served within the time to live.
                                 if NOW.get() < until + TTL {
-                                    allowed.push(text(*version));
+                                    allowed.push(Some(text(*version)));
                                 }
                             }
-                            let got = &values[&id];
-                            assert!(allowed.contains(got), "{got} is not one of {allowed:?}");
+                            let got = &values[id];
+                            assert!(allowed.contains(got), "{got:?} is not one of {allowed:?}");
                         }
                     }
                 }
@@ -647,4 +792,52 @@ fn a_refresh_fetches_what_would_end_with_the_old_response() {
     });
     let requests = world.values.requests.lock().unwrap().clone();
     assert_eq!(requests, [vec![1], vec![5], vec![1]]);
+}
+
+#[test]
+fn a_request_for_root_fields_has_only_those_that_are_not_stored() {
+    let world = World::new();
+    let client = |user| Client { user, language: 0 };
+    run(async {
+        for (client, ids) in [
+            (client(0), &[1, 5][..]),
+            // The other user has other response keys and variables.
+            (client(1), &[5, 7]),
+            (client(0), &[7, 1, 5]),
+            (client(0), &[11, 7]),
+            // A private field does not keep others from being shared.
+            (client(0), &[3, 13]),
+            (client(0), &[3, 13]),
+            (client(1), &[3, 13]),
+        ] {
+            let values = world.ask_roots(client, ids).await;
+            assert!(values.values().all(Option::is_some), "{values:?}");
+        }
+    });
+    let requests = world.values.requests.lock().unwrap().clone();
+    // The subgraph says `private` about the whole response that has a private field.
+    assert_eq!(requests, [vec![1, 5], vec![7], vec![11], vec![3, 13], vec![3, 13]]);
+}
+
+#[test]
+fn an_error_keeps_only_its_own_entity_or_field_from_being_stored() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    world.values.broken.lock().unwrap().insert(5);
+    run(async {
+        for _ in 0..2 {
+            assert_eq!(world.ask(client, &[1, 5, 7]).await[&5], None);
+        }
+        for _ in 0..2 {
+            assert_eq!(world.ask_roots(client, &[1, 5, 7]).await[&5], None);
+        }
+        world.values.broken.lock().unwrap().clear();
+        for _ in 0..2 {
+            assert!(world.ask(client, &[5, 7]).await[&5].is_some());
+            assert!(world.ask_roots(client, &[5, 7]).await[&5].is_some());
+        }
+    });
+    let requests = world.values.requests.lock().unwrap().clone();
+    let (all, one) = (vec![1, 5, 7], vec![5]);
+    assert_eq!(requests, [all.clone(), one.clone(), all, one.clone(), one.clone(), one]);
 }

@@ -1,6 +1,6 @@
 //! The hints of subgraph schemas about caching (`@cacheControl`, `@cacheTag`, `@openfed__entityCache`,
-//! `@openfed__queryCache`), as a table beside the model: most graphs have none. [`crate::sdl`] reads it; templates of
-//! tags are text here and are compiled where they are used.
+//! `@openfed__queryCache`, `@openfed__cacheInvalidate`, `@openfed__cachePopulate`), as a table beside the model: most
+//! graphs have none. [`crate::sdl`] reads it; templates of tags are text here and are compiled where they are used.
 
 use std::collections::HashMap;
 
@@ -29,6 +29,9 @@ pub struct ElementHints {
     pub whole_max_age: Option<u32>,
     /// The formats of `@cacheTag`, at most [`CACHE_TAGS_MAX`].
     pub tags: Vec<Box<str>>,
+    /// True for a mutation field that has changed the entity that it returns (`@openfed__cacheInvalidate`,
+    /// `@openfed__cachePopulate`).
+    pub changes_entity: bool,
 }
 
 /// The arguments of one `@cacheControl`. Absent arguments are `None`.

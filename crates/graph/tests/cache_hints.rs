@@ -1,4 +1,5 @@
-//! Reading `@cacheControl`, `@cacheTag`, `@openfed__entityCache` and `@openfed__queryCache`.
+//! Reading `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and
+//! `@openfed__cachePopulate`.
 
 use graph::{CacheControlHint, CacheHints, ElementHints, SchemaErrors, SubgraphId, Supergraph};
 
@@ -44,19 +45,35 @@ fn a_hint_holds_in_the_subgraphs_that_give_it() {
     let tag: Vec<Box<str>> = vec!["user-{$key.id}".into()];
     let control =
         CacheControlHint { max_age: Some(60), is_private: Some(true), inherits_max_age: false };
-    let of_a = ElementHints { control, whole_max_age: None, tags: tag.clone() };
+    let of_a = ElementHints { control, tags: tag.clone(), ..ElementHints::default() };
     let of_b = ElementHints { whole_max_age: Some(10), tags: tag, ..ElementHints::default() };
     assert_eq!(hints.of_type(A, user), Some(&of_a));
     assert_eq!(hints.of_type(B, user), Some(&of_b));
     let users = graph.field_named(graph.query, "users").expect("a known field");
     let control = CacheControlHint { inherits_max_age: true, ..CacheControlHint::default() };
     let tags = vec!["users".into(), "user-{$args.id}".into()];
-    let expected = ElementHints { control, whole_max_age: None, tags };
+    let expected = ElementHints { control, tags, ..ElementHints::default() };
     assert_eq!(hints.of_field(A, users), Some(&expected));
     assert_eq!(hints.of_field(B, users), None);
     let result = graph.type_named("Result").expect("a known type");
     assert_eq!(hints.of_type(A, result).map(|it| it.control.max_age), Some(Some(7)));
     assert_eq!(hints.of_type(B, result), None);
+}
+
+#[test]
+fn both_directives_on_mutations_say_that_the_entity_has_changed() {
+    for (name, is_change) in [
+        ("openfed__cacheInvalidate", true),
+        ("openfed__cachePopulate", true),
+        ("openfed__queryCache", false),
+    ] {
+        let on_field =
+            format!(r#"@join__directive(graphs: [A], name: "{name}", args: {{maxAge: 5}})"#);
+        let graph = read("", &on_field).expect("a supergraph");
+        let users = graph.field_named(graph.query, "users").expect("a known field");
+        let hints = hints_of(&graph).of_field(A, users).expect("a hint");
+        assert_eq!(hints.changes_entity, is_change, "{name}");
+    }
 }
 
 #[test]

@@ -12,9 +12,12 @@ use apollo_compiler::parser::Parser;
 use cache::{
     CacheHint, FieldHints, HintFold, Scope, TagTemplate, TemplateError, TemplateScope, TtlRules,
 };
-use execute::{FetchCaching, PartCaching, RootTag};
+use execute::{FetchCaching, KeyedSelection, PartCaching, RootTag};
 use graph::{ConstValue, ElementHints, FieldId, SubgraphId, Supergraph, TypeId};
 use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, Value, VariableId};
+
+use crate::keyed_selection::SelectionWriter;
+use crate::root_division::divide;
 
 /// Returns the facts about each fetch of `plan`. `None` for fetches whose responses are never stored: those of
 /// mutations, of events, and of subgraphs without a cache.
@@ -36,19 +39,32 @@ fn of_fetch(fetch: &Fetch, graph: &Supergraph, rules: &TtlRules) -> Option<Fetch
     match &fetch.kind {
         FetchKind::Root { operation, .. } if operation.kind == OperationKind::Query => {
             let selections = Selections::read(operation)?;
-            let mut part = PartInProgress::new(graph, rules, fetch.subgraph);
+            let divided = divide(operation, selections.operation()?)?;
             let root = Parent { ty: graph.query, is_root: true, has_whole_time: false };
-            part.add_selections(&selections, selections.root()?, root);
-            // The loading of a graph refuses wrong templates. Without its tag a response must not be stored.
-            part.add_root_tags(&selections, selections.root()?, &operation.variables).ok()?;
-            Some(FetchCaching::new(vec![part.finish()]))
+            let parts = divided.selections.iter().zip(divided.keyed).map(|(all, keyed)| {
+                let mut part = PartInProgress::new(graph, rules, fetch.subgraph, keyed);
+                for &selection in all {
+                    part.add_selections(&selections, std::slice::from_ref(selection), root);
+                }
+                // All selections of a field have equal arguments. The loading of a graph refuses wrong templates;
+                // without its tag a response must not be stored.
+                let field = all.first().and_then(|it| it.as_field())?;
+                part.add_root_tags(field, &operation.variables).ok()?;
+                Some(part.finish())
+            });
+            let parts = parts.collect::<Option<Vec<_>>>()?;
+            Some(FetchCaching::of_root(divided.request, parts))
         }
         FetchKind::Entities { operation, batches } => {
             let selections = Selections::read(operation)?;
             let parts = batches.iter().map(|batch| {
-                let mut part = PartInProgress::new(graph, rules, fetch.subgraph);
-                let fields = selections.root()?.iter().filter_map(Selection::as_field);
-                let field = fields.into_iter().find(|it| *it.response_name() == *batch.data_key)?;
+                let root = &selections.operation()?.selection_set;
+                let mut fields = root.iter().filter_map(Selection::as_field);
+                let field = fields.find(|it| *it.response_name() == *batch.data_key)?;
+                let mut writer = SelectionWriter::new(&operation.variables, Some(&batch.variable));
+                let text = writer.write_top(field);
+                let keyed = writer.finish(text);
+                let mut part = PartInProgress::new(graph, rules, fetch.subgraph, keyed);
                 part.add_entities(&selections, &field.selection_set);
                 Some(part.finish())
             });
@@ -70,9 +86,9 @@ impl Selections {
         Parser::new().parse_ast(&*operation.text, "fetch.graphql").ok().map(Self)
     }
 
-    fn root(&self) -> Option<&[Selection]> {
+    fn operation(&self) -> Option<&ast::OperationDefinition> {
         self.0.definitions.iter().find_map(|definition| match definition {
-            Definition::OperationDefinition(operation) => Some(&operation.selection_set[..]),
+            Definition::OperationDefinition(operation) => Some(&**operation),
             _ => None,
         })
     }
@@ -103,12 +119,13 @@ impl Selections {
     }
 }
 
-/// The facts about one batch or about all root fields, while selections are added.
+/// The facts about one batch or about one root field, while selections are added.
 struct PartInProgress<'a> {
     graph: &'a Supergraph,
     rules: &'a TtlRules,
     subgraph: SubgraphId,
     subgraph_name: &'a str,
+    selection: KeyedSelection,
     fold: HintFold,
     type_names: BTreeSet<Box<str>>,
     root_tags: Vec<RootTag>,
@@ -145,11 +162,17 @@ fn apply_whole_time(hint: &mut CacheHint, hints: Option<&ElementHints>) -> bool 
 }
 
 impl<'a> PartInProgress<'a> {
-    fn new(graph: &'a Supergraph, rules: &'a TtlRules, subgraph: SubgraphId) -> Self {
+    fn new(
+        graph: &'a Supergraph,
+        rules: &'a TtlRules,
+        subgraph: SubgraphId,
+        selection: KeyedSelection,
+    ) -> Self {
         Self {
             graph,
             rules,
             subgraph,
+            selection,
             subgraph_name: &graph.subgraph(subgraph).name,
             fold: HintFold::default(),
             type_names: BTreeSet::new(),
@@ -240,37 +263,28 @@ impl<'a> PartInProgress<'a> {
         }
     }
 
-    /// Adds the tags of root fields.
+    /// Adds the tags of a root field.
     ///
     /// # Errors
     /// A template is wrong.
     fn add_root_tags(
         &mut self,
-        selections: &Selections,
-        all: &[Selection],
+        field: &ast::Field,
         variables: &[(Box<str>, VariableId)],
     ) -> Result<(), TemplateError> {
-        for selection in all {
-            let Selection::Field(field) = selection else {
-                if let Some((_, below)) = selections.of_fragment(selection) {
-                    self.add_root_tags(selections, below, variables)?;
-                }
-                continue;
-            };
-            let Some(id) = self.graph.field_named(self.graph.query, &field.name) else { continue };
-            for format in self.field_hints(id).into_iter().flat_map(|it| &it.tags) {
-                let template = TagTemplate::compile(format, TemplateScope::RootField)?;
-                let mut arguments = arguments_of(self.graph, id, field, variables);
-                arguments
-                    .retain(|(name, _)| template.paths().any(|path| path.first() == Some(name)));
-                self.root_tags.push(RootTag { template, arguments });
-            }
+        let Some(id) = self.graph.field_named(self.graph.query, &field.name) else { return Ok(()) };
+        for format in self.field_hints(id).into_iter().flat_map(|it| &it.tags) {
+            let template = TagTemplate::compile(format, TemplateScope::RootField)?;
+            let mut arguments = arguments_of(self.graph, id, field, variables);
+            arguments.retain(|(name, _)| template.paths().any(|path| path.first() == Some(name)));
+            self.root_tags.push(RootTag { template, arguments });
         }
         Ok(())
     }
 
     fn finish(self) -> PartCaching {
         PartCaching {
+            selection: self.selection,
             declared: self.fold.finish(),
             type_names: self.type_names.into_iter().collect(),
             root_tags: self.root_tags,

@@ -22,6 +22,7 @@
 //! router maps it to a GraphQL error.
 
 mod access;
+mod changed_entities;
 mod coerce;
 mod compact_text;
 mod concurrency_limit;
@@ -33,6 +34,7 @@ mod identity;
 mod input_types;
 mod introspection;
 mod introspection_size;
+mod keyed_selection;
 mod lexical;
 mod limits;
 mod literal_extraction;
@@ -45,6 +47,7 @@ mod pipeline;
 mod plan_cache;
 mod prepared;
 mod preparer;
+mod root_division;
 mod settings;
 mod stats;
 mod text_key;

@@ -16,6 +16,7 @@ use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
 use crate::access::{self, AccessFacts};
+use crate::changed_entities::select_changed_entities;
 use crate::coerce::VariableTypes;
 use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
@@ -249,7 +250,7 @@ impl Pipeline {
         labels: OverrideLabels,
     ) -> Result<SharedPlan, PrepareError> {
         let variant = self.graph_variant(labels);
-        let plan = self.plan_operation(&variant.graph, operation)?;
+        let mut plan = self.plan_operation(&variant.graph, operation)?;
         #[cfg(debug_assertions)]
         variant.soundness.check(operation, &plan).map_err(|unsound| {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
@@ -260,10 +261,15 @@ impl Pipeline {
             .as_ref()
             .map(|model| Arc::new(OperationCost::compile(model, &variant.graph, operation, &plan)));
         let caching = self.settings.caching.as_ref();
-        let caching = caching.map(|rules| caching_of(&plan, &variant.graph, rules));
+        let caching = caching.map(|rules| {
+            let changed = select_changed_entities(&mut plan, &variant.graph);
+            (caching_of(&plan, &variant.graph, rules), changed)
+        });
+        let (caching, changed) = caching.unwrap_or_default();
         let executable = Executable::new(Arc::new(plan))
             .with_cost(cost.clone())
-            .with_caching(caching.unwrap_or_default());
+            .with_caching(caching)
+            .with_changed_entities(changed);
         Ok(SharedPlan { executable: Arc::new(executable), state, cost })
     }
 

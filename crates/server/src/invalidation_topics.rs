@@ -1,4 +1,5 @@
-//! Subscriptions to the topics of brokers that say what is stale (`cache.invalidate`).
+//! Subscriptions to the topics of brokers that say what is stale: those of the configuration (`cache.invalidate`), and
+//! those of subscription fields of the graph (`invalidate: true`).
 //!
 //! A provider reports a gap where messages may have been lost, because the connection broke or its queue was full. The
 //! topic is then opened again, and everything becomes stale as soon as it is open: not before, because entries that are
@@ -12,28 +13,66 @@ use bytes::Bytes;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use events::{
-    Backoff, EventStream, Provider, Providers, Retry, SourceMessage, StreamRequest, TopicUsage,
+    Backoff, Event, EventStream, Provider, Providers, Retry, SourceMessage, StreamRequest,
+    TopicUsage,
 };
-use serving::invalidation_events::read_invalidation_event;
+use serving::generation::ServingGraph;
+use serving::invalidation_events::{read_field_event, read_invalidation_event};
 use serving::serving::Serving;
 use telemetry::LogLimit;
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The topics of the configuration with their providers.
 #[derive(Debug)]
 pub(crate) struct InvalidationTopics {
-    topics: Vec<InvalidationTopic>,
+    topics: Vec<FollowedTopic>,
     event_bytes_max: usize,
+    /// True if the router has caches: topics of the graph are followed only then.
+    is_enabled: bool,
 }
 
-struct InvalidationTopic {
+/// A topic to follow.
+#[derive(Clone)]
+struct FollowedTopic {
     provider: Arc<dyn Provider>,
-    topic: Box<str>,
+    /// The stream of the topic. It has one topic.
+    wanted: StreamRequest,
+    origin: TopicOrigin,
 }
 
-impl std::fmt::Debug for InvalidationTopic {
+/// Where the topic is named, which decides how its events are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TopicOrigin {
+    Configuration,
+    /// Fields of the graph. Several of them may have the same topic.
+    Graph,
+}
+
+impl TopicOrigin {
+    /// The name for the log.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "cache.invalidate",
+            Self::Graph => "invalidate: true",
+        }
+    }
+}
+
+impl FollowedTopic {
+    fn topic(&self) -> &str {
+        self.wanted.topics.first().map_or("", |topic| topic)
+    }
+
+    /// True if the events of both are the same.
+    fn is_same(&self, provider: &Arc<dyn Provider>, wanted: &StreamRequest) -> bool {
+        self.provider.name() == provider.name() && self.wanted == *wanted
+    }
+}
+
+impl std::fmt::Debug for FollowedTopic {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} {}", self.provider.name(), self.topic)
+        write!(out, "{} {}", self.provider.name(), self.topic())
     }
 }
 
@@ -55,9 +94,11 @@ impl InvalidationTopics {
                 checked.map(|()| Arc::clone(provider)).map_err(refused)
             });
             match found {
-                Ok(provider) => {
-                    topics.push(InvalidationTopic { provider, topic: topic.as_str().into() });
-                }
+                Ok(provider) => topics.push(FollowedTopic {
+                    provider,
+                    wanted: StreamRequest::new(vec![topic.as_str().into()]),
+                    origin: TopicOrigin::Configuration,
+                }),
                 Err(reason) => {
                     let message = format!("`cache.invalidate[{index}]`: {reason}");
                     problems.push(Diagnostic::error("cache", message));
@@ -65,14 +106,33 @@ impl InvalidationTopics {
             }
         }
         match problems.is_empty() {
-            true => Ok(Self { topics, event_bytes_max: config.events.max_event_size }),
+            true => Ok(Self {
+                topics,
+                event_bytes_max: config.events.max_event_size,
+                is_enabled: config.cache.enabled,
+            }),
             false => Err(problems),
         }
     }
 
-    /// Follows the topics, by tasks of this runtime, until shutdown.
+    /// Follows the topics, and those of each graph that serves, by tasks of this runtime, until shutdown.
     pub(crate) fn start(self, serving: &Arc<Serving>, shutdown: &watch::Receiver<bool>) {
-        for topic in self.topics {
+        if !self.is_enabled {
+            return;
+        }
+        let serving = Arc::clone(serving);
+        let mut shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = self.follow_all(&serving) => {}
+                _ = shutdown.wait_for(|stop| *stop) => {}
+            }
+        });
+    }
+
+    /// Never returns. Dropping it ends all streams.
+    async fn follow_all(self, serving: &Arc<Serving>) {
+        let follower_of = |topic: FollowedTopic| {
             let follower = TopicFollower {
                 topic,
                 serving: Arc::clone(serving),
@@ -80,20 +140,56 @@ impl InvalidationTopics {
                 failures: LogLimit::new(),
                 malformed: LogLimit::new(),
             };
-            let mut shutdown = shutdown.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = follower.follow() => {}
-                    _ = shutdown.wait_for(|stop| *stop) => {}
+            async move { follower.follow().await }
+        };
+        let mut followers = JoinSet::new();
+        for topic in &self.topics {
+            followers.spawn(follower_of(topic.clone()));
+        }
+        let mut of_graph: Vec<(FollowedTopic, AbortHandle)> = Vec::new();
+        let mut serving_graph = serving.current();
+        loop {
+            let wanted = topics_of(&serving_graph);
+            of_graph.retain(|(topic, task)| {
+                let is_wanted = wanted.iter().any(|it| it.is_same(&topic.provider, &topic.wanted));
+                if !is_wanted {
+                    task.abort();
                 }
+                is_wanted
             });
+            // Only aborted ones end.
+            while followers.try_join_next().is_some() {}
+            for topic in wanted {
+                if !of_graph.iter().any(|(it, _)| it.is_same(&topic.provider, &topic.wanted)) {
+                    let task = followers.spawn(follower_of(topic.clone()));
+                    of_graph.push((topic, task));
+                }
+            }
+            let number = serving_graph.generation.number;
+            drop(serving_graph);
+            serving_graph = serving.wait_for_graph_after(number).await;
         }
     }
 }
 
+/// The topics of the fields of a graph, without duplicates.
+fn topics_of(graph: &ServingGraph) -> Vec<FollowedTopic> {
+    let mut topics: Vec<FollowedTopic> = Vec::new();
+    for named in graph.bindings.invalidating_topics() {
+        if !topics.iter().any(|it| it.is_same(&named.provider, &named.wanted)) {
+            topics.push(FollowedTopic {
+                provider: Arc::clone(&named.provider),
+                wanted: named.wanted.clone(),
+                origin: TopicOrigin::Graph,
+            });
+        }
+    }
+    topics
+}
+
 /// Follows one topic.
 struct TopicFollower {
-    topic: InvalidationTopic,
+    topic: FollowedTopic,
     serving: Arc<Serving>,
     event_bytes_max: usize,
     failures: LogLimit,
@@ -115,8 +211,8 @@ impl TopicFollower {
         let mut backoff = Backoff::new(Retry::default());
         let mut is_first = true;
         loop {
-            let request = StreamRequest::new(vec![self.topic.topic.clone()]);
-            let reason = match self.topic.provider.subscribe(request).await {
+            let wanted = self.topic.wanted.clone();
+            let reason = match self.topic.provider.subscribe(wanted).await {
                 Ok(mut stream) => {
                     self.on_opened(is_first);
                     is_first = false;
@@ -135,10 +231,11 @@ impl TopicFollower {
             if let Some(suppressed) = self.failures.admit(Instant::now()) {
                 tracing::warn!(
                     provider = self.topic.provider.name(),
-                    topic = &*self.topic.topic,
+                    topic = self.topic.topic(),
+                    named_by = self.topic.origin.name(),
                     reason,
                     suppressed,
-                    "the topic of `cache.invalidate` is not open; the caches are not told what is stale until it is"
+                    "a topic that says what is stale is not open; the caches are not told until it is"
                 );
             }
             tokio::time::sleep(backoff.next_delay()).await;
@@ -150,9 +247,10 @@ impl TopicFollower {
         let serving = self.serving.current();
         let Some(caching) = &serving.caching else { return };
         caching.process.invalidate_unheard_events(is_first);
-        let (provider, topic) = (self.topic.provider.name(), &*self.topic.topic);
+        let (provider, topic) = (self.topic.provider.name(), self.topic.topic());
         if is_first {
-            tracing::info!(provider, topic, "following a topic of `cache.invalidate`");
+            let named_by = self.topic.origin.name();
+            tracing::info!(provider, topic, named_by, "following a topic that says what is stale");
         } else {
             caching.process.invalidation_stats.event.count_gap();
             tracing::warn!(
@@ -169,7 +267,7 @@ impl TopicFollower {
             match stream.messages.recv().await {
                 Some(SourceMessage::Event(event)) => {
                     *has_messages = true;
-                    self.apply(event.payload.clone());
+                    self.apply(&event);
                 }
                 Some(SourceMessage::Progress(_)) => {}
                 Some(SourceMessage::Gap) => return StreamLoss::Gap,
@@ -179,16 +277,16 @@ impl TopicFollower {
         }
     }
 
-    fn apply(&self, payload: Bytes) {
+    fn apply(&self, event: &Event) {
         let received = Instant::now();
         let serving = self.serving.current();
         let Some(caching) = &serving.caching else { return };
         let source = &caching.process.invalidation_stats.event;
-        let read = if payload.len() > self.event_bytes_max {
-            Err(format!("it has more bytes than `events.max_event_size`: {}", payload.len()))
+        let bytes = event.payload.len();
+        let read = if bytes > self.event_bytes_max {
+            Err(format!("it has more bytes than `events.max_event_size`: {bytes}"))
         } else {
-            read_invalidation_event(&serving.generation.graph, payload)
-                .map_err(|error| error.to_string())
+            self.read_event(&serving, event)
         };
         match read {
             Ok(all) => caching.process.invalidate_by_event(&all, received),
@@ -197,7 +295,7 @@ impl TopicFollower {
                 if let Some(suppressed) = self.malformed.admit(received) {
                     tracing::warn!(
                         provider = self.topic.provider.name(),
-                        topic = &*self.topic.topic,
+                        topic = &*event.topic,
                         reason,
                         suppressed,
                         "an event does not say what is stale; nothing becomes stale because of it"
@@ -205,6 +303,32 @@ impl TopicFollower {
                 }
             }
         }
+    }
+
+    /// Returns what an event makes stale.
+    fn read_event(
+        &self,
+        serving: &ServingGraph,
+        event: &Event,
+    ) -> Result<Vec<Invalidation>, String> {
+        let graph = &serving.generation.graph;
+        if self.topic.origin == TopicOrigin::Configuration {
+            let read = read_invalidation_event(graph, event.payload.clone());
+            return read.map_err(|error| error.to_string());
+        }
+        let mut all = Vec::new();
+        for named in serving.bindings.invalidating_topics() {
+            if !self.topic.is_same(&named.provider, &named.wanted) {
+                continue;
+            }
+            let value = match serving.bindings.payload_mapping(named.field) {
+                Some(mapping) => mapping.apply(event)?,
+                None => event.payload.clone(),
+            };
+            let read = read_field_event(graph, named.field, value);
+            all.extend(read.map_err(|error| format!("{}: {error}", named.coordinate))?);
+        }
+        Ok(all)
     }
 }
 

@@ -2,10 +2,17 @@
 import { once } from "node:events";
 import http from "node:http";
 
+/** Data with errors. */
+export class GraphqlResponse {
+  constructor(data, errors) {
+    Object.assign(this, { data, errors });
+  }
+}
+
 /**
- * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a promise of it; `headers`
- * are those of responses, `extensions(body)` returns the member of that name, and `fails` makes it respond with status
- * 500.
+ * Starts a subgraph that keeps its `requests`. `respond(body, request)` returns the data, or a {@link GraphqlResponse},
+ * or a promise of them; `headers` are those of responses, `extensions(body)` returns the member of that name, and `fails`
+ * makes it respond with status 500.
  */
 export async function startSubgraph(respond) {
   const subgraph = { requests: [], headers: {}, extensions: () => undefined, fails: false };
@@ -15,9 +22,9 @@ export async function startSubgraph(respond) {
     const body = JSON.parse(Buffer.concat(parts));
     subgraph.requests.push(body);
     const status = subgraph.fails ? 500 : 200;
-    const sent = subgraph.fails
-      ? { errors: [{ message: "broken" }] }
-      : { data: await respond(body, request), extensions: subgraph.extensions(body) };
+    const responded = subgraph.fails ? { errors: [{ message: "broken" }] } : await respond(body, request);
+    const content = subgraph.fails || responded instanceof GraphqlResponse ? responded : { data: responded };
+    const sent = { ...content, extensions: subgraph.fails ? undefined : subgraph.extensions(body) };
     response.writeHead(status, { "content-type": "application/json", ...subgraph.headers }).end(JSON.stringify(sent));
   });
   server.listen(0, "127.0.0.1");

@@ -6,12 +6,19 @@ use std::time::{Duration, Instant};
 
 use apollo_compiler::ast::Document;
 use bytes::Bytes;
+use cache::{
+    IgnoredHeaders, InvalidationTable, KeyHeaders, KeySecret, Store, StoreSettings, TagHasher,
+    Timestamp, TtlRules, TtlSettings,
+};
 use cost::CostSettings;
-use execute::{Executable, ForwardedHeaders, Generation, Payload, RequestContext, Seed};
+use execute::{
+    Executable, ForwardedHeaders, Generation, Payload, RequestCaching, RequestContext, Seed,
+    SubgraphCache, SubgraphCaches,
+};
 use graph::{
     Costs, FieldId, OverrideLabels, RequirementSet, SubgraphId, SubgraphKind, Supergraph, TypeId,
 };
-use plan::{SubscriptionRoot, Variables as Coerced};
+use plan::{FetchKind, OperationKind, SubscriptionRoot, Variables as Coerced};
 use prepare::{Limits, PrepareError, PrepareSettings, Preparer};
 use serde_json::{Map, Value, json};
 
@@ -90,6 +97,8 @@ pub enum FailureKind {
     Variation,
     /// Composition accepts the federation, and the planner refuses an operation.
     Composition,
+    /// A subgraph is asked again for what is stored.
+    Caching,
     /// Any other failure.
     Other,
 }
@@ -190,16 +199,18 @@ impl LoadedCase {
             subgraphs: subgraphs.iter().map(as_dyn).collect(),
             publisher: broker.clone(),
             disclosure: Default::default(),
-            caches: None,
+            caches: Some(Arc::new(caches_of(&graph))),
         });
         // Tests of the planner have operations that the default limits would refuse.
         let limits = Limits { aliases: 10_000, tokens: 100_000, ..Limits::default() };
+        let rules = TtlRules { default: Some(DEADLINE), ..TtlRules::default() };
+        let caching = Some(Arc::new(rules));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         Ok(Self {
             preparer: Preparer::new(
                 as_read,
                 1,
-                PrepareSettings { limits, cost, ..PrepareSettings::default() },
+                PrepareSettings { limits, cost, caching, ..PrepareSettings::default() },
             ),
             labels,
             unmet: RequirementSet::default(),
@@ -252,11 +263,17 @@ impl LoadedCase {
         let coerced = prepared.coerce(&Bytes::from(given)).ok()?;
         let seed = self.seed(&prepared.plan, &coerced).ok()?;
         let executable = &prepared.executable;
-        let payload = self.execute(executable, &coerced, seed);
+        let payload = self.execute(executable, &coerced, seed, None);
         Some((prepared.cost.as_ref()?.estimate(&coerced).total, payload.cost?))
     }
 
-    fn execute(&self, executable: &Executable, variables: &Coerced, seed: Seed) -> Payload {
+    fn execute(
+        &self,
+        executable: &Executable,
+        variables: &Coerced,
+        seed: Seed,
+        caching: Option<RequestCaching>,
+    ) -> Payload {
         let context = RequestContext {
             claims: None,
             generation: Arc::clone(&self.generation),
@@ -265,7 +282,7 @@ impl LoadedCase {
             sharing: None,
             trace: None,
             uploads: None,
-            caching: None,
+            caching,
         };
         self.runtime.block_on(execute::execute(executable, variables, None, seed, &context))
     }
@@ -328,23 +345,58 @@ impl LoadedCase {
         let Some(reference) = self.execute_reference(text, variables) else {
             return Ok(Outcome::Invalid("no operation".to_owned()));
         };
-        let expected = reference.response.to_json();
         self.take_log();
         let seed = self.seed(&prepared.plan, &coerced).map_err(other)?;
-        let payload = self.execute(&prepared.executable, &coerced, seed);
+        let payload = self.execute(&prepared.executable, &coerced, seed, None);
         let log = self.take_log();
         let response = String::from_utf8_lossy(&payload.bytes).into_owned();
-        let plan = || prepared.plan.to_text(&self.graph);
+        self.check_response(&prepared.plan, &response, &log, &reference)?;
+        if prepared.kind == OperationKind::Query {
+            // The first one finds what other operations have stored, and the second one what the first one has.
+            for which in ["partly from memory", "from memory"] {
+                let caching = Some(RequestCaching::default());
+                let payload = self.execute(&prepared.executable, &coerced, Seed::Nothing, caching);
+                let response = String::from_utf8_lossy(&payload.bytes);
+                let log = self.take_log();
+                let checked = self.check_response(&prepared.plan, &response, &log, &reference);
+                checked.map_err(|failure| {
+                    Failure::new(failure.kind, format!("{which}: {}", failure.message))
+                })?;
+                // Root fields for objects below others are not stored, nor is what errors are about.
+                let is_below =
+                    |fetch: &plan::Fetch| matches!(fetch.kind, FetchKind::RootBelow { .. });
+                let is_stored = log.errors == 0 && !prepared.plan.fetches.iter().any(is_below);
+                if which == "from memory" && is_stored && !log.requests.is_empty() {
+                    let message = format!("{:?} was sent again", log.requests);
+                    return Err(Failure::new(FailureKind::Caching, message));
+                }
+            }
+        }
+        let name = |id| self.graph.subgraph(id).name.to_string();
+        let requests = log.requests.into_iter().map(|(id, text)| (name(id), text)).collect();
+        Ok(Outcome::Correct { response, requests })
+    }
+
+    /// Compares a response with that of the reference server.
+    fn check_response(
+        &self,
+        plan: &plan::Plan,
+        response: &str,
+        log: &RequestLog,
+        reference: &Expected,
+    ) -> Result<(), Failure> {
+        let expected = reference.response.to_json();
+        let plan = || plan.to_text(&self.graph);
         if let Some(violation) = log.violations.first() {
             let message = format!("{violation}\n{}", plan());
             return Err(Failure::new(FailureKind::Violation, message));
         }
-        if !has_data(&response, &expected["data"].to_string()) {
+        if !has_data(response, &expected["data"].to_string()) {
             let message = format!("the response is {response}\nexpected {expected}\n{}", plan());
             return Err(Failure::new(FailureKind::Data, message));
         }
         if let Some(difference) =
-            find_error_difference(&response, &expected, &reference.response.impaired)
+            find_error_difference(response, &expected, &reference.response.impaired)
         {
             let message = format!(
                 "{difference}\nthe response is {response}\nexpected {expected}\n{}",
@@ -357,9 +409,7 @@ impl LoadedCase {
             let message = format!("{difference}\n{}", plan());
             return Err(Failure::new(FailureKind::Events, message));
         }
-        let name = |id| self.graph.subgraph(id).name.to_string();
-        let requests = log.requests.into_iter().map(|(id, text)| (name(id), text)).collect();
-        Ok(Outcome::Correct { response, requests })
+        Ok(())
     }
 
     /// Returns the event of a subscription, with which its execution starts.
@@ -383,6 +433,30 @@ impl LoadedCase {
 
     fn take_log(&self) -> RequestLog {
         self.log.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default()
+    }
+}
+
+/// Caches that store what every subgraph says. The time stands still, so that nothing expires.
+fn caches_of(graph: &Supergraph) -> SubgraphCaches {
+    let secret = KeySecret::from_bytes([1; 16]);
+    let settings = StoreSettings { bytes_max: 1 << 20, ..StoreSettings::default() };
+    let rules = |subgraph: &graph::Subgraph| SubgraphCache {
+        name: subgraph.name.clone(),
+        settings: TtlSettings { not_found_for: Some(DEADLINE), ..TtlSettings::default() },
+        ttl_header: None,
+        key_headers: KeyHeaders::new(IgnoredHeaders::All),
+        type_tags: Default::default(),
+        stats: Arc::default(),
+    };
+    SubgraphCaches {
+        store: Arc::new(Store::new(&settings, Arc::new(InvalidationTable::with_buckets(64)))),
+        tags: TagHasher::new(&secret),
+        secret,
+        in_flight: Arc::default(),
+        subgraphs: graph.subgraphs.iter().map(|subgraph| Some(rules(subgraph))).collect(),
+        invalidate_header: None,
+        invalidation_stats: Arc::default(),
+        clock: || Timestamp(1),
     }
 }
 

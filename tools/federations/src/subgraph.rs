@@ -71,6 +71,9 @@ impl InMemorySubgraph {
         };
         let server = SubgraphResolver { subgraph: self, graph: &self.graph };
         let response = executor::execute(&server, &document, &variables, root);
+        if let Ok(mut log) = self.log.lock() {
+            log.errors += response.errors.len();
+        }
         Ok(response.to_json().to_string().into())
     }
 

@@ -145,6 +145,12 @@ impl Template {
         self.all_paths().next().is_none()
     }
 
+    /// True if the value of a placeholder may have several tokens.
+    pub(crate) fn allows_tokens(&self) -> bool {
+        let allows = |part: &Part| matches!(part, Part::Argument(_, ForbiddenSeparators::Allowed));
+        self.parts.iter().any(allows)
+    }
+
     fn all_paths(&self) -> impl Iterator<Item = &ArgumentPath> {
         self.parts.iter().filter_map(|part| match part {
             Part::Argument(path, _) => Some(path),

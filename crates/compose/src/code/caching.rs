@@ -3,9 +3,15 @@
 super::codes! {
     "Caching";
 
+    CACHE_CHANGE_MISPLACED: "`@openfed__cacheInvalidate` or `@openfed__cachePopulate` is on a field that returns no \
+            changed entity.",
+        reason: "They say that a mutation has changed the entity that it returns. The router makes stale what it has \
+            stored about the entity, which it finds by the keys in the response.",
+        remedy: "Put one of them on a field of `Mutation` that returns an object type with a `@key`, or a list of it.";
+
     CACHE_CONTROL_INVALID_MAX_AGE: "The `maxAge` of a directive about caching is not a number of seconds.",
-        reason: "`@cacheControl`, `@openfed__entityCache` and `@openfed__queryCache` say for how many seconds a response \
-            may be stored.",
+        reason: "`@cacheControl`, `@openfed__entityCache`, `@openfed__queryCache` and `@openfed__cachePopulate` say for \
+            how many seconds a response may be stored.",
         remedy: "Write a whole number. With 0, responses that contain the element are not stored.";
 
     CACHE_TAG_INVALID_FORMAT: "The format of a `@cacheTag` cannot be rendered.",

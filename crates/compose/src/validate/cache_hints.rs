@@ -1,10 +1,11 @@
-//! `@cacheControl`, `@cacheTag`, `@openfed__entityCache` and `@openfed__queryCache`: places and arguments.
+//! `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and
+//! `@openfed__cachePopulate`: places and arguments.
 
 use apollo_compiler::ast::{Selection, Value};
 use cache::{TagTemplate, TemplateScope};
 
 use crate::{
-    cache_spec::is_cache_directive,
+    cache_spec::{CACHE_INVALIDATE, CACHE_POPULATE, is_cache_directive},
     code::Code,
     federation_spec::FederationDirective as D,
     finding::{Findings, Severity},
@@ -26,6 +27,7 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
         for field in ty.fields.values() {
             let coordinate = format!("{}.{}", ty.name, field.name);
             check_times(subgraph, &coordinate, &field.directives, findings);
+            check_changed_entity(subgraph, ty, field, findings);
             for applied in all_of(&field.directives, D::CacheTag) {
                 if ty.name == "Query" {
                     check_root_tag(subgraph, &coordinate, field, applied, findings);
@@ -69,6 +71,49 @@ fn check_times(
             );
         }
     }
+}
+
+/// Checks a field with `@openfed__cacheInvalidate` or `@openfed__cachePopulate`: a mutation that returns an entity.
+fn check_changed_entity(
+    subgraph: &SubgraphModel,
+    ty: &TypeDefinition,
+    field: &FieldDefinition,
+    findings: &mut Findings<'_>,
+) {
+    let names = [CACHE_INVALIDATE, CACHE_POPULATE];
+    let own = field.directives.iter().filter(|it| it.known.is_none());
+    let own: Vec<_> = own.filter(|it| names.contains(&&*it.node.name)).collect();
+    let Some(applied) = own.first() else { return };
+    let coordinate = format!("{}.{}", ty.name, field.name);
+    let value = field.ty.inner_named_type();
+    let entity = subgraph.types.get(value).filter(|it| it.kind == TypeKind::Object);
+    let (message, advice) = if ty.name != "Mutation" {
+        (
+            format!(
+                "`@{}` is on `{coordinate}`, which is not a field of `Mutation`",
+                applied.node.name
+            ),
+            "put it on the mutations that change the entity; for events, use \
+             `@events__subscribe(invalidate: true)` in an event subgraph",
+        )
+    } else if entity.is_none_or(|it| it.keys.is_empty()) {
+        (
+            format!(
+                "`@{}` is on `{coordinate}`, and its type `{value}` is not an object with a `@key` in subgraph `{}`",
+                applied.node.name, subgraph.name
+            ),
+            "return the entity that the mutation changes, or name what is stale in the response of the mutation",
+        )
+    } else if own.iter().any(|it| it.node.name != applied.node.name) {
+        (
+            format!("`{coordinate}` has `@{}` and `@{}`", names[0], names[1]),
+            "use one of them: the second one also makes older values stale",
+        )
+    } else {
+        return;
+    };
+    let place = (subgraph.id, applied.node.location());
+    findings.error(Code::CACHE_CHANGE_MISPLACED, [place], message, advice);
 }
 
 /// Compiles the format of a tag. Mistakes become findings.

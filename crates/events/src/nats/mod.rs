@@ -391,6 +391,10 @@ impl Provider for Nats {
         &['.']
     }
 
+    fn topic_wildcard(&self, _: Option<&Durable>) -> Option<&'static str> {
+        Some("*")
+    }
+
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {
         subject::check_value(value, at_start)
     }

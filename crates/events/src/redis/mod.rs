@@ -357,6 +357,10 @@ impl Provider for Redis {
         channel_name::check_channel(topic, usage)
     }
 
+    fn topic_wildcard(&self, durable: Option<&Durable>) -> Option<&'static str> {
+        (durable.is_none() && self.sharded.is_none()).then_some("*")
+    }
+
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {
         channel_name::check_value(value, at_start)
     }

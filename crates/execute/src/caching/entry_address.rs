@@ -1,4 +1,4 @@
-//! The addresses of entries: keys and tags of the representations of a request, or of its root fields.
+//! The addresses of entries: keys and tags of the representations of a request, and of root fields.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,13 +10,15 @@ use cache::{
     CacheKey, EntityTagHasher, EntryAddress, HashDomain, KeyBase, SharedKeyBase, Tag, TagValues,
 };
 use graph::SubgraphId;
-use plan::{EntityBatch, RepresentationField};
+use plan::{EntityBatch, RepresentationField, Variables};
 
+use super::fetch_caching::base_of;
+use super::root_request::HoldingSelections;
 use crate::RequestContext;
-use crate::caching::{FetchCaching, SubgraphCache, SubgraphCaches};
+use crate::caching::{FetchCaching, KeyedSelection, RootRequest, SubgraphCache, SubgraphCaches};
 use crate::document_pool::PooledDocument;
 
-/// The parts of one request that decide its addresses.
+/// The parts of one request for entities that decide its addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestParts<'a> {
     /// The body up to and with the opening brace of `variables`.
@@ -47,7 +49,7 @@ pub(crate) struct Addresses<'a> {
     cache: &'a SubgraphCache,
     context: &'a RequestContext,
     subgraph: SubgraphId,
-    base: KeyBase,
+    variables: &'a Variables,
 }
 
 impl<'a> Addresses<'a> {
@@ -55,16 +57,12 @@ impl<'a> Addresses<'a> {
     pub(crate) fn new(
         context: &'a RequestContext,
         subgraph: SubgraphId,
-        caching: &FetchCaching,
-        domain: HashDomain,
-        request: RequestParts<'_>,
+        variables: &'a Variables,
     ) -> Option<Self> {
         context.caching?;
         let caches = context.generation.caches.as_deref()?;
         let cache = caches.of(subgraph)?;
-        let mut base = caching.base(caches, cache, domain, request.head);
-        base.part(&request.variables());
-        Some(Self { caches, cache, context, subgraph, base })
+        Some(Self { caches, cache, context, subgraph, variables })
     }
 
     /// The caches of the generation.
@@ -83,32 +81,99 @@ impl<'a> Addresses<'a> {
         self.cache
     }
 
-    /// The beginning of the keys of one batch, or of root fields.
-    fn part(&self, data_key: &str) -> KeyBase {
-        let mut base = self.base.clone();
-        base.part(data_key.as_bytes());
+    /// Adds to the subgraph and the selection what else the keys of a part have in common: the values of variables, the
+    /// headers, the partition. `context_values` are those of the request alone.
+    fn complete(
+        &self,
+        mut base: KeyBase,
+        selection: &KeyedSelection,
+        context_values: &[u8],
+    ) -> KeyBase {
+        let mut values = Vec::new();
+        for &variable in &selection.variables {
+            // A variable without a value is another one than the empty text, which no value is.
+            let value = self.variables.get(variable).unwrap_or_default();
+            values.extend_from_slice(&(value.len() as u64).to_le_bytes());
+            values.extend_from_slice(value.as_bytes());
+        }
+        values.extend_from_slice(context_values);
+        base.part(&values);
         let headers = self.context.headers.of(self.subgraph).forwarded;
         base.headers(self.cache.key_headers.select(headers));
         base.for_partition(self.context.caching.and_then(|caching| caching.partition))
     }
 
-    /// The beginning of the keys of one batch in a shared store, or of root fields (an empty `data_key`).
-    pub(crate) fn shared_base(&self, data_key: &str) -> SharedKeyBase {
-        self.part(data_key).shared()
+    /// The beginning of the keys of the batch with this number.
+    fn batch_base(
+        &self,
+        caching: &FetchCaching,
+        number: usize,
+        request: RequestParts<'_>,
+    ) -> Option<KeyBase> {
+        let selection = &caching.parts.get(number)?.selection;
+        let base = caching.base(number, self.caches, self.cache, HashDomain::Entity);
+        let context_values = if selection.reads_context { request.variables() } else { Vec::new() };
+        Some(self.complete(base, selection, &context_values))
     }
 
-    /// The address of the root fields of the request.
-    pub(crate) fn of_root(&self) -> EntryAddress {
-        let keys = self.part("").keys_of(b"");
+    /// The beginning of the keys of the batch with this number in a shared store.
+    pub(crate) fn shared_batch_base(
+        &self,
+        caching: &FetchCaching,
+        number: usize,
+        request: RequestParts<'_>,
+    ) -> Option<SharedKeyBase> {
+        self.batch_base(caching, number, request).map(|base| base.shared())
+    }
+
+    /// The keys of a root field: the field with this number of the request.
+    fn root_field_base(
+        &self,
+        caching: &FetchCaching,
+        root: &RootRequest,
+        number: usize,
+    ) -> Option<KeyBase> {
+        let part = caching.parts.get(number)?;
+        let domain = HashDomain::RootFields;
+        let base = match root.fields().get(number)?.holding(self.variables) {
+            HoldingSelections::All => caching.base(number, self.caches, self.cache, domain),
+            HoldingSelections::Some(selections) => {
+                let texts: Vec<&str> = selections.iter().map(|it| &*it.key_text).collect();
+                base_of(self.caches, self.cache, domain, &texts.join(" "))
+            }
+        };
+        Some(self.complete(base, &part.selection, b""))
+    }
+
+    /// The keys of a root field in a shared store.
+    pub(crate) fn shared_root_field_base(
+        &self,
+        caching: &FetchCaching,
+        root: &RootRequest,
+        number: usize,
+    ) -> Option<SharedKeyBase> {
+        self.root_field_base(caching, root, number).map(|base| base.shared())
+    }
+
+    /// The address of a root field.
+    pub(crate) fn of_root_field(
+        &self,
+        caching: &FetchCaching,
+        root: &RootRequest,
+        number: usize,
+    ) -> Option<EntryAddress> {
+        let keys = self.root_field_base(caching, root, number)?.keys_of(b"");
         let tags = [self.caches.tags.subgraph(&self.cache.name)].into_iter().collect();
-        EntryAddress { keys, tags }
+        Some(EntryAddress { keys, tags })
     }
 
-    /// The addresses of the representations of one batch: `items` are their positions in the request body. A
-    /// representation that cannot be read, which does not happen to those that the router has written, is left out and
-    /// all others with it.
+    /// The addresses of the representations of the batch with this number: `items` are their positions in the request
+    /// body. A representation that cannot be read, which does not happen to those that the router has written, is left
+    /// out and all others with it.
     pub(crate) fn of_batch(
         &self,
+        caching: &FetchCaching,
+        number: usize,
         batch: &EntityBatch,
         request: RequestParts<'_>,
         list: &Range<usize>,
@@ -120,7 +185,7 @@ impl<'a> Addresses<'a> {
         let mut document = PooledDocument::take();
         let root = document.parse(request.body.slice(list.clone())).ok()?;
         let nodes = document.elements(root);
-        let base = self.part(&batch.data_key);
+        let base = self.batch_base(caching, number, request)?;
         let subgraph = self.caches.tags.subgraph(&self.cache.name);
         let (mut known, mut fields) = (Vec::<KnownType>::new(), Vec::with_capacity(2));
         let mut addresses = Vec::with_capacity(items.len());

@@ -4,30 +4,45 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use cache::{DeclaredPolicy, HashDomain, KeyBase, Scope, TagTemplate};
-use plan::Value;
+use plan::{Value, VariableId};
 
-use crate::caching::{SubgraphCache, SubgraphCaches};
+use crate::caching::{RootRequest, SubgraphCache, SubgraphCaches};
 
 /// The facts about one fetch.
 #[derive(Debug, Default)]
 pub struct FetchCaching {
-    /// The facts about each batch of an entity fetch; one for all root fields of another fetch.
+    /// The facts about each batch of an entity fetch, or about each field of [`FetchCaching::root`].
     pub parts: Vec<PartCaching>,
-    /// The beginning of all keys of the fetch.
-    base: OnceLock<KeyBase>,
-    /// The scope of the last response that was stored: see [`FetchCaching::expected_scope`].
-    last_scope: AtomicU8,
+    /// The root fields, for a fetch of root fields.
+    pub root: Option<RootRequest>,
+    /// What executions have learned about each part.
+    states: Vec<PartState>,
 }
 
-/// The facts about one batch, or about all root fields of a fetch.
+/// The facts about one batch, or about one root field.
 #[derive(Clone, Debug, Default)]
 pub struct PartCaching {
+    /// What the part asks for.
+    pub selection: KeyedSelection,
     /// The policy that schema and configuration declare.
     pub declared: DeclaredPolicy,
     /// The types of the objects in the response, those of entities excepted.
     pub type_names: Vec<Box<str>>,
-    /// The tags of root fields (`@cacheTag`), each with the arguments of its field.
+    /// The tags of a root field (`@cacheTag`).
     pub root_tags: Vec<RootTag>,
+}
+
+/// A selection in a form that is equal for equal requests of different operations: the part of keys that says what a
+/// response is about. It has neither the alias of the field at its top nor the names of variables, and its fields are
+/// sorted by their response keys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KeyedSelection {
+    /// The selection, with the numbers of variables in place of their names.
+    pub text: Box<str>,
+    /// The variables by number.
+    pub variables: Vec<VariableId>,
+    /// True if the text contains variables that are none of the operation, but of a single request (`@fromContext`).
+    pub reads_context: bool,
 }
 
 /// A tag of one root field.
@@ -39,53 +54,80 @@ pub struct RootTag {
     pub arguments: Vec<(Box<str>, Value)>,
 }
 
+/// What executions have learned about one part.
+#[derive(Debug, Default)]
+struct PartState {
+    /// The beginning of all keys of the part.
+    base: OnceLock<KeyBase>,
+    /// The scope of the last response that was stored: see [`FetchCaching::expected_scope`].
+    last_scope: AtomicU8,
+}
+
 const PUBLIC_STORED: u8 = 0;
 const PRIVATE_STORED: u8 = 1;
 const NOTHING_STORED: u8 = 2;
 
 impl FetchCaching {
-    /// Creates the facts of a fetch with these parts.
+    /// Creates the facts of an entity fetch with these batches.
     pub fn new(parts: Vec<PartCaching>) -> Self {
-        Self { parts, ..Self::default() }
+        let states = parts.iter().map(|_| PartState::default()).collect();
+        Self { parts, root: None, states }
     }
 
-    /// Returns the beginning of all keys of this fetch: the subgraph and the text of its operation.
+    /// Creates the facts of a fetch of root fields: `parts` are those of the fields of `root`, in their order.
+    pub fn of_root(root: RootRequest, parts: Vec<PartCaching>) -> Self {
+        Self { root: Some(root), ..Self::new(parts) }
+    }
+
+    /// Returns the beginning of all keys of a part: the subgraph and the selection.
     pub(super) fn base(
         &self,
+        part: usize,
         caches: &SubgraphCaches,
         cache: &SubgraphCache,
         domain: HashDomain,
-        head: &[u8],
     ) -> KeyBase {
-        let base = self.base.get_or_init(|| {
-            let mut base = KeyBase::new(&caches.secret, domain);
-            base.part(cache.name.as_bytes());
-            base.part(head);
-            base
-        });
-        base.clone()
+        let new = || {
+            let text = self.parts.get(part).map_or("", |part| &part.selection.text);
+            base_of(caches, cache, domain, text)
+        };
+        self.states.get(part).map_or_else(new, |state| state.base.get_or_init(new).clone())
     }
 
-    /// The scope that the next response probably has, public before the first; `None` if the last one was not stored.
-    /// Waiting for the response to another operation is worth it only if that response is stored.
-    pub(crate) fn expected_scope(&self) -> Option<Scope> {
-        match self.last_scope.load(Relaxed) {
+    /// The scope that the next response for a part probably has, public before the first; `None` if the last one was
+    /// not stored. Waiting for the response to another operation is worth it only if that response is stored.
+    pub(crate) fn expected_scope(&self, part: usize) -> Option<Scope> {
+        match self.states.get(part)?.last_scope.load(Relaxed) {
             PUBLIC_STORED => Some(Scope::Public),
             PRIVATE_STORED => Some(Scope::Private),
             _ => None,
         }
     }
 
-    /// Notes the scope of a response that was stored, or that it was not stored.
-    pub(super) fn note_scope(&self, scope: Option<Scope>) {
+    /// Notes the scope of a response for a part that was stored, or that none was.
+    pub(super) fn note_scope(&self, part: usize, scope: Option<Scope>) {
+        let Some(state) = self.states.get(part) else { return };
         let value = match scope {
             None => NOTHING_STORED,
             Some(Scope::Public) => PUBLIC_STORED,
             Some(Scope::Private) => PRIVATE_STORED,
         };
         // Most responses have the scope of the last one, and a store would take the cache line from other cores.
-        if self.last_scope.load(Relaxed) != value {
-            self.last_scope.store(value, Relaxed);
+        if state.last_scope.load(Relaxed) != value {
+            state.last_scope.store(value, Relaxed);
         }
     }
+}
+
+/// Returns the beginning of the keys of one selection at one subgraph.
+pub(super) fn base_of(
+    caches: &SubgraphCaches,
+    cache: &SubgraphCache,
+    domain: HashDomain,
+    selection: &str,
+) -> KeyBase {
+    let mut base = KeyBase::new(&caches.secret, domain);
+    base.part(cache.name.as_bytes());
+    base.part(selection.as_bytes());
+    base
 }

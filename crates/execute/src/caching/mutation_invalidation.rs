@@ -1,5 +1,6 @@
-//! Makes stale what the response to a mutation names: in a header with tags, and in its `extensions`. It takes effect
-//! before the client gets the result, so that a client that reads what it has changed reads the new value.
+//! Makes stale what the response to a mutation names: in a header with tags, in its `extensions`, and by the entities
+//! that it returns where the schema says that these have changed. It takes effect before the client gets the result, so
+//! that a client that reads what it has changed reads the new value.
 //!
 //! - The header (`cache.invalidate_header`) is a list of tags, divided by commas.
 //! - `extensions.invalidation` is a list of invalidations in the form of `cache::read_invalidation`.
@@ -16,18 +17,20 @@ use graph::SubgraphId;
 use http::{HeaderMap, HeaderName};
 use memchr::memmem;
 
+use super::ChangedEntity;
 use crate::document_pool::PooledDocument;
 use crate::{RequestContext, SubgraphResponse};
 
 /// The end of the name of both members. A response without it is not parsed here.
 const MEMBER_END: &[u8] = b"nvalidation\"";
 
-/// Applies the invalidations of a response to a mutation. Parts that cannot be read are counted, and the others apply.
-/// Waits a little until the other routers can know of them.
+/// Applies the invalidations of a response to a mutation, and those of the `changed` entities in it. Parts that cannot
+/// be read are counted, and the others apply. Waits a little until the other routers can know of them.
 pub(crate) async fn invalidate_by_response(
     context: &RequestContext,
     subgraph: SubgraphId,
     response: &SubgraphResponse,
+    changed: &[ChangedEntity],
 ) {
     let Some(caches) = &context.generation.caches else { return };
     let received = Instant::now();
@@ -35,11 +38,16 @@ pub(crate) async fn invalidate_by_response(
     if let Some(name) = &caches.invalidate_header {
         found.add_tags(&response.headers, name);
     }
-    if memmem::find(&response.body, MEMBER_END).is_some() {
+    if !changed.is_empty() || memmem::find(&response.body, MEMBER_END).is_some() {
         let mut document = PooledDocument::take();
         // A body that is not JSON is reported where the response is merged.
         if let Ok(root) = document.parse(response.body.clone()) {
             found.add_extensions(&document, root);
+            if let Some(data) = member(&document, root, "data") {
+                for entity in changed {
+                    entity.add_invalidations(&document, data, &mut |it| found.add(Ok(it)));
+                }
+            }
         }
     }
     let stats = &caches.invalidation_stats.mutation;

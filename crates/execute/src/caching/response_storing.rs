@@ -6,15 +6,18 @@ use std::sync::Arc;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{
-    CachePolicy, EntryAddress, FetchStart, NewEntry, NotStorable, PolicyFold, ResponseContent,
-    ResponseTtl, Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags,
-    Timestamp, Vary, resolve_policy,
+    CachePolicy, EntryAddress, FetchStart, NewEntry, PolicyFold, ResponseContent, ResponseTtl,
+    Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags, Timestamp, Vary,
+    resolve_policy,
 };
 use graph::SubgraphId;
 use plan::{FetchKind, Plan};
 
 use super::entry_address::ObjectValues;
-use super::{FetchCaching, FetchLocks, FlightGuard, SharedCache, SubgraphCache, SubgraphCaches};
+use super::reported_errors::FaultyParts;
+use super::{
+    FetchCaching, FetchLocks, FlightGuard, PartCaching, SharedCache, SubgraphCache, SubgraphCaches,
+};
 use crate::document_pool::PooledDocument;
 use crate::{Generation, SubgraphResponse};
 
@@ -39,7 +42,7 @@ pub(crate) struct ResponseStoring {
 /// The keys of a request in the store that several routers share.
 pub(crate) struct SharedStoring {
     start: SharedStart,
-    /// The beginning of the keys of each batch; one for root fields.
+    /// The beginning of the keys of each batch; empty for root fields, which have their own.
     bases: Vec<SharedKeyBase>,
     /// The right to fetch, which ends when the response is stored.
     locks: FetchLocks,
@@ -58,10 +61,21 @@ impl SharedStoring {
 
 /// The entries of a request.
 pub(crate) enum RequestedEntries {
-    /// The root fields as one entry, and their tags from the schema.
-    Root(EntryAddress, Vec<Tag>),
+    /// The root fields.
+    Root(Vec<RequestedField>),
     /// The entities.
     Entities(RequestedEntities),
+}
+
+/// A root field of a request.
+#[derive(Clone)]
+pub(crate) struct RequestedField {
+    /// The number of the field in its [`super::RootRequest`].
+    pub(crate) number: u16,
+    /// The address and the tags from the schema; `None` if the field must not be stored.
+    pub(crate) entry: Option<(EntryAddress, Vec<Tag>)>,
+    /// The keys in the store that several routers share, if there is one.
+    pub(crate) shared: Option<SharedKeyBase>,
 }
 
 /// The entities of a request.
@@ -123,22 +137,37 @@ impl ResponseStoring {
         }
     }
 
-    /// Stores a response, if it may be stored, and adds its policy to it.
+    /// Stores the parts of a response that may be stored, and adds its policy to it.
     pub(crate) fn store(self, response: &mut SubgraphResponse) {
-        let mut fold = PolicyFold::default();
-        let scope = self.try_store(response, &mut fold);
-        self.caching.note_scope(scope);
-        if scope.is_none() {
-            fold.forbid();
+        let mut progress = StoringProgress::new(self.caching.parts.len());
+        let is_whole = self.try_store(response, &mut progress).is_some() && progress.is_whole;
+        for part in self.requested_parts() {
+            self.caching.note_scope(part, progress.scopes.get(part).copied().flatten());
+        }
+        if !is_whole {
+            progress.fold.forbid();
             if self.collects_tags {
-                self.collect_tags(response, &mut fold);
+                self.collect_tags(response, &mut progress.fold);
             }
         }
-        response.policy = Some(Arc::new(fold));
+        response.policy = Some(Arc::new(progress.fold));
     }
 
-    /// Returns the scope of the response; `None` if a part of it was not stored.
-    fn try_store(&self, response: &SubgraphResponse, fold: &mut PolicyFold) -> Option<Scope> {
+    /// The numbers of the parts that the request asks for.
+    fn requested_parts(&self) -> Vec<usize> {
+        match &self.entries {
+            RequestedEntries::Root(fields) => {
+                fields.iter().map(|field| usize::from(field.number)).collect()
+            }
+            RequestedEntries::Entities(entities) => {
+                let batches = entities.addresses.iter().enumerate();
+                batches.filter(|(_, items)| !items.is_empty()).map(|(part, _)| part).collect()
+            }
+        }
+    }
+
+    /// Stores what may be stored. `None` if nothing else of the response can be stored.
+    fn try_store(&self, response: &SubgraphResponse, progress: &mut StoringProgress) -> Option<()> {
         let caches = self.generation.caches.as_deref()?;
         let cache = caches.of(self.subgraph)?;
         if !response.status.is_success() {
@@ -162,24 +191,37 @@ impl ResponseStoring {
         if document.kind(root) != Kind::Object {
             return None;
         }
-        let has_errors = document.get(root, "errors").is_some_and(|errors| {
-            document.kind(errors) != Kind::Array || !document.is_empty(errors)
-        });
         let data = document.get(root, "data").filter(|it| document.kind(*it) == Kind::Object)?;
-        if has_errors {
-            return None;
-        }
+        let faulty = FaultyParts::read(&document, root, |key| self.part_of(key))?;
+        progress.is_whole = faulty.is_empty();
+        let read = ReadResponse { document: &document, root, data, faulty };
         match &self.entries {
-            RequestedEntries::Root(address, tags) => {
-                self.store_root(&facts, &document, root, data, address, tags, fold)
-            }
+            RequestedEntries::Root(fields) => self.store_root(&facts, &read, fields, progress),
             RequestedEntries::Entities(entities) => {
-                self.store_entities(&facts, &document, root, data, entities, fold)
+                self.store_entities(&facts, &read, entities, progress)
             }
         }
     }
 
-    /// Adds the tags of a response that is not stored: those of its addresses and types, and those that it names.
+    /// The number of the part with this key in the response, and the number of its entities, if it has entities.
+    fn part_of(&self, key: &str) -> Option<(usize, Option<usize>)> {
+        match &self.entries {
+            RequestedEntries::Root(fields) => {
+                let all = self.caching.root.as_ref()?.fields();
+                let mut numbers = fields.iter().map(|field| usize::from(field.number));
+                let number = numbers
+                    .find(|number| all.get(*number).is_some_and(|it| *it.data_key == *key))?;
+                Some((number, None))
+            }
+            RequestedEntries::Entities(entities) => {
+                let batches = entities.plan.fetches.get(entities.fetch)?.kind.batches();
+                let number = batches.iter().position(|batch| *batch.data_key == *key)?;
+                Some((number, Some(entities.addresses.get(number)?.len())))
+            }
+        }
+    }
+
+    /// Adds the tags of a response that is not stored as a whole: those of its addresses and types, and those that it names.
     fn collect_tags(&self, response: &SubgraphResponse, fold: &mut PolicyFold) {
         let Some(caches) = self.generation.caches.as_deref() else { return };
         let Some(cache) = caches.of(self.subgraph) else { return };
@@ -192,8 +234,10 @@ impl ResponseStoring {
         let root = root.filter(|root| document.kind(*root) == Kind::Object);
         let mut named = Tags::default();
         match &self.entries {
-            RequestedEntries::Root(address, tags) => {
-                fold.add_tags(address.tags.iter().chain(tags).copied(), false);
+            RequestedEntries::Root(fields) => {
+                for (address, tags) in fields.iter().filter_map(|field| field.entry.as_ref()) {
+                    fold.add_tags(address.tags.iter().chain(tags).copied(), false);
+                }
                 if let Some(root) = root {
                     add_response_tags(&facts, &document, root, "apolloCacheTags", None, &mut named);
                 }
@@ -229,78 +273,124 @@ impl ResponseStoring {
         })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call, of parts that it borrows")]
     fn store_root(
         &self,
         facts: &ResponseFacts<'_>,
-        document: &PooledDocument,
-        root: NodeId,
-        data: NodeId,
-        address: &EntryAddress,
-        tags: &[Tag],
-        fold: &mut PolicyFold,
-    ) -> Option<Scope> {
-        let part = self.caching.parts.first()?;
-        let is_null = |node| document.is_null(node);
-        let content = match document.members(data).all(|(_, value)| is_null(value)) {
-            true => ResponseContent::NotFound,
-            false => ResponseContent::Data,
-        };
-        let mut all: Tags = tags.iter().copied().collect();
-        all.extend(facts.type_tags(&part.type_names));
-        add_response_tags(facts, document, root, "apolloCacheTags", None, &mut all);
-        let mut body = Vec::with_capacity(256);
-        document.print(data, &mut body);
-        let place = EntryPlace { address, part, batch: 0, representation: b"" };
-        facts.insert(self, &place, content, all, &body, fold).ok()
+        response: &ReadResponse<'_>,
+        fields: &[RequestedField],
+        progress: &mut StoringProgress,
+    ) -> Option<()> {
+        let root = self.caching.root.as_ref()?;
+        let mut of_response = Tags::default();
+        add_response_tags(
+            facts,
+            response.document,
+            response.root,
+            "apolloCacheTags",
+            None,
+            &mut of_response,
+        );
+        for field in fields {
+            let number = usize::from(field.number);
+            let part = self.caching.parts.get(number)?;
+            let value = response.document.get(response.data, &root.fields().get(number)?.data_key);
+            let stored = field.entry.as_ref().zip(value);
+            let Some(((address, own), value)) =
+                stored.filter(|_| !response.faulty.contains(number, 0))
+            else {
+                progress.is_whole = false;
+                continue;
+            };
+            let mut tags = of_response.clone();
+            tags.extend(own.iter().copied());
+            tags.extend(facts.type_tags(&part.type_names));
+            let shared = field.shared.as_ref().map(|base| (base, &b""[..]));
+            let new = NewPart { number, part, address, tags, value, shared };
+            facts.insert(self, response, new, progress);
+        }
+        Some(())
     }
 
     fn store_entities(
         &self,
         facts: &ResponseFacts<'_>,
-        document: &PooledDocument,
-        root: NodeId,
-        data: NodeId,
+        response: &ReadResponse<'_>,
         entities: &RequestedEntities,
-        fold: &mut PolicyFold,
-    ) -> Option<Scope> {
+        progress: &mut StoringProgress,
+    ) -> Option<()> {
+        let document = response.document;
         let fetch = entities.plan.fetches.get(entities.fetch)?;
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return None };
-        let mut scope = Scope::Public;
-        let mut body = Vec::with_capacity(256);
         let mut tag = String::new();
+        let bases = self.shared.as_ref().map_or(&[][..], |shared| &shared.bases);
         for (number, batch) in batches.iter().enumerate() {
             let (addresses, items) = (entities.addresses.get(number)?, entities.items.get(number)?);
             if addresses.is_empty() {
                 continue;
             }
             let part = self.caching.parts.get(number)?;
-            let list = document.get(data, &batch.data_key);
+            let list = document.get(response.data, &batch.data_key);
             let list = list.filter(|it| document.kind(*it) == Kind::Array)?;
             if document.len(list) != addresses.len() {
                 return None;
             }
             let of_types: Tags = facts.type_tags(&part.type_names).collect();
             let each = document.elements(list).zip(addresses.iter().zip(items));
-            for (index, (node, (address, item))) in each.enumerate() {
+            for (index, (value, (address, item))) in each.enumerate() {
                 let mut tags = of_types.clone();
                 let representation = entities.body.slice(item.clone());
-                facts.add_entity_tags(representation.clone(), &mut tag, &mut tags)?;
+                let has_tags =
+                    facts.add_entity_tags(representation.clone(), &mut tag, &mut tags).is_some();
+                if !has_tags || response.faulty.contains(number, index) {
+                    progress.is_whole = false;
+                    continue;
+                }
                 let names = "apolloEntityCacheTags";
-                add_response_tags(facts, document, root, names, Some(index), &mut tags);
-                let content = match document.is_null(node) {
-                    true => ResponseContent::NotFound,
-                    false => ResponseContent::Data,
-                };
-                body.clear();
-                document.print(node, &mut body);
-                let representation = &*representation;
-                let place = EntryPlace { address, part, batch: number, representation };
-                let stored = facts.insert(self, &place, content, tags, &body, fold);
-                scope = scope.max(stored.ok()?);
+                add_response_tags(facts, document, response.root, names, Some(index), &mut tags);
+                let shared = bases.get(number).map(|base| (base, &*representation));
+                let new = NewPart { number, part, address, tags, value, shared };
+                facts.insert(self, response, new, progress);
             }
         }
-        Some(scope)
+        Some(())
+    }
+}
+
+/// A response that was read.
+struct ReadResponse<'a> {
+    document: &'a PooledDocument,
+    root: NodeId,
+    data: NodeId,
+    faulty: FaultyParts,
+}
+
+/// A part of a response that has no errors.
+struct NewPart<'a> {
+    /// The number of its batch or root field.
+    number: usize,
+    part: &'a PartCaching,
+    address: &'a EntryAddress,
+    tags: Tags,
+    value: NodeId,
+    /// The beginning of its key in the store that several routers share, and the rest.
+    shared: Option<(&'a SharedKeyBase, &'a [u8])>,
+}
+
+/// What was stored of one response.
+struct StoringProgress {
+    fold: PolicyFold,
+    /// The scope of what was stored of each part.
+    scopes: Vec<Option<Scope>>,
+    /// False if something was not stored.
+    is_whole: bool,
+    /// Room for the text of an entry.
+    body: Vec<u8>,
+}
+
+impl StoringProgress {
+    fn new(parts: usize) -> Self {
+        let body = Vec::with_capacity(256);
+        Self { fold: PolicyFold::default(), scopes: vec![None; parts], is_whole: true, body }
     }
 }
 
@@ -338,42 +428,59 @@ impl ResponseFacts<'_> {
         Some(())
     }
 
-    /// Stores one entry, and adds its policy to `fold`.
+    /// Stores one entry, if its policy allows that, and adds its policy to the others.
     fn insert(
         &self,
         storing: &ResponseStoring,
-        place: &EntryPlace<'_>,
-        content: ResponseContent,
-        tags: Tags,
-        body: &[u8],
-        fold: &mut PolicyFold,
-    ) -> Result<Scope, NotStorable> {
+        response: &ReadResponse<'_>,
+        new: NewPart<'_>,
+        progress: &mut StoringProgress,
+    ) {
+        let NewPart { number, part, address, tags, value, shared } = new;
         let settings = &self.cache.settings;
+        let content = match response.document.is_null(value) {
+            true => ResponseContent::NotFound,
+            false => ResponseContent::Data,
+        };
         let random = fastrand::u64(..);
-        let EntryPlace { address, part, .. } = place;
-        let policy = resolve_policy(&self.ttl, part.declared, content, settings, tags, random)?;
-        let new = NewEntry { policy: &policy, start: storing.start, content, extra: b"", body };
+        let policy = resolve_policy(&self.ttl, part.declared, content, settings, tags, random);
+        let Ok(policy) = policy else {
+            progress.is_whole = false;
+            return;
+        };
+        progress.body.clear();
+        response.document.print(value, &mut progress.body);
+        let (start, body) = (storing.start, &progress.body);
+        let new = NewEntry { policy: &policy, start, content, extra: b"", body };
         // Whether it was stored makes no difference to what the client may do with the response.
         let outcome = self.caches.store.insert(address, &new, self.now, &self.cache.stats);
-        if outcome == StoreOutcome::Stored {
-            self.share(storing, place, &new);
+        if outcome == StoreOutcome::Stored
+            && let Some(key) = shared
+        {
+            self.share(storing, address, key, &new);
         }
         let tags = policy.tags.iter().chain(address.tags.iter().copied());
         let age = self.now.since(storing.began);
-        fold.add_part(&policy, age, tags, policy.tags.is_unbounded());
-        Ok(policy.scope)
+        progress.fold.add_part(&policy, age, tags, policy.tags.is_unbounded());
+        if let Some(scope) = progress.scopes.get_mut(number) {
+            *scope = (*scope).max(Some(policy.scope));
+        }
     }
 
     /// Has an entry written to the store that several routers share.
-    fn share(&self, storing: &ResponseStoring, place: &EntryPlace<'_>, new: &NewEntry<'_>) {
+    fn share(
+        &self,
+        storing: &ResponseStoring,
+        address: &EntryAddress,
+        (base, rest): (&SharedKeyBase, &[u8]),
+        new: &NewEntry<'_>,
+    ) {
         let (Some(shared), Some(keys)) = (&self.caches.shared, &storing.shared) else { return };
-        let base = keys.bases.get(place.batch);
-        let key = base.and_then(|base| base.key_of(place.representation, new.policy.scope));
-        let Some(key) = key else { return };
         let policy = new.policy;
+        let Some(key) = base.key_of(rest, policy.scope) else { return };
         let tags = match policy.tags.is_unbounded() {
             true => policy.tags.clone(),
-            false => policy.tags.iter().filter(|tag| !place.address.tags.contains(tag)).collect(),
+            false => policy.tags.iter().filter(|tag| !address.tags.contains(tag)).collect(),
         };
         let entry = SharedEntry {
             start: keys.start,
@@ -385,16 +492,6 @@ impl ResponseFacts<'_> {
         };
         shared.store(key, entry);
     }
-}
-
-/// The place of one entry in its request.
-struct EntryPlace<'a> {
-    address: &'a EntryAddress,
-    part: &'a super::PartCaching,
-    /// The index of its batch; 0 for root fields.
-    batch: usize,
-    /// The representation; empty for root fields.
-    representation: &'a [u8],
 }
 
 /// Adds the tags that a response names in its extensions: a list of texts, or with `item` the list at this index of a

@@ -3,17 +3,14 @@
 //! A request is divided by its representations into up to three: those that are stored, which is merged like a
 //! response; those that another operation is fetching, which looks again when that has ended; and the rest, which is
 //! sent. Where several routers share a store, the rest is looked up there first, in one round trip, and what it has is
-//! copied into the store of the process. Root fields of one request are one entry.
+//! copied into the store of the process. [`super::cached_root_fields`] does the same for root fields.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{
-    EntryAddress, HashDomain, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase,
-    Tag, TagHasher,
-};
+use cache::{EntryAddress, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
@@ -21,13 +18,11 @@ use super::Execution;
 use super::in_flight::{OutgoingRequest, SentRequest};
 use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
-use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, ObjectValues, RequestParts,
-    RequestedEntities, RequestedEntries, ResponseStoring, RootTag, SharedStoring, SubgraphCaches,
-    WANTED_MAX, WantedEntry, flight_key,
+    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, RequestParts, RequestedEntities,
+    RequestedEntries, ResponseStoring, SharedStoring, SubgraphCaches, WANTED_MAX, WantedEntry,
+    flight_key,
 };
-use crate::document_pool::PooledDocument;
 use crate::representations::CollectedBatch;
 use crate::{SubgraphRequest, SubgraphResponse};
 
@@ -35,9 +30,9 @@ use crate::{SubgraphRequest, SubgraphResponse};
 const REFRESH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The part of a request to which a representation belongs.
-const MISSING: u8 = 0;
-const STORED: u8 = 1;
-const AWAITED: u8 = 2;
+pub(super) const MISSING: u8 = 0;
+pub(super) const STORED: u8 = 1;
+pub(super) const AWAITED: u8 = 2;
 
 /// The steps of a request before it looks into the store of the process.
 pub(super) enum Look {
@@ -51,17 +46,17 @@ pub(super) enum Look {
 }
 
 /// The rules of one look.
-struct LookState {
+pub(super) struct LookState {
     /// True if the request may wait for others, and look into the shared store.
-    may_wait: bool,
+    pub(super) may_wait: bool,
     /// True if the lookups count: those before the shared store was looked into were counted.
-    is_counted: bool,
-    guard: FlightGuard,
-    locks: FetchLocks,
+    pub(super) is_counted: bool,
+    pub(super) guard: FlightGuard,
+    pub(super) locks: FetchLocks,
 }
 
 impl Look {
-    fn begin(self, caches: &SubgraphCaches) -> LookState {
+    pub(super) fn begin(self, caches: &SubgraphCaches) -> LookState {
         let may_wait = matches!(self, Self::First);
         match self {
             Self::First | Self::Again => LookState {
@@ -79,31 +74,31 @@ impl Look {
 
 /// What the lookups of one request may do.
 #[derive(Clone, Copy, Debug)]
-struct LookRules {
+pub(super) struct LookRules {
     /// True if entries that another operation is fetching are awaited.
-    may_wait: bool,
+    pub(super) may_wait: bool,
     /// True if the lookups count.
-    is_counted: bool,
+    pub(super) is_counted: bool,
     /// True if entries that have expired are not used.
-    is_live: bool,
+    pub(super) is_live: bool,
 }
 
 /// The results of the lookups of one request.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// The part of each representation, by batch.
-    part_of: Vec<Vec<u8>>,
+    pub(super) part_of: Vec<Vec<u8>>,
     /// The entries that are served, by batch and representation.
-    hits: Vec<Vec<Option<Hit>>>,
+    pub(super) hits: Vec<Vec<Option<Hit>>>,
     /// The entries that are served only if fetching fails.
-    backups: Vec<Vec<Option<Hit>>>,
+    pub(super) backups: Vec<Vec<Option<Hit>>>,
     /// The requests that fetch the awaited ones.
-    in_flight: Vec<InFlight>,
+    pub(super) in_flight: Vec<InFlight>,
     /// True for each representation that is to be fetched again in the background, and the rights to do so.
-    refreshes: Vec<Vec<u8>>,
-    claims: Vec<RefreshClaim>,
+    pub(super) refreshes: Vec<Vec<u8>>,
+    pub(super) claims: Vec<RefreshClaim>,
     /// The number of representations in each part.
-    counts: [usize; 3],
+    pub(super) counts: [usize; 3],
 }
 
 impl Found {
@@ -134,16 +129,16 @@ impl<'a> Execution<'a> {
         let lists: Vec<Range<usize>> = collected.iter().map(|batch| batch.list.clone()).collect();
         let request = RequestParts { head: &compiled.head, body: &body, lists: &lists };
         let context = self.context;
-        let Some(addresses) =
-            Addresses::new(context, fetch.subgraph, caching, HashDomain::Entity, request)
-        else {
+        let Some(addresses) = Addresses::new(context, fetch.subgraph, self.variables) else {
             return Err((collected, body));
         };
         let items: Vec<Vec<Range<usize>>> =
             lists.iter().map(|list| list_items(&body, list.clone())).collect();
-        let batches = fetch.kind.batches().iter().zip(&lists).zip(&items);
+        let batches = fetch.kind.batches().iter().zip(&lists).zip(&items).enumerate();
         let all: Option<Vec<Vec<EntryAddress>>> = batches
-            .map(|((batch, list), items)| addresses.of_batch(batch, request, list, items))
+            .map(|(number, ((batch, list), items))| {
+                addresses.of_batch(caching, number, batch, request, list, items)
+            })
             .collect();
         let Some(all) = all else { return Err((collected, body)) };
 
@@ -151,10 +146,11 @@ impl<'a> Execution<'a> {
         let caches = addresses.caches();
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
-        let mut found = look_up(&addresses, caching, &all, rules, &mut guard);
-        let bases = match &caches.shared {
+        let mut found = look_up(&addresses, caching, &all, |batch, _| batch, rules, &mut guard);
+        let bases: Vec<SharedKeyBase> = match &caches.shared {
             Some(_) if found.needs_fetch() => {
-                fetch.kind.batches().iter().map(|it| addresses.shared_base(&it.data_key)).collect()
+                let base = |number| addresses.shared_batch_base(caching, number, request);
+                (0..lists.len()).map_while(base).collect()
             }
             Some(_) | None => Vec::new(),
         };
@@ -163,9 +159,11 @@ impl<'a> Execution<'a> {
             let (body, _) = select_items(&body, &lists, &items, marks, 1);
             let body = Bytes::from(body);
             let part = self.entities_part(index, &all, &items, marks, 1, &whole);
-            let marked = all.iter().flatten().zip(marks.iter().flatten());
-            let refreshed = marked.filter(|(_, mark)| **mark == 1).map(|(address, _)| address);
-            let guard = refresh_guard(caches, caching, refreshed);
+            let marked = all.iter().zip(marks).enumerate().flat_map(|(number, (batch, marks))| {
+                let marked = batch.iter().zip(marks).filter(|(_, mark)| **mark == 1);
+                marked.map(move |(address, _)| (number, address))
+            });
+            let guard = refresh_guard(caches, caching, marked);
             let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
             let storing = self.storing(fetch, caches, caching, part, shared, guard);
             let wanted = wanted_entities(
@@ -232,88 +230,11 @@ impl<'a> Execution<'a> {
                 is_mutation: false,
                 storing: Some(Box::new(storing)),
                 backup: backup.map(Box::new),
+                changed: &[],
             };
             self.send(SentRequest::entities(index, collected, kept), call, calls);
         }
         Ok(())
-    }
-
-    /// Sends a request for root fields, unless they are stored.
-    pub(super) fn send_root(
-        &mut self,
-        index: usize,
-        operation: &'a SubgraphOperation,
-        body: Bytes,
-        look: Look,
-        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
-    ) {
-        let executable = self.executable;
-        let compiled = &executable.fetches[index];
-        let fetch = &executable.plan().fetches[index];
-        let context = self.context;
-        let request = RequestParts { head: &compiled.head, body: &body, lists: &[] };
-        let caching = compiled.caching.as_ref().filter(|_| operation.kind == OperationKind::Query);
-        let looked = caching.and_then(|caching| {
-            let domain = HashDomain::RootFields;
-            let addresses = Addresses::new(context, fetch.subgraph, caching, domain, request)?;
-            let tags = self.root_tags(caching, &addresses.caches().tags)?;
-            Some((caching, addresses, tags))
-        });
-        let Some((caching, addresses, tags)) = looked else {
-            let call = OutgoingRequest::subgraph(operation, body);
-            return self.send(SentRequest::whole(index), call, calls);
-        };
-        let caches = addresses.caches();
-        let address = addresses.of_root();
-        let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
-        let all = [vec![address.clone()]];
-        let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
-        let mut found = look_up(&addresses, caching, &all, rules, &mut guard);
-        let bases = match &caches.shared {
-            Some(_) if found.needs_fetch() => vec![addresses.shared_base("")],
-            Some(_) | None => Vec::new(),
-        };
-        let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
-        if !found.claims.is_empty() {
-            let entries = RequestedEntries::Root(address.clone(), tags.clone());
-            let shared = shared_storing(caches, bases.clone(), FetchLocks::default());
-            let refreshed = refresh_guard(caches, caching, [&address]);
-            let storing = self.storing(fetch, caches, caching, entries, shared, refreshed);
-            let base = bases.first().zip(caching.expected_scope());
-            let key = base.and_then(|(base, scope)| base.key_of(b"", scope));
-            let began = found.hits[0][0].as_ref().map(Hit::began);
-            let wanted =
-                key.map(|key| WantedEntry { key, address: address.clone(), newer_than: began });
-            let claims = std::mem::take(&mut found.claims);
-            self.refresh(fetch, body.clone(), storing, claims, wanted.into_iter().collect());
-        }
-        if let Some(hit) = take(&mut found.hits) {
-            let response = OutgoingRequest::Stored(Box::new(root_response(&address, &hit)));
-            return self.send(SentRequest::whole(index), response, calls);
-        }
-        if !found.in_flight.is_empty() {
-            let sent = SentRequest { body, ..SentRequest::whole(index) };
-            return self.send(sent, OutgoingRequest::Await(found.in_flight), calls);
-        }
-        if may_wait
-            && let (Some(shared), Some(base)) = (&caches.shared, bases.first())
-            && let Some(key) = caching.expected_scope().and_then(|scope| base.key_of(b"", scope))
-        {
-            let wanted = vec![WantedEntry { key, address, newer_than: None }];
-            let call = OutgoingRequest::LookUpShared { shared: Arc::clone(shared), wanted, guard };
-            return self.send(SentRequest { body, ..SentRequest::whole(index) }, call, calls);
-        }
-        let backup = take(&mut found.backups).map(|hit| Box::new(root_response(&address, &hit)));
-        let shared = shared_storing(caches, bases, locks);
-        let entries = RequestedEntries::Root(address, tags);
-        let storing = self.storing(fetch, caches, caching, entries, shared, guard);
-        let call = OutgoingRequest::Subgraph {
-            body,
-            is_mutation: false,
-            storing: Some(Box::new(storing)),
-            backup,
-        };
-        self.send(SentRequest::whole(index), call, calls);
     }
 
     /// Looks again for the entries of a request that has waited for other requests or for the shared store, and sends
@@ -328,32 +249,16 @@ impl<'a> Execution<'a> {
         let fetch: &'a Fetch = &self.executable.plan().fetches[index];
         let body = std::mem::take(&mut self.sent[request].body);
         let collected = std::mem::take(&mut self.sent[request].collected);
+        let fields = std::mem::take(&mut self.sent[request].fields);
         match &fetch.kind {
             FetchKind::Root { operation, .. } => {
-                self.send_root(index, operation, body, look, calls);
+                self.send_root(index, operation, body, fields, look, calls);
             }
             FetchKind::Entities { operation, .. } => {
                 self.send_entities(index, operation, collected, body, look, calls);
             }
             FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {}
         }
-    }
-
-    /// The tags of root fields by the schema, rendered. `None` if one has no value: nothing is looked up or stored
-    /// then, because an invalidation of the tag would not reach it.
-    fn root_tags(&self, caching: &FetchCaching, hasher: &TagHasher) -> Option<Vec<Tag>> {
-        let all = caching.parts.iter().flat_map(|part| &part.root_tags);
-        let mut text = String::new();
-        let tags = all.map(|RootTag { template, arguments }| {
-            let mut json = Vec::with_capacity(64);
-            print_arguments(arguments, self.variables, &mut json);
-            let mut document = PooledDocument::take();
-            let object = document.parse(Bytes::from(json)).ok()?;
-            let values = ObjectValues { document: &document, object };
-            template.render(&values, &mut text).ok()?;
-            Some(hasher.text(&text))
-        });
-        tags.collect()
     }
 
     /// The entities of one part of a request, with their positions in the undivided body.
@@ -385,7 +290,7 @@ impl<'a> Execution<'a> {
         RequestedEntries::Entities(entities)
     }
 
-    fn storing(
+    pub(super) fn storing(
         &self,
         fetch: &Fetch,
         caches: &SubgraphCaches,
@@ -407,13 +312,13 @@ impl<'a> Execution<'a> {
     }
 
     /// True for the execution of a live query.
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.context.caching.is_some_and(|caching| caching.is_live)
     }
 
     /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`). The
     /// claims bound the number of such requests.
-    fn refresh(
+    pub(super) fn refresh(
         &self,
         fetch: &Fetch,
         body: Bytes,
@@ -446,15 +351,17 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Begins the refresh of these entries. If they expire before it ends, operations that miss them wait for it.
-fn refresh_guard<'a>(
+/// Begins the refresh of these entries, each with the number of its part of the fetch. If they expire before it ends,
+/// operations that miss them wait for it.
+pub(super) fn refresh_guard<'a>(
     caches: &SubgraphCaches,
     caching: &FetchCaching,
-    addresses: impl IntoIterator<Item = &'a EntryAddress>,
+    addresses: impl IntoIterator<Item = (usize, &'a EntryAddress)>,
 ) -> FlightGuard {
     let mut guard = caches.in_flight.begin();
-    if let Some(scope) = caching.expected_scope() {
-        for key in addresses.into_iter().filter_map(|address| flight_key(address, scope)) {
+    for (part, address) in addresses {
+        let key = caching.expected_scope(part).and_then(|scope| flight_key(address, scope));
+        if let Some(key) = key {
             // An operation that is fetching the entry already stores it as well.
             let _ = guard.add_or_join(key);
         }
@@ -463,7 +370,7 @@ fn refresh_guard<'a>(
 }
 
 /// Begins to store a response in the store that several routers share, if there is one.
-fn shared_storing(
+pub(super) fn shared_storing(
     caches: &SubgraphCaches,
     bases: Vec<SharedKeyBase>,
     locks: FetchLocks,
@@ -482,8 +389,8 @@ struct EntrySelection<'a> {
     hits: Option<&'a [Vec<Option<Hit>>]>,
 }
 
-/// The entities of a request that are worth a look into the shared store: none if the last response to such a request
-/// was not stored.
+/// The entities of a request that are worth a look into the shared store: none of a batch if its last response was not
+/// stored.
 fn wanted_entities(
     caching: &FetchCaching,
     bases: &[SharedKeyBase],
@@ -492,9 +399,10 @@ fn wanted_entities(
     selection: EntrySelection<'_>,
     whole: &Bytes,
 ) -> Vec<WantedEntry> {
-    let Some(scope) = caching.expected_scope() else { return Vec::new() };
     let batches = bases.iter().zip(all.iter().zip(items)).enumerate();
-    let wanted = batches.flat_map(|(number, (base, (addresses, items)))| {
+    let expected = batches
+        .filter_map(|(number, batch)| Some((number, caching.expected_scope(number)?, batch)));
+    let wanted = expected.flat_map(|(number, scope, (base, (addresses, items)))| {
         let hits = selection.hits.map(|hits| &hits[number]);
         let each = addresses.iter().zip(items).enumerate();
         let selected =
@@ -508,11 +416,13 @@ fn wanted_entities(
     wanted.take(WANTED_MAX).collect()
 }
 
-/// Looks up all representations of a request.
-fn look_up(
+/// Looks up all representations, or the root fields, of a request. `part_of` returns the part of the fetch to which an
+/// address belongs, by batch and index.
+pub(super) fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
+    part_of: impl Fn(usize, usize) -> usize,
     rules: LookRules,
     guard: &mut FlightGuard,
 ) -> Found {
@@ -520,14 +430,13 @@ fn look_up(
     let uncounted = LookupStats::default();
     let stats = if rules.is_counted { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
-    let expected = caching.expected_scope();
     let mut found = Found::default();
-    for batch in all {
-        let mut part_of = Vec::with_capacity(batch.len());
+    for (number, batch) in all.iter().enumerate() {
+        let mut parts = Vec::with_capacity(batch.len());
         let mut hits = Vec::with_capacity(batch.len());
         let mut backups = Vec::with_capacity(batch.len());
         let mut refreshes = Vec::with_capacity(batch.len());
-        for address in batch {
+        for (index, address) in batch.iter().enumerate() {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
             match caches.store.lookup(address, now, fastrand::u64(..), stats) {
                 // The new value is what a live query is executed for.
@@ -550,6 +459,7 @@ fn look_up(
             let part = if hit.is_some() {
                 STORED
             } else {
+                let expected = caching.expected_scope(part_of(number, index));
                 let key = expected.and_then(|scope| flight_key(address, scope));
                 match key.and_then(|key| guard.add_or_join(key)) {
                     Some(in_flight) if rules.may_wait => {
@@ -560,12 +470,12 @@ fn look_up(
                 }
             };
             found.counts[usize::from(part)] += 1;
-            part_of.push(part);
+            parts.push(part);
             hits.push(hit);
             backups.push(backup);
             refreshes.push(refresh);
         }
-        found.part_of.push(part_of);
+        found.part_of.push(parts);
         found.hits.push(hits);
         found.backups.push(backups);
         found.refreshes.push(refreshes);
@@ -605,18 +515,8 @@ fn entities_response(
     stored_response(body, fold)
 }
 
-/// Returns stored root fields as the response that the subgraph would have sent.
-fn root_response(address: &EntryAddress, hit: &Hit) -> SubgraphResponse {
-    let mut body = Vec::with_capacity(hit.body().len() + 16);
-    body.extend_from_slice(b"{\"data\":");
-    body.extend_from_slice(hit.body());
-    body.push(b'}');
-    let mut fold = PolicyFold::default();
-    hit.add_to(address, &mut fold);
-    stored_response(body, fold)
-}
-
-fn stored_response(body: Vec<u8>, fold: PolicyFold) -> SubgraphResponse {
+/// Returns a response from the cache.
+pub(super) fn stored_response(body: Vec<u8>, fold: PolicyFold) -> SubgraphResponse {
     SubgraphResponse {
         status: StatusCode::OK,
         headers: HeaderMap::new(),

@@ -8,7 +8,7 @@ use foldhash::HashSet;
 use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 
 use super::Execution;
-use super::in_flight::FetchState;
+use super::in_flight::{FetchState, SentRequest};
 use crate::bounds::{
     CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,
@@ -286,8 +286,12 @@ impl<'a> Execution<'a> {
         let Position::Object(root) = Position::root(shape) else {
             return AffectedPlaces { paths: vec![Vec::new()], left_out: 0 };
         };
-        let is_concerned =
-            |field: &&ShapeField| keys.contains(&field.data_key) && field.is_shown(self.variables);
+        let is_concerned = |field: &&ShapeField| {
+            let concerned = self.concerned_keys.as_ref();
+            keys.contains(&field.data_key)
+                && concerned.is_none_or(|keys| keys.contains(&&*field.data_key))
+                && field.is_shown(self.variables)
+        };
         let mut fields = root.variants.iter().flat_map(|it| &it.fields).filter(is_concerned);
         let path_of = |field: &ShapeField| vec![PathSegment::Key(field.response_key.clone())];
         let mut paths: Vec<_> = fields.by_ref().take(limit).map(path_of).collect();
@@ -300,29 +304,25 @@ impl<'a> Execution<'a> {
     /// Ends the execution at the deadline: fetches in flight and those that still wait get an
     /// error.
     pub(super) fn end_at_deadline(&mut self) {
+        self.concerned_keys = None;
         let plan = &**self.executable.plan();
         for (index, fetch) in plan.fetches.iter().enumerate() {
             match (self.states[index], &fetch.kind) {
                 (FetchState::Done, _) => {}
                 (FetchState::InFlight, _) => {
-                    let mut late = Vec::new();
-                    for sent in &mut self.sent {
-                        if sent.fetch == index && !sent.is_finished {
-                            late.push(std::mem::take(&mut sent.collected));
-                        }
-                    }
-                    if late.is_empty() {
-                        late.push(Vec::new());
-                    }
                     let message = self.timeout_message(fetch);
-                    for collected in &late {
-                        self.fail_fetch(
-                            index,
-                            fetch,
-                            collected,
-                            ErrorCode::Timeout,
-                            message.clone(),
-                        );
+                    let is_late = |sent: &SentRequest| sent.fetch == index && !sent.is_finished;
+                    let late: Vec<usize> =
+                        (0..self.sent.len()).filter(|it| is_late(&self.sent[*it])).collect();
+                    for &request in &late {
+                        self.note_concerned_keys(request);
+                        let collected = std::mem::take(&mut self.sent[request].collected);
+                        let message = message.clone();
+                        self.fail_fetch(index, fetch, &collected, ErrorCode::Timeout, message);
+                    }
+                    self.concerned_keys = None;
+                    if late.is_empty() {
+                        self.fail_fetch(index, fetch, &[], ErrorCode::Timeout, message);
                     }
                 }
                 (FetchState::Waiting, _) if !self.is_wanted(fetch) => {}

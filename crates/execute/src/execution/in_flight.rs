@@ -6,7 +6,8 @@ use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
 use crate::caching::{
-    FetchLocks, FetchesInFlight, FlightGuard, InFlight, ResponseStoring, SharedCache, WantedEntry,
+    ChangedEntity, FetchLocks, FetchesInFlight, FlightGuard, InFlight, ResponseStoring,
+    SharedCache, WantedEntry,
 };
 use crate::representations::CollectedBatch;
 use crate::{
@@ -30,6 +31,8 @@ pub(super) enum OutgoingRequest<'a> {
         storing: Option<Box<ResponseStoring>>,
         /// The response from the cache that is used if the request fails.
         backup: Option<Box<SubgraphResponse>>,
+        /// The entities in the response that are stale then.
+        changed: &'a [ChangedEntity],
     },
     /// A response from the cache.
     Stored(Box<SubgraphResponse>),
@@ -57,7 +60,7 @@ impl OutgoingRequest<'_> {
     /// Creates the request that sends `body` for `operation`.
     pub(super) fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
         let is_mutation = operation.kind == OperationKind::Mutation;
-        Self::Subgraph { body, is_mutation, storing: None, backup: None }
+        Self::Subgraph { body, is_mutation, storing: None, backup: None, changed: &[] }
     }
 }
 
@@ -88,9 +91,10 @@ pub(super) async fn send_request<'a>(
     };
     let publisher = &context.generation.publisher;
     let outcome = match call {
-        OutgoingRequest::Subgraph { body, is_mutation, storing, backup } => {
+        OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed } => {
             let subgraph = fetch.subgraph;
-            let result = shared_fetch::fetch(context, subgraph, body, is_mutation, storing).await;
+            let result =
+                shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changed).await;
             RequestOutcome::Response(match backup {
                 Some(backup) if has_failed(&result) => Ok(*backup),
                 _ => result,
@@ -134,6 +138,8 @@ pub(super) struct SentRequest {
     /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others or for
     /// the shared store.
     pub(super) body: Bytes,
+    /// The numbers of the root fields that it is about, if it is not about all of its fetch.
+    pub(super) fields: Vec<u16>,
     /// True if its response has come.
     pub(super) is_finished: bool,
 }
@@ -141,11 +147,11 @@ pub(super) struct SentRequest {
 impl SentRequest {
     /// Creates a request that is never repeated in parts.
     pub(super) fn whole(fetch: usize) -> Self {
-        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_finished: false }
+        Self::entities(fetch, Vec::new(), Bytes::new())
     }
 
     /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
     pub(super) fn entities(fetch: usize, collected: Vec<CollectedBatch>, body: Bytes) -> Self {
-        Self { fetch, collected, body, is_finished: false }
+        Self { fetch, collected, body, fields: Vec::new(), is_finished: false }
     }
 }

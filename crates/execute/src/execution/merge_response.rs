@@ -10,7 +10,7 @@ use plan::{Fetch, FetchKind, Path};
 
 use super::Execution;
 use super::cached_requests::Look;
-use super::in_flight::{OutgoingRequest, RequestOutcome};
+use super::in_flight::{OutgoingRequest, RequestOutcome, SentRequest};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ERROR_PLACES_MAX;
 use crate::document_pool::PooledDocument;
@@ -31,6 +31,7 @@ impl<'a> Execution<'a> {
         let index = self.sent[request].fetch;
         let fetch = &self.executable.plan().fetches[index];
         self.sent[request].is_finished = true;
+        self.note_concerned_keys(request);
         let sent = match outcome {
             RequestOutcome::Response(Ok(sent)) => sent,
             RequestOutcome::Awaited => return self.look_again(request, Look::Again, calls),
@@ -81,6 +82,17 @@ impl<'a> Execution<'a> {
             Ok(response) => self.merge_response(index, fetch, &collected, &response),
             Err(problem) => self.reject_response(index, fetch, &collected, &problem),
         }
+    }
+
+    /// Notes the root fields that a request is about, for the places of its errors.
+    pub(super) fn note_concerned_keys(&mut self, request: usize) {
+        let SentRequest { fetch, fields, .. } = &self.sent[request];
+        let caching = self.executable.fetches[*fetch].caching.as_ref();
+        let root = caching.and_then(|caching| caching.root.as_ref());
+        self.concerned_keys = root.filter(|_| !fields.is_empty()).map(|root| {
+            let all = fields.iter().filter_map(|number| root.fields().get(usize::from(*number)));
+            all.map(|field| &*field.data_key).collect()
+        });
     }
 
     /// Handles the response to a request over a broker, which is the value of the root field, like

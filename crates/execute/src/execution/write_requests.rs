@@ -29,14 +29,14 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Root { operation, .. } if operation.variables.is_empty() => {
                 let body = compiled.constant_body.clone();
-                self.send_root(index, operation, body, Look::First, calls);
+                self.send_root(index, operation, body, Vec::new(), Look::First, calls);
             }
             FetchKind::Root { operation, .. } => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                self.send_root(index, operation, body.into(), Look::First, calls);
+                self.send_root(index, operation, body.into(), Vec::new(), Look::First, calls);
             }
             FetchKind::RootBelow { operation, target } => {
                 self.write_root_below(index, fetch, operation, target, calls);

@@ -1,5 +1,6 @@
-//! Reading of `@cacheControl`, `@cacheTag`, `@openfed__entityCache` and `@openfed__queryCache`. Composition writes them
-//! as `@join__directive` on types and fields, with the subgraphs that give them.
+//! Reading of `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate`
+//! and `@openfed__cachePopulate`. Composition writes them as `@join__directive` on types and fields, with the subgraphs
+//! that give them.
 
 use std::collections::HashMap;
 
@@ -81,6 +82,7 @@ impl HintReader<'_, '_, '_> {
                 "openfed__entityCache" | "openfed__queryCache" => {
                     read.whole_max_age = self.read_seconds(members, coordinate);
                 }
+                "openfed__cacheInvalidate" | "openfed__cachePopulate" => read.changes_entity = true,
                 "federation__cacheTag" | "cacheTag" => {
                     read.tags.extend(self.read_format(directive, members, coordinate));
                 }
@@ -93,6 +95,7 @@ impl HintReader<'_, '_, '_> {
                     false => read.control,
                 };
                 known.whole_max_age = read.whole_max_age.or(known.whole_max_age);
+                known.changes_entity |= read.changes_entity;
                 known.tags.extend(read.tags.iter().cloned());
                 if known.tags.len() > CACHE_TAGS_MAX {
                     known.tags.truncate(CACHE_TAGS_MAX);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Scope, SubgraphTtl, TtlRules, TypeTtl};
-use execute::PartCaching;
+use execute::{FetchCaching, PartCaching};
 use graph::Supergraph;
-use plan::Value;
+use plan::{Value, Variables};
 
 use crate::operation_variant::OperationVariant;
 use crate::pipeline::Pipeline;
@@ -61,7 +61,7 @@ type Shelf @join__type(graph: STOCK) { number: Int }
 "#;
 
 /// Returns the facts about the fetch of a plan from a subgraph. The plan has one fetch of it.
-fn part_of(subgraph: &str, query: &str, rules: &TtlRules) -> PartCaching {
+fn caching_at(subgraph: &str, query: &str, rules: &TtlRules) -> FetchCaching {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").expect("a supergraph"));
     let pipeline = Pipeline::new(Arc::clone(&graph), 1, PrepareSettings::default(), Arc::default());
     let variant = OperationVariant::default();
@@ -71,41 +71,52 @@ fn part_of(subgraph: &str, query: &str, rules: &TtlRules) -> PartCaching {
     let mut found = plan.fetches.iter().zip(all);
     let of_subgraph = found.find(|(fetch, _)| *graph.subgraph(fetch.subgraph).name == *subgraph);
     let (_, caching) = of_subgraph.expect("a fetch of the subgraph");
-    caching.expect("a query").parts.remove(0)
+    caching.expect("a query")
 }
 
-fn declared(subgraph: &str, query: &str, rules: &TtlRules) -> Option<(u64, Scope)> {
-    let declared = part_of(subgraph, query, rules).declared;
-    declared.max_age.map(|it| (it.as_secs(), declared.scope))
+/// Returns the facts about each root field or batch.
+fn parts_of(subgraph: &str, query: &str, rules: &TtlRules) -> Vec<PartCaching> {
+    caching_at(subgraph, query, rules).parts
+}
+
+fn declared(subgraph: &str, query: &str, rules: &TtlRules) -> Vec<Option<(u64, Scope)>> {
+    let declared = parts_of(subgraph, query, rules).into_iter().map(|part| part.declared);
+    declared.map(|it| it.max_age.map(|time| (time.as_secs(), it.scope))).collect()
 }
 
 #[test]
 fn selections_have_the_policy_that_apollo_server_gives_them() {
     use Scope::{Private, Public};
     for (query, expected) in [
-        ("{ book { cachedTitle } }", None),
-        ("{ cachedBook { title } }", Some((60, Public))),
-        ("{ cachedBook { cachedTitle } }", Some((30, Public))),
-        ("{ cachedBook { title } book { title } }", None),
-        ("{ reader { book { title } } }", Some((40, Public))),
-        ("{ reader { book { cachedTitle } } }", Some((30, Public))),
-        ("{ reader { other { title } } }", None),
-        ("{ me { name } }", Some((50, Private))),
+        ("{ book { cachedTitle } }", &[None][..]),
+        ("{ cachedBook { title } }", &[Some((60, Public))]),
+        ("{ cachedBook { cachedTitle } }", &[Some((30, Public))]),
+        ("{ cachedBook { title } book { title } }", &[Some((60, Public)), None]),
+        ("{ reader { book { title } } }", &[Some((40, Public))]),
+        ("{ reader { book { cachedTitle } } }", &[Some((30, Public))]),
+        ("{ reader { other { title } } }", &[None]),
+        ("{ me { name } }", &[Some((50, Private))]),
         (
             "{ ... on Query { cachedBook { ...F } } } fragment F on Book { cachedTitle }",
-            Some((30, Public)),
+            &[Some((30, Public))],
         ),
-        ("{ cachedBook { title } me { name } }", Some((50, Private))),
+        ("{ cachedBook { title } me { name } }", &[Some((60, Public)), Some((50, Private))]),
         // Stricter than Apollo Server: an object behind the interface is private.
-        ("{ node { id } }", Some((15, Private))),
-        ("{ publicNode { id } }", Some((15, Public))),
-        ("{ tagged(id: 1) { id } }", Some((240, Public))),
-        ("{ tagged(id: 1) { votes } }", Some((30, Public))),
-        ("{ tagged(id: 1) { author { name } } }", Some((50, Private))),
+        ("{ node { id } }", &[Some((15, Private))]),
+        ("{ publicNode { id } }", &[Some((15, Public))]),
+        ("{ tagged(id: 1) { id } }", &[Some((240, Public))]),
+        ("{ tagged(id: 1) { votes } }", &[Some((30, Public))]),
+        ("{ tagged(id: 1) { author { name } } }", &[Some((50, Private))]),
         // Cosmo's directives hold for everything below.
-        ("{ whole { other { title } } }", Some((25, Public))),
-        ("{ whole { other { title } } cachedBook { title } }", Some((25, Public))),
-        ("{ whole { book { cachedTitle } other { title } } book { title } }", None),
+        ("{ whole { other { title } } }", &[Some((25, Public))]),
+        (
+            "{ whole { other { title } } cachedBook { title } }",
+            &[Some((25, Public)), Some((60, Public))],
+        ),
+        (
+            "{ whole { book { cachedTitle } other { title } } book { title } }",
+            &[Some((25, Public)), None],
+        ),
     ] {
         assert_eq!(declared("books", query, &TtlRules::default()), expected, "{query}");
     }
@@ -115,8 +126,8 @@ fn selections_have_the_policy_that_apollo_server_gives_them() {
 fn an_entity_has_the_hints_of_the_subgraph_that_resolves_it() {
     let query = "{ tagged(id: 1) { votes shelf { number } } }";
     let none = TtlRules::default();
-    assert_eq!(declared("books", query, &none), Some((30, Scope::Public)));
-    assert_eq!(declared("stock", query, &none), Some((20, Scope::Public)));
+    assert_eq!(declared("books", query, &none), [Some((30, Scope::Public))]);
+    assert_eq!(declared("stock", query, &none), [Some((20, Scope::Public))]);
 }
 
 #[test]
@@ -133,14 +144,15 @@ fn the_configuration_counts_where_the_schema_gives_no_time() {
         ("{ reader { other { title } } }", 40),
         ("{ tagged(id: 1) { id } }", 240),
     ] {
-        assert_eq!(declared("books", query, &rules), Some((expected, Scope::Public)), "{query}");
+        let expected = [Some((expected, Scope::Public))];
+        assert_eq!(declared("books", query, &rules), expected, "{query}");
     }
 }
 
 /// Returns the templates' arguments of `tagged`, one list for each tag.
 fn arguments(query: &str) -> Vec<Vec<(Box<str>, Value)>> {
-    let part = part_of("books", query, &TtlRules::default());
-    part.root_tags.into_iter().map(|it| it.arguments).collect()
+    let parts = parts_of("books", query, &TtlRules::default());
+    parts.into_iter().flat_map(|part| part.root_tags).map(|it| it.arguments).collect()
 }
 
 #[test]
@@ -158,4 +170,69 @@ fn a_root_field_has_the_tags_of_its_subgraph_with_its_arguments() {
     );
     assert_eq!(arguments("{ a: tagged(id: 1) { id } b: tagged(id: 2) { id } }").len(), 4);
     assert_eq!(arguments("{ me { name } }").len(), 0);
+}
+
+/// The keyed selection of each part, without what operations share.
+fn selections(subgraph: &str, query: &str) -> Vec<String> {
+    let parts = parts_of(subgraph, query, &TtlRules::default());
+    parts.into_iter().map(|part| part.selection.text.into()).collect()
+}
+
+#[test]
+fn equal_selections_of_different_operations_have_equal_keys() {
+    for (query, expected) in [
+        ("{ book { title cachedTitle } }", &["book{cachedTitle title}"][..]),
+        (
+            "query Named { b: book { cachedTitle ...F } } fragment F on Book { title }",
+            &["book{cachedTitle title}"],
+        ),
+        ("{ book { t: title } }", &["book{t:title}"]),
+        ("query ($x: ID!) { tagged(first: 4, id: $x) { id } }", &["tagged(first:$0,id:$1){id}"]),
+        ("{ tagged(id: 2, first: 5) { id } }", &["tagged(first:$0,id:$1){id}"]),
+        // The conditions of the field itself are no part of its value.
+        ("query ($c: Boolean!) { book @include(if: $c) { title } }", &["book{title}"]),
+        (
+            "query ($c: Boolean!) { book { title @skip(if: $c) cachedTitle } }",
+            &["book{cachedTitle title@skip(if:$0)}"],
+        ),
+        (
+            "{ me { name } b: book { title } a: book { title } }",
+            &["me{name}", "book{title}", "book{title}"],
+        ),
+    ] {
+        assert_eq!(selections("books", query), expected, "{query}");
+    }
+    let of_entity = "_entities(representations:){...on Post{shelf{number}}}";
+    for query in [
+        "{ tagged(id: 1) { shelf { number } } }",
+        "query A { tagged(id: 2) { shelf { number } votes } }",
+    ] {
+        assert_eq!(selections("stock", query), [of_entity], "{query}");
+    }
+}
+
+#[test]
+fn a_request_for_some_root_fields_declares_only_their_variables() {
+    let query = "query Q($a: ID!, $b: ID!, $c: Boolean!, $d: Boolean!) {
+        a: tagged(id: $a) { id }
+        b: tagged(id: $b) { id author { name @include(if: $c) } }
+        book @skip(if: $c) { title }
+        book @include(if: $d) { cachedTitle }
+    }";
+    let caching = caching_at("books", query, &TtlRules::default());
+    let root = caching.root.as_ref().expect("root fields");
+    let keys: Vec<&str> = root.fields().iter().map(|field| &*field.data_key).collect();
+    assert_eq!(keys, ["a", "b", "book"]);
+    let values = ["\"1\"", "\"2\"", "false", "false"].map(|it| Some(it.into()));
+    let variables = Variables { values: values.to_vec() };
+    let body =
+        |numbers: &[u16]| String::from_utf8(root.write_body(numbers, &variables)).expect("text");
+    assert_eq!(
+        body(&[0]),
+        r#"{"query":"query Q__books__0($a:ID!){a:tagged(id: $a){id}}","operationName":"Q__books__0","variables":{"a":"1"}}"#
+    );
+    assert_eq!(
+        body(&[1, 2]),
+        r#"{"query":"query Q__books__0($b:ID!,$c:Boolean!,$d:Boolean!){b:tagged(id: $b){id author{name@include(if:$c)}} book@skip(if:$c){title cachedTitle@include(if:$d)} book@include(if:$d){title@skip(if:$c) cachedTitle}}","operationName":"Q__books__0","variables":{"b":"2","c":false,"d":false}}"#
+    );
 }

@@ -1,6 +1,7 @@
 //! Tests of the stages before planning, from text to normalised operation and coerced variables.
 
 mod adversarial;
+mod changed_entities;
 mod coercion;
 mod fetch_caching;
 mod fixtures;

@@ -1,4 +1,5 @@
-// Invalidation by events of a broker, at two routers on one topic, and by responses to mutations.
+// Invalidation by events of a broker, at two routers on one topic, by events of the graph's subscriptions, and by
+// mutations: their responses, and the entities that they return.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { connect } from "nats";
@@ -14,15 +15,26 @@ const CATALOGUE = `${LINK}
 type Query { products: [Product!]! }
 type Product @key(fields: "id") { id: ID! }`;
 const STOCK = `${LINK}
-type Mutation { restock: Boolean }
+type Mutation {
+  restock: Boolean
+  restockOne(id: ID!): Product @openfed__cacheInvalidate
+  restockAll: [Product!]! @openfed__cachePopulate(maxAge: 60)
+}
 type Product @key(fields: "id") { id: ID! inStock: Int }`;
+const EVENTS = `type Subscription {
+  moved: Product @events__subscribe(topics: ["stock.moved"], providerId: "nats/default", invalidate: true)
+  movedOne(id: ID!): Product
+    @events__subscribe(topics: ["stock.one.{{ args.id }}"], providerId: "nats/default", invalidate: true)
+  movedSilently: Product @events__subscribe(topics: ["stock.silent"], providerId: "nats/default")
+}
+type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 const QUERY = "{ products { id inStock } }";
 const TOPIC = "catalogue.changed";
 
 /** Room in `inStock` for the number of changes. */
 const STEP = 1000;
 
-let catalogue, stock, supergraph;
+let catalogue, stock, supergraph, withEvents;
 /** The number of changes of the stock. */
 let level = 0;
 
@@ -33,16 +45,23 @@ before(async () => {
   stock = await startSubgraph((body) => {
     if (body.query.includes("restock")) {
       level += 1;
-      return { restock: true };
+      if (!body.query.includes("restockOne") && !body.query.includes("restockAll")) return { restock: true };
+      // The router selects the key under a name of its own.
+      const [, key] = body.query.match(/(\w+):id\b/);
+      const one = (id) => ({ [key]: id, inStock: Number(id) * STEP + level });
+      if (body.query.includes("restockAll")) return { restockAll: [one("1"), one("3")] };
+      return { restockOne: one(Object.values(body.variables)[0]) };
     }
     return {
       _entities: representations(body).map(({ id }) => ({ __typename: "Product", inStock: Number(id) * STEP + level })),
     };
   });
-  supergraph = await compose({
+  const servers = {
     catalogue: { sdl: CATALOGUE, url: catalogue.url },
     stock: { sdl: STOCK, url: stock.url },
-  });
+  };
+  supergraph = await compose(servers);
+  withEvents = await compose({ ...servers, events: { sdl: EVENTS } });
 });
 
 after(async () => {
@@ -184,6 +203,75 @@ describe("events of a broker", { skip: skipWithout(natsServer, "nats-server") },
     await publish(event("1"));
     for (const router of routers) assert.deepEqual(await levels(router), [level, level - 1, level - 1]);
     assert.deepEqual(await gaps(), [1, 1]);
+  });
+});
+
+describe("fields of event subgraphs with invalidate: true", { skip: skipWithout(natsServer, "nats-server") }, () => {
+  let nats, publisher, router;
+  const count = () => metric(router, "starling_cache_invalidation_messages_total", "event");
+  const malformed = () => metric(router, "starling_cache_invalidation_messages_malformed_total", "event");
+
+  async function publish(topic, payload) {
+    const before = await count();
+    publisher.publish(topic, JSON.stringify(payload));
+    await eventually(async () => (await count()) > before, `the router to count an event of ${topic}`);
+  }
+
+  before(async () => {
+    nats = await startNats();
+    const events = { providers: { nats: [{ id: "default", url: nats.url }] } };
+    router = await startServe({ supergraph: withEvents, config: { cache, events } });
+    publisher = await connect({ servers: nats.url });
+    // A topic is open when an event of it is counted, and earlier ones are counted when the next kind is.
+    for (const topic of ["stock.moved", "stock.one.1"]) {
+      const opened = await count();
+      await eventually(async () => {
+        publisher.publish(topic, '{"id":"1"}');
+        return (await count()) > opened;
+      }, `the router to follow ${topic}`);
+      const wrong = await malformed();
+      publisher.publish(topic, "5");
+      await eventually(async () => (await malformed()) > wrong, `the router to read all events of ${topic}`);
+    }
+  });
+  after(async () => {
+    await publisher?.close();
+    await router?.stop();
+    await nats?.stop();
+  });
+
+  it("make stale what their events name, without a subscriber, also where the topic depends on arguments", async () => {
+    const old = level;
+    assert.deepEqual(await levels(router), [old, old, old]);
+    level += 1;
+    // Without a name the object is of the type of the field.
+    await publish("stock.moved", { id: "2", inStock: 7 });
+    assert.deepEqual(await levels(router), [old, level, old]);
+    await publish("stock.one.3", { __typename: "Product", id: "3" });
+    assert.deepEqual(await levels(router), [old, level, level]);
+    level += 1;
+    publisher.publish("stock.silent", '{"id":"1"}');
+    await publish("stock.moved", [{ id: "2" }, null]);
+    assert.deepEqual(await levels(router), [old, level, level - 1]);
+  });
+});
+
+describe("entities that mutations return", () => {
+  let router;
+  before(async () => {
+    router = await startServe({ supergraph, config: { cache } });
+  });
+  after(() => router?.stop());
+
+  it("are stale if the schema says that the mutation has changed them, whatever the client selects", async () => {
+    const old = level;
+    assert.deepEqual(await levels(router), [old, old, old]);
+    const { body } = await router.query('mutation { restockOne(id: "2") { inStock } }');
+    assert.deepEqual(body, { data: { restockOne: { inStock: 2 * STEP + level } } });
+    assert.deepEqual(await levels(router), [old, level, old]);
+    await router.query("mutation { restockAll { inStock } }");
+    assert.deepEqual(await levels(router), [level, level - 1, level]);
+    assert.equal(await metric(router, "starling_cache_invalidations_received_total", "mutation"), 3);
   });
 });
 

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { compose } from "../composition.mjs";
-import { representations, startSubgraph } from "../counting_subgraph.mjs";
+import { GraphqlResponse, representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
 const CATALOGUE = `${LINK}
-type Query { products(first: Int): [Product!]! missing: Product me: Account }
+type Query { products(first: Int): [Product!]! missing: Product me: Account clock(zone: String!): String }
 type Product @key(fields: "id") { id: ID! name: String! }
 type Account { id: ID! name: String! }`;
 const STOCK = `${LINK}
@@ -20,6 +20,7 @@ before(async () => {
   catalogue = await startSubgraph((body, request) => {
     if (/[{}]me[{}]/.test(body.query)) return { me: { id: "1", name: request.headers["x-user"] ?? "nobody" } };
     if (/[{}]missing[{}]/.test(body.query)) return { missing: null };
+    if (body.query.includes("clock")) return clocks(body);
     const first = body.variables.first ?? Object.values(body.variables)[0] ?? 3;
     const ids = Array.from({ length: first }, (_, index) => String(index + 1));
     return { products: ids.map((id) => ({ __typename: "Product", id, name: `product ${id}` })) };
@@ -32,6 +33,19 @@ before(async () => {
     stock: { sdl: STOCK, url: stock.url },
   });
 });
+
+/** The number of times that the clocks were asked. */
+let ticks = 0;
+
+/** The response to a request for clocks; a zone that does not exist has an error. */
+function clocks(body) {
+  ticks += 1;
+  const asked = [...body.query.matchAll(/(?:(\w+):)?clock\(zone: ?\$(\w+)\)/g)];
+  const data = asked.map(([, alias = "clock", name]) => [alias, body.variables[name]]);
+  const errors = data.filter(([, zone]) => zone === "none").map(([key]) => ({ message: "no such zone", path: [key] }));
+  const value = (zone) => (zone === "none" ? null : `${zone} ${ticks}`);
+  return new GraphqlResponse(Object.fromEntries(data.map(([key, zone]) => [key, value(zone)])), errors);
+}
 
 after(async () => {
   await catalogue?.stop();
@@ -111,6 +125,52 @@ describe("entities and root fields", () => {
     const { status, text } = await invalidate(router, [{ kind: "all" }, { kind: "entity", type: "Product", key: {} }]);
     assert.equal(status, 400);
     assert.match(text, /^invalidation 1: the key has no fields/);
+  });
+});
+
+describe("root fields", () => {
+  let router;
+  before(async () => {
+    router = await startRouter({ response_memory: "1KiB", subgraphs: { subgraphs: { catalogue: { ttl: "60s" } } } });
+  });
+  after(() => router?.stop());
+
+  const zones = () => catalogue.requests.map((body) => Object.values(body.variables).join(" "));
+
+  it("are requested only if they are not stored, whatever an operation calls them", async () => {
+    const first = await ask(router, 'query A { berlin: clock(zone: "berlin") paris: clock(zone: "paris") }');
+    assert.deepEqual(first.data, { berlin: "berlin 1", paris: "paris 1" });
+    const second = await ask(router, 'query B($zone: String!) { p: clock(zone: $zone) rome: clock(zone: "rome") }', {
+      variables: { zone: "paris" },
+    });
+    assert.deepEqual(second.data, { p: "paris 1", rome: "rome 2" });
+    const third = await ask(router, '{ clock(zone: "rome") b: clock(zone: "berlin") }');
+    assert.deepEqual(third.data, { clock: "rome 2", b: "berlin 1" });
+    assert.deepEqual(zones(), ["berlin paris", "rome"]);
+  });
+
+  it("are not stored if the subgraph reports an error for them, and the others are", async () => {
+    const query = 'query ($zone: String!) { rio: clock(zone: "rio") other: clock(zone: $zone) }';
+    const failing = await ask(router, query, { variables: { zone: "none" } });
+    assert.deepEqual([failing.data.other, failing.errors.length], [null, 1]);
+    assert.equal(failing.headers.get("cache-control"), "no-store");
+    assert.deepEqual((await ask(router, query, { variables: { zone: "none" } })).data.rio, failing.data.rio);
+    assert.deepEqual(zones(), ["none rio", "none"]);
+  });
+
+  it("follow the conditions of the client", async () => {
+    const query = `query ($lima: Boolean!) {
+      lima: clock(zone: "lima") @include(if: $lima)
+      oslo: clock(zone: "oslo")
+    }`;
+    const without = await ask(router, query, { variables: { lima: false } });
+    assert.deepEqual(Object.keys(without.data), ["oslo"]);
+    const both = await ask(router, query, { variables: { lima: true } });
+    assert.deepEqual([Object.keys(both.data), both.data.oslo], [["lima", "oslo"], without.data.oslo]);
+    assert.equal(catalogue.requests.length, 2);
+    assert.ok(!catalogue.requests[1].query.includes("oslo"), catalogue.requests[1].query);
+    assert.deepEqual((await ask(router, '{ lima: clock(zone: "lima") }')).data, { lima: both.data.lima });
+    assert.equal(catalogue.requests.length, 2);
   });
 });
 
