@@ -18,8 +18,9 @@ use cache::{
 };
 use execute::{
     EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, ForwardedHeaders,
-    Generation, GraphqlError, LocalFuture, PartCaching, Publisher, RequestCaching, RequestContext,
-    Seed, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
+    Generation, GraphqlError, LocalFuture, LookupTrace, PartCaching, Publisher, RequestCaching,
+    RequestContext, Seed, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest,
+    SubgraphResponse, Trace,
 };
 use graph::SubgraphId;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
@@ -190,6 +191,16 @@ impl World {
 
     /// Executes the operation for a client, and returns the values by id.
     async fn ask(&self, client: Client, ids: &[u64]) -> HashMap<u64, String> {
+        self.ask_traced(client, ids, None).await
+    }
+
+    /// Does the same with a trace.
+    async fn ask_traced(
+        &self,
+        client: Client,
+        ids: &[u64],
+        trace: Option<Arc<Trace>>,
+    ) -> HashMap<u64, String> {
         *self.lists.0.lock().unwrap() = ids.to_vec();
         let header = |name, value: String| (name, HeaderValue::try_from(value).unwrap());
         let all = vec![header(LANGUAGE, client.language()), header(USER, client.user())];
@@ -202,7 +213,7 @@ impl World {
             headers: Arc::new(ForwardedHeaders { all, by_subgraph: Vec::new() }),
             deadline: Instant::now() + Duration::from_secs(30),
             sharing: None,
-            trace: None,
+            trace,
         };
         let variables = Variables::default();
         let payload =
@@ -372,4 +383,51 @@ fn only_what_is_not_stored_is_requested() {
         [vec![1, 5], vec![2], vec![1, 2], vec![2], vec![0], vec![0]],
         "after a response with `vary`, keys have the language"
     );
+}
+
+#[test]
+fn a_trace_says_what_came_from_memory_and_how_old_it_was() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    let seen = |ids: &'static [u64]| {
+        let world = &world;
+        async move {
+            let trace = Arc::new(Trace::new());
+            world.ask_traced(client, ids, Some(Arc::clone(&trace))).await;
+            let [lookups] = <[LookupTrace; 1]>::try_from(trace.lookups()).unwrap();
+            lookups
+        }
+    };
+    let expected = |fresh, sent, oldest| LookupTrace {
+        fetch: 1,
+        is_entities: true,
+        fresh,
+        sent,
+        oldest,
+        ..LookupTrace::default()
+    };
+    run(async {
+        assert_eq!(seen(&[1]).await, expected(0, 1, None));
+        NOW.set(NOW.get() + 300);
+        assert_eq!(seen(&[1, 5]).await, expected(1, 1, Some(Duration::from_millis(300))));
+        NOW.set(NOW.get() + 200);
+        assert_eq!(seen(&[1, 5]).await, expected(2, 0, Some(Duration::from_millis(500))));
+        NOW.set(NOW.get() + TTL);
+        assert_eq!(seen(&[1, 5]).await, expected(0, 2, None));
+    });
+}
+
+#[test]
+fn a_trace_counts_an_entity_once_that_another_operation_is_fetching() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    let traces = [Arc::new(Trace::new()), Arc::new(Trace::new())];
+    run(async {
+        let ask = |trace: &Arc<Trace>| world.ask_traced(client, &[1, 5], Some(Arc::clone(trace)));
+        tokio::join!(ask(&traces[0]), ask(&traces[1]));
+    });
+    let counts = traces.map(|trace| {
+        trace.lookups().iter().map(|it| (it.fresh, it.awaited, it.sent)).collect::<Vec<_>>()
+    });
+    assert_eq!(counts, [[(0, 0, 2)], [(0, 2, 0)]]);
 }

@@ -73,6 +73,11 @@ impl<'a> Addresses<'a> {
         self.cache
     }
 
+    /// The name of the subgraph.
+    pub(crate) fn name(&self) -> &'a str {
+        &self.cache.name
+    }
+
     /// The beginning of the keys of one batch, or of root fields.
     fn part(&self, data_key: &str) -> KeyBase {
         let mut base = self.base.clone();
@@ -137,16 +142,26 @@ impl<'a> Addresses<'a> {
         name: &str,
         batch: &EntityBatch,
     ) -> Tag {
-        let mut fields = Vec::with_capacity(2);
-        let mut path = String::new();
-        collect_key(document, node, name, &batch.representation.fields, &mut path, &mut fields);
-        fields.sort_unstable();
         let mut hasher = self.caches.tags.begin_entity(name);
-        for (path, value) in &fields {
+        for (path, value) in &key_fields(document, node, name, batch) {
             hasher.field(path, value);
         }
         hasher.finish()
     }
+}
+
+/// Returns path and value of each field in the key of a representation, sorted.
+pub(super) fn key_fields(
+    document: &Document,
+    node: NodeId,
+    name: &str,
+    batch: &EntityBatch,
+) -> Vec<(String, String)> {
+    let mut fields = Vec::with_capacity(2);
+    let mut path = String::new();
+    collect_key(document, node, name, &batch.representation.fields, &mut path, &mut fields);
+    fields.sort_unstable();
+    fields
 }
 
 /// Adds path and value of each member of a key.

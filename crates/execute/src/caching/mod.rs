@@ -5,6 +5,7 @@
 //! it.
 
 mod entry_address;
+mod entry_label;
 mod fetch_caching;
 mod fetches_in_flight;
 mod mutation_invalidation;
@@ -16,6 +17,7 @@ pub use fetches_in_flight::FetchesInFlight;
 pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTags};
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};
+pub(crate) use entry_label::{entity_label, root_label};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
 pub(crate) use mutation_invalidation::invalidate_by_response;
 pub(crate) use response_storing::{RequestedEntities, RequestedEntries, ResponseStoring};

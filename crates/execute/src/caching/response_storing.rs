@@ -13,7 +13,7 @@ use graph::SubgraphId;
 use plan::{FetchKind, Plan};
 
 use super::entry_address::ObjectValues;
-use super::{FetchCaching, FlightGuard, SubgraphCache, SubgraphCaches};
+use super::{FetchCaching, FlightGuard, SubgraphCache, SubgraphCaches, entity_label, root_label};
 use crate::document_pool::PooledDocument;
 use crate::{Generation, SubgraphResponse};
 
@@ -33,8 +33,8 @@ pub(crate) struct ResponseStoring {
 
 /// The entries of a request.
 pub(crate) enum RequestedEntries {
-    /// The root fields as one entry, and their tags from the schema.
-    Root(EntryAddress, Vec<Tag>),
+    /// The root fields as one entry, their tags from the schema, and the body of the request.
+    Root(EntryAddress, Vec<Tag>, Bytes),
     /// The entities.
     Entities(RequestedEntities),
 }
@@ -118,8 +118,8 @@ impl ResponseStoring {
             return None;
         }
         match &self.entries {
-            RequestedEntries::Root(address, tags) => {
-                self.store_root(&facts, &document, root, data, address, tags, fold)
+            RequestedEntries::Root(address, tags, request) => {
+                self.store_root(&facts, &document, root, data, address, tags, request, fold)
             }
             RequestedEntries::Entities(entities) => {
                 self.store_entities(&facts, &document, root, data, entities, fold)
@@ -146,6 +146,7 @@ impl ResponseStoring {
         data: NodeId,
         address: &EntryAddress,
         tags: &[Tag],
+        request: &Bytes,
         fold: &mut PolicyFold,
     ) -> Option<Scope> {
         let part = self.caching.parts.first()?;
@@ -159,7 +160,11 @@ impl ResponseStoring {
         add_response_tags(facts, document, root, "apolloCacheTags", None, &mut all);
         let mut body = Vec::with_capacity(256);
         document.print(data, &mut body);
-        facts.insert(self, address, part, content, all, &body, fold).ok()
+        let scope = facts.insert(self, address, part, content, all, &body, fold).ok()?;
+        facts.caches.store.note_stored(address, scope, &body, || {
+            root_label(&facts.cache.name, request.clone(), scope == Scope::Private)
+        });
+        Some(scope)
     }
 
     fn store_entities(
@@ -201,8 +206,13 @@ impl ResponseStoring {
                 };
                 body.clear();
                 document.print(node, &mut body);
-                let stored = facts.insert(self, address, part, content, tags, &body, fold);
-                scope = scope.max(stored.ok()?);
+                let stored = facts.insert(self, address, part, content, tags, &body, fold).ok()?;
+                facts.caches.store.note_stored(address, stored, &body, || {
+                    let representation = entities.body.slice(item.clone());
+                    let is_private = stored == Scope::Private;
+                    entity_label(&facts.cache.name, batch, representation, is_private)
+                });
+                scope = scope.max(stored);
             }
         }
         Some(scope)

@@ -9,22 +9,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{EntryAddress, HashDomain, Hit, Lookup, PolicyFold, RefreshClaim, Tag, TagHasher};
+use cache::{
+    EntryAddress, EntryLabel, HashDomain, Hit, Lookup, PolicyFold, RefreshClaim, Tag, TagHasher,
+};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
 use super::Execution;
-use super::in_flight::{OutgoingRequest, SentRequest};
+use super::in_flight::{Backup, OutgoingRequest, SentRequest};
 use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
 use crate::argument_text::print_arguments;
 use crate::caching::{
     Addresses, FetchCaching, FlightGuard, InFlight, ObjectValues, RequestParts, RequestedEntities,
-    RequestedEntries, ResponseStoring, RootTag, SubgraphCaches, flight_key,
+    RequestedEntries, ResponseStoring, RootTag, SubgraphCaches, entity_label, flight_key,
+    root_label,
 };
 use crate::document_pool::PooledDocument;
 use crate::representations::CollectedBatch;
-use crate::{SubgraphRequest, SubgraphResponse};
+use crate::{LookupTrace, SubgraphRequest, SubgraphResponse};
 
 /// The maximum duration of a refresh in the background. The subgraph's own timeout may end it earlier.
 const REFRESH_TIME_MAX: Duration = Duration::from_secs(10);
@@ -96,8 +99,13 @@ impl<'a> Execution<'a> {
 
         let whole = body.clone();
         let mut guard = addresses.caches().in_flight.begin();
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let label = |batch: usize, item: usize, is_private| {
+            let representation = whole.slice(items[batch][item].clone());
+            entity_label(addresses.name(), &fetch.kind.batches()[batch], representation, is_private)
+        };
+        let mut found = look_up(&addresses, caching, &all, look, &mut guard, &label);
         let caches = addresses.caches();
+        self.trace_lookups(&found, index, true, look);
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
             let (body, _) = select_items(&body, &lists, &items, marks, 1);
@@ -141,13 +149,15 @@ impl<'a> Execution<'a> {
             let has_backups = found.part_of.iter().zip(&found.backups).all(|(parts, backups)| {
                 parts.iter().zip(backups).all(|(part, backup)| *part != MISSING || backup.is_some())
             });
-            let backup = has_backups.then(|| entities_response(fetch, &all, &found.backups));
+            let backup = has_backups.then(|| {
+                make_backup(index, &found.backups, entities_response(fetch, &all, &found.backups))
+            });
             let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
             let call = OutgoingRequest::Subgraph {
                 body,
                 is_mutation: false,
                 storing: Some(Box::new(storing)),
-                backup: backup.map(Box::new),
+                backup,
             };
             self.send(SentRequest::entities(index, collected, kept), call, calls);
         }
@@ -183,10 +193,12 @@ impl<'a> Execution<'a> {
         let address = addresses.of_root();
         let mut guard = caches.in_flight.begin();
         let all = [vec![address.clone()]];
-        let mut found = look_up(&addresses, caching, &all, look, &mut guard);
+        let label = |_, _, is_private| root_label(addresses.name(), body.clone(), is_private);
+        let mut found = look_up(&addresses, caching, &all, look, &mut guard, &label);
+        self.trace_lookups(&found, index, false, look);
         let take = |hits: &mut Vec<Vec<Option<Hit>>>| hits.first_mut()?.first_mut()?.take();
         if !found.claims.is_empty() {
-            let entries = RequestedEntries::Root(address.clone(), tags.clone());
+            let entries = RequestedEntries::Root(address.clone(), tags.clone(), body.clone());
             let storing = self.storing(fetch, caches, caching, entries, caches.in_flight.begin());
             self.refresh(fetch, body.clone(), storing, std::mem::take(&mut found.claims));
         }
@@ -198,9 +210,11 @@ impl<'a> Execution<'a> {
             let sent = SentRequest { body, ..SentRequest::whole(index) };
             return self.send(sent, OutgoingRequest::Await(found.in_flight), calls);
         }
-        let backup = take(&mut found.backups).map(|hit| Box::new(root_response(&address, &hit)));
-        let storing =
-            self.storing(fetch, caches, caching, RequestedEntries::Root(address, tags), guard);
+        let response = found.backups.first().and_then(|hits| hits.first()?.as_ref());
+        let response = response.map(|hit| root_response(&address, hit));
+        let backup = response.map(|response| make_backup(index, &found.backups, response));
+        let entries = RequestedEntries::Root(address, tags, body.clone());
+        let storing = self.storing(fetch, caches, caching, entries, guard);
         let call = OutgoingRequest::Subgraph {
             body,
             is_mutation: false,
@@ -278,6 +292,27 @@ impl<'a> Execution<'a> {
         RequestedEntries::Entities(entities)
     }
 
+    /// Records the results of lookups, if the operation has a trace.
+    fn trace_lookups(&self, found: &Found, fetch: usize, is_entities: bool, look: Look) {
+        let Some(trace) = &self.context.trace else { return };
+        let mut lookups = LookupTrace { fetch, is_entities, ..LookupTrace::default() };
+        for hit in found.hits.iter().flatten().flatten() {
+            match hit.age < hit.times().fresh_for {
+                true => lookups.fresh += 1,
+                false => lookups.stale += 1,
+            }
+            lookups.oldest = lookups.oldest.max(Some(hit.age));
+        }
+        lookups.sent = found.counts[usize::from(MISSING)];
+        lookups.awaited = found.counts[usize::from(AWAITED)];
+        lookups.refreshed = found.claims.len();
+        if look == Look::Again {
+            // These were counted when they were awaited; what the other request stored is neither old nor sent.
+            lookups.fresh = 0;
+        }
+        trace.record_lookups(&lookups);
+    }
+
     fn storing(
         &self,
         fetch: &Fetch,
@@ -321,27 +356,34 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Looks up all representations of a request.
+/// Looks up all representations of a request. `label` describes the entry of a batch and an item, and is called for few
+/// of them.
 fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
     all: &[Vec<EntryAddress>],
     look: Look,
     guard: &mut FlightGuard,
+    label: &dyn Fn(usize, usize, bool) -> EntryLabel,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
     let now = (caches.clock)();
     let expected = caching.expected_scope();
     let mut found = Found::default();
-    for batch in all {
+    for (number, batch) in all.iter().enumerate() {
         let mut part_of = Vec::with_capacity(batch.len());
         let mut hits = Vec::with_capacity(batch.len());
         let mut backups = Vec::with_capacity(batch.len());
         let mut refreshes = Vec::with_capacity(batch.len());
-        for address in batch {
+        for (item, address) in batch.iter().enumerate() {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
-            match caches.store.lookup(address, now, fastrand::u64(..), &cache.stats) {
+            let random = fastrand::u64(..);
+            match caches.store.lookup(address, now, random, &cache.stats) {
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
+                    if cache::is_sampled(random) {
+                        let label = || label(number, item, entry.is_private());
+                        caches.store.count_hit(&entry, now, label);
+                    }
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
                         refresh = 1;
@@ -407,6 +449,13 @@ fn entities_response(
     }
     body.extend_from_slice(b"}}");
     stored_response(body, fold)
+}
+
+/// Returns the response that is used if the request fails.
+fn make_backup(fetch: usize, hits: &[Vec<Option<Hit>>], response: SubgraphResponse) -> Box<Backup> {
+    let hits = || hits.iter().flatten().flatten();
+    let oldest = hits().map(|hit| hit.age).max().unwrap_or_default();
+    Box::new(Backup { response, fetch, entries: hits().count(), oldest })
 }
 
 /// Returns stored root fields as the response that the subgraph would have sent.
