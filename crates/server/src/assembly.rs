@@ -37,6 +37,7 @@ use subscription_client::CallbackEndpoint;
 use tokio::sync::mpsc;
 
 use crate::admin::Admin;
+use crate::cache_page::CachePage;
 use crate::callbacks;
 use crate::composition::CompositionState;
 use crate::document_load_metrics::DocumentLoadMetrics;
@@ -204,6 +205,7 @@ pub(crate) fn assemble(
         hub,
         providers,
         serving: Arc::clone(&reloader.serving),
+        cache_page: CachePage::new(),
         workers,
         shutdown,
     });
