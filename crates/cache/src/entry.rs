@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use triomphe::ThinArc;
 
+use crate::entry_classes::{CLASSES_MAX, ClassId};
 use crate::invalidation_table::Sequence;
 use crate::policy::{CachePolicy, Scope};
 use crate::tags::{Tag, Tags};
@@ -21,18 +22,67 @@ const TAG_BYTES: usize = size_of::<u64>();
 struct EntryHead {
     sequence: U48,
     began: U48,
-    /// Times in milliseconds, cut to 49 days.
-    fresh_for: u32,
-    stale_for: u32,
-    stale_if_error: u32,
-    /// The duration of the fetch in milliseconds, cut to a minute: longer fetches are not refreshed earlier.
-    fetch_took: u16,
+    /// The tag of the entity, as [`Tag::to_40_bits`] makes it; 0 if there is none.
+    entity: [u8; 5],
+    fetch_took: RoughTime,
+    /// A time in milliseconds, cut to 49 days.
+    fresh_for: [u16; 2],
+    stale_for: RoundedTime,
+    stale_if_error: RoundedTime,
     tags: u16,
     extra: u16,
-    flags: u8,
+    /// The class above the flags.
+    class_and_flags: u16,
 }
 
 const _: () = assert!(size_of::<EntryHead>() == 32);
+
+/// A time in 2 bytes: a number of 14 bits and its unit. Times above 16 seconds are cut to whole seconds, above 4 hours to
+/// minutes, and above 11 days to hours, which is exact for the times that people write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct RoundedTime(u16);
+
+impl RoundedTime {
+    const UNITS_MILLIS: [u64; 4] = [1, 1_000, 60_000, 3_600_000];
+    const NUMBER_BITS: u32 = 14;
+    const NUMBER_MAX: u64 = (1 << Self::NUMBER_BITS) - 1;
+
+    fn new(time: Duration) -> Self {
+        let millis = millis(time);
+        let numbers = Self::UNITS_MILLIS.map(|unit| millis / unit);
+        let unit = numbers.iter().position(|number| *number <= Self::NUMBER_MAX);
+        let unit = unit.unwrap_or(numbers.len() - 1);
+        Self((unit << Self::NUMBER_BITS) as u16 | numbers[unit].min(Self::NUMBER_MAX) as u16)
+    }
+
+    fn get(self) -> Duration {
+        let unit = Self::UNITS_MILLIS[usize::from(self.0 >> Self::NUMBER_BITS)];
+        Duration::from_millis((u64::from(self.0) & Self::NUMBER_MAX) * unit)
+    }
+}
+
+/// A time in one byte, for which an eighth is precise enough: 4 bits that are shifted by the other 4. Times above 8
+/// minutes are cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct RoughTime(u8);
+
+impl RoughTime {
+    const DIGITS: u32 = 4;
+
+    fn new(time: Duration) -> Self {
+        let millis = millis(time);
+        let shift = (u64::BITS - millis.leading_zeros()).saturating_sub(Self::DIGITS);
+        if shift >= 1 << (u8::BITS - Self::DIGITS) {
+            return Self(u8::MAX);
+        }
+        Self((shift << Self::DIGITS) as u8 | (millis >> shift) as u8)
+    }
+
+    fn get(self) -> Duration {
+        let digits = u64::from(self.0) & ((1 << Self::DIGITS) - 1);
+        Duration::from_millis(digits << (self.0 >> Self::DIGITS))
+    }
+}
 
 /// 48 bits without the alignment of a word: milliseconds for 8,900 years, or all sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,9 +99,14 @@ impl U48 {
     }
 }
 
-const IS_PRIVATE: u8 = 1;
-const IS_NOT_FOUND: u8 = 2;
-const IS_UNBOUNDED: u8 = 4;
+const IS_PRIVATE: u16 = 1;
+const IS_NOT_FOUND: u16 = 2;
+const IS_UNBOUNDED: u16 = 4;
+
+/// The number of bits of the flags.
+const FLAG_BITS: u32 = 5;
+
+const _: () = assert!(CLASSES_MAX << FLAG_BITS <= 1 << u16::BITS);
 
 /// A stored entry. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -63,8 +118,14 @@ pub(crate) struct EntryParts<'a> {
     pub(crate) began: Timestamp,
     pub(crate) fetch_took: Duration,
     pub(crate) policy: &'a CachePolicy,
-    /// Tags of the policy that lookups pass in, and that are not stored.
+    /// The class.
+    pub(crate) class: ClassId,
+    /// Tags that the class has, and that are not stored.
     pub(crate) implied: &'a [Tag],
+    /// The tag of the entity, which is not stored either.
+    pub(crate) entity: Option<Tag>,
+    /// Other tags of the address.
+    pub(crate) own: &'a [Tag],
     pub(crate) content: ResponseContent,
     pub(crate) extra: &'a [u8],
     pub(crate) body: &'a [u8],
@@ -74,26 +135,32 @@ impl StoredEntry {
     /// Creates an entry. `extra` has at most [`EXTRA_BYTES_MAX`] bytes.
     pub(crate) fn new(parts: &EntryParts<'_>) -> Self {
         let EntryParts { policy, extra, body, .. } = parts;
-        let stored = policy.tags.iter().filter(|tag| !parts.implied.contains(tag));
-        let room = policy.tags.iter().len() * TAG_BYTES + extra.len() + body.len();
-        let mut bytes = Vec::with_capacity(room);
+        let is_known = |tag: &Tag| {
+            parts.implied.contains(tag) || parts.entity == Some(*tag) || parts.own.contains(tag)
+        };
+        let of_policy = policy.tags.iter().filter(|tag| !is_known(tag));
+        let stored = parts.own.iter().copied().chain(of_policy);
+        let tags = parts.own.len() + policy.tags.iter().len();
+        let mut bytes = Vec::with_capacity(tags * TAG_BYTES + extra.len() + body.len());
         stored.for_each(|tag| bytes.extend_from_slice(&tag.0.to_le_bytes()));
         // `Tags` are bounded below 2^16, and the store checks the size of `extra`.
         let tags = (bytes.len() / TAG_BYTES) as u16;
         bytes.extend_from_slice(extra);
         bytes.extend_from_slice(body);
-        let short = |time: Duration| u32::try_from(millis(time)).unwrap_or(u32::MAX);
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let fresh_for = u32::try_from(millis(policy.fresh_for)).unwrap_or(u32::MAX);
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         let head = EntryHead {
             sequence: U48::new(parts.sequence.0),
             began: U48::new(parts.began.0),
-            fresh_for: short(policy.fresh_for),
-            stale_for: short(policy.stale_for),
-            stale_if_error: short(policy.stale_if_error),
-            fetch_took: u16::try_from(millis(parts.fetch_took)).unwrap_or(u16::MAX),
+            entity: parts.entity.map_or([0; 5], Tag::to_40_bits),
+            fetch_took: RoughTime::new(parts.fetch_took),
+            fresh_for: [(fresh_for >> 16) as u16, fresh_for as u16],
+            stale_for: RoundedTime::new(policy.stale_for),
+            stale_if_error: RoundedTime::new(policy.stale_if_error),
             tags,
             extra: extra.len() as u16,
-            flags: flag(policy.scope == Scope::Private, IS_PRIVATE)
+            class_and_flags: parts.class.0 << FLAG_BITS
+                | flag(policy.scope == Scope::Private, IS_PRIVATE)
                 | flag(parts.content == ResponseContent::NotFound, IS_NOT_FOUND)
                 | flag(policy.tags.is_unbounded(), IS_UNBOUNDED),
         };
@@ -122,30 +189,44 @@ impl StoredEntry {
     }
 
     pub(crate) fn fresh_for(&self) -> Duration {
-        Duration::from_millis(self.head().fresh_for.into())
+        let [high, low] = self.head().fresh_for.map(u64::from);
+        Duration::from_millis(high << 16 | low)
     }
 
     pub(crate) fn stale_for(&self) -> Duration {
-        Duration::from_millis(self.head().stale_for.into())
+        self.head().stale_for.get()
     }
 
     pub(crate) fn stale_if_error(&self) -> Duration {
-        Duration::from_millis(self.head().stale_if_error.into())
+        self.head().stale_if_error.get()
     }
 
     pub(crate) fn fetch_took(&self) -> Duration {
-        Duration::from_millis(self.head().fetch_took.into())
+        self.head().fetch_took.get()
     }
 
     pub(crate) fn is_unbounded(&self) -> bool {
-        self.head().flags & IS_UNBOUNDED != 0
+        self.head().class_and_flags & IS_UNBOUNDED != 0
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.head().class_and_flags & IS_PRIVATE != 0
+    }
+
+    pub(crate) fn class(&self) -> ClassId {
+        ClassId(self.head().class_and_flags >> FLAG_BITS)
     }
 
     pub(crate) fn content(&self) -> ResponseContent {
-        match self.head().flags & IS_NOT_FOUND != 0 {
+        match self.head().class_and_flags & IS_NOT_FOUND != 0 {
             true => ResponseContent::NotFound,
             false => ResponseContent::Data,
         }
+    }
+
+    /// The tag of the entity as [`Tag::from_40_bits`] restores it; `None` if the entry is not for one.
+    pub(crate) fn entity(&self) -> Option<Tag> {
+        Some(self.head().entity).filter(|bits| *bits != [0; 5]).map(Tag::from_40_bits)
     }
 
     /// The tags that are stored in the entry.
@@ -171,7 +252,7 @@ impl StoredEntry {
             fresh_for: self.fresh_for(),
             stale_for: self.stale_for(),
             stale_if_error: self.stale_if_error(),
-            scope: match self.head().flags & IS_PRIVATE != 0 {
+            scope: match self.is_private() {
                 true => Scope::Private,
                 false => Scope::Public,
             },
@@ -225,14 +306,18 @@ mod tests {
         fn an_entry_has_what_was_stored(
             sequence in 0u64..1 << 44,
             began in 0u64..1 << 48,
-            times in [0u32.., 0u32.., 0u32..],
-            tags in proptest::collection::btree_set(any::<u64>(), 0..6),
+            fresh_for in 0u32..,
+            stale_times in [0u64..16_384, 0u64..16_384],
+            entity in proptest::option::of(1u64..),
+            tags in proptest::collection::btree_set(3u64.., 0..6),
+            class in 0..CLASSES_MAX as u16,
             is_private: bool,
             is_not_found: bool,
             extra: Vec<u8>,
             body: Vec<u8>,
         ) {
-            let [fresh_for, stale_for, stale_if_error] = times.map(|it| Duration::from_millis(it.into()));
+            let fresh_for = Duration::from_millis(fresh_for.into());
+            let [stale_for, stale_if_error] = stale_times.map(Duration::from_millis);
             let scope = if is_private { Scope::Private } else { Scope::Public };
             let all: Tags = tags.iter().copied().map(Tag).collect();
             let policy = CachePolicy { fresh_for, stale_for, stale_if_error, scope, tags: all.clone() };
@@ -243,7 +328,10 @@ mod tests {
                 began: Timestamp(began),
                 fetch_took: Duration::from_millis(7),
                 policy: &policy,
+                class: ClassId(class),
                 implied: &implied,
+                entity: entity.map(Tag),
+                own: &[Tag(1), Tag(2)],
                 content,
                 extra: &extra,
                 body: &body,
@@ -251,8 +339,16 @@ mod tests {
             prop_assert_eq!(entry.sequence(), Sequence(sequence));
             prop_assert_eq!(entry.began(), Timestamp(began));
             prop_assert_eq!(entry.fetch_took(), Duration::from_millis(7));
-            prop_assert_eq!(entry.policy(&implied), policy);
-            prop_assert_eq!(entry.stored_tags().collect::<Vec<_>>(), all.iter().skip(2).collect::<Vec<_>>());
+            let mut with_own = policy;
+            with_own.tags.extend([Tag(1), Tag(2)]);
+            prop_assert_eq!(entry.policy(&implied), with_own);
+            let stored: Vec<Tag> = [Tag(1), Tag(2)].into_iter().chain(all.iter().skip(2)).collect();
+            prop_assert_eq!(entry.stored_tags().collect::<Vec<_>>(), stored);
+            prop_assert_eq!(entry.class(), ClassId(class));
+            let bits = |tag: Tag| tag.to_40_bits();
+            let expected = entity.map(Tag).map(bits).filter(|it| *it != [0; 5]);
+            prop_assert_eq!(entry.entity().map(bits), expected);
+            prop_assert_eq!(entry.is_private(), is_private);
             prop_assert_eq!(entry.content(), content);
             prop_assert_eq!((entry.extra(), entry.body()), (&extra[..], &body[..]));
             prop_assert_eq!(entry.shared_body(), body);
@@ -267,12 +363,33 @@ mod tests {
             began: Timestamp(0),
             fetch_took: Duration::MAX,
             policy: &policy,
+            class: ClassId(0),
             implied: &[],
+            entity: None,
+            own: &[],
             content: ResponseContent::Data,
             extra: b"",
             body: b"",
         });
         assert_eq!(entry.policy(&[]), policy);
-        assert_eq!(entry.fetch_took(), Duration::from_millis(65_535));
+        assert_eq!(entry.fetch_took(), Duration::from_millis(15 << 15));
+    }
+
+    #[test]
+    fn times_that_people_write_are_exact_and_no_time_becomes_longer() {
+        let round = |time| RoundedTime::new(time).get();
+        let seconds = [1, 16, 17, 90, 3_600, 4 * 3_600, 5 * 3_600, 86_400, 7 * 86_400, 30 * 86_400];
+        for time in seconds.map(Duration::from_secs) {
+            assert_eq!(round(time), time);
+        }
+        for millis in (0..40_000_000_000_u64).step_by(7_777_777) {
+            let (time, rounded) =
+                (Duration::from_millis(millis), round(Duration::from_millis(millis)));
+            assert!(
+                rounded <= time && time - rounded < time / 16 + Duration::from_millis(1),
+                "{time:?}"
+            );
+        }
+        assert_eq!(round(Duration::MAX), Duration::from_secs(16_383 * 3_600));
     }
 }

@@ -42,6 +42,9 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 /// The number of buckets of [`InvalidationTable::default`]: 4 MiB, which remember about 400,000 invalidated tags.
 const BUCKETS_DEFAULT: usize = 1 << 16;
 
+/// The maximum number of buckets.
+const BUCKETS_MAX: usize = 1 << 20;
+
 /// The number of invalidations before an event: a point in the order of invalidations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sequence(pub u64);
@@ -83,9 +86,9 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl InvalidationTable {
     /// Creates a table with room for `buckets` times seven tags, 64 bytes for each bucket. The number is rounded up to
-    /// a power of two.
+    /// a power of two, and is at most 2^20.
     pub fn with_buckets(buckets: usize) -> Self {
-        let buckets = buckets.clamp(1, 1 << 24).next_power_of_two();
+        let buckets = buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
         Self {
             buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
             sequence: AtomicU64::new(0),
@@ -247,7 +250,7 @@ impl InvalidationTable {
     }
 
     fn place(&self, Tag(tag): Tag) -> (&Bucket, u64) {
-        // The number of buckets is a power of two, and fingerprint and bucket use different bits: at most 24 and 20.
+        // The number of buckets is a power of two, and fingerprint and bucket use different bits: at most 20 each.
         let bucket = &self.buckets[tag as usize & (self.buckets.len() - 1)];
         // Never 0, so that a slot in use differs from a free one in the fingerprint.
         let fingerprint = (tag >> SEQUENCE_BITS).max(1);
@@ -302,6 +305,9 @@ impl Default for InvalidationTable {
     }
 }
 
+// A part of a tag stands for the whole tag in entries: `Tag::to_40_bits`.
+const _: () = assert!(SEQUENCE_BITS == 44 && BUCKETS_MAX <= 1 << 20);
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -353,6 +359,23 @@ mod tests {
             !table.is_valid(Sequence(1 << 50), [tag(30)], false),
             "not a sequence: everything is stale"
         );
+    }
+
+    #[test]
+    fn a_tag_that_was_restored_from_40_bits_has_the_invalidations_of_the_whole_one() {
+        for buckets in [1, 1 << 8, 1 << 17] {
+            let table = InvalidationTable::with_buckets(buckets);
+            let before = table.now();
+            (0..50).for_each(|number| table.invalidate([tag(number)]));
+            for number in 0..200 {
+                let whole = tag(number);
+                let restored = Tag::from_40_bits(whole.to_40_bits());
+                assert_eq!(
+                    table.is_valid(before, [whole], false),
+                    table.is_valid(before, [restored], false)
+                );
+            }
+        }
     }
 
     #[test]

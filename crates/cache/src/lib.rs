@@ -74,6 +74,12 @@
 //! not name in `Vary` ([`KeyHeaders`]). The module `keys` says why a hash of 128 bits is safe. Authorization is decided
 //! before the cache is consulted, by the caller.
 //!
+//! # What operators see
+//!
+//! Entries of one subgraph and type are a class with counts (`entry_classes`). [`Store::hottest`] knows the entries that
+//! are found most often, from a sample of the lookups and in constant memory (`hot_entries`); [`Store::largest`] knows
+//! the largest ones, and [`Store::preview`] what an invalidation would make stale.
+//!
 //! # Elsewhere
 //!
 //! Equal fetches in flight are joined by the crate `single-flight`.
@@ -89,7 +95,11 @@ mod cache_control;
 mod client_caching;
 mod entity_key;
 mod entry;
+mod entry_classes;
+mod entry_label;
+mod heavy_hitters;
 mod hints;
+mod hot_entries;
 mod insertion;
 mod invalidation;
 mod invalidation_reader;
@@ -97,6 +107,7 @@ mod invalidation_stats;
 mod invalidation_table;
 mod jitter;
 mod keys;
+mod large_entries;
 mod lookup;
 mod metrics;
 mod policy;
@@ -121,7 +132,10 @@ pub use cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_hea
 pub use client_caching::{AgeStyle, ClientCaching};
 pub use entity_key::{EntityKey, EntityKeyError, KEY_FIELDS_MAX};
 pub use entry::EXTRA_BYTES_MAX;
+pub use entry_classes::{ENTRY_METRICS, EntryTotals};
+pub use entry_label::{EntryLabel, LABEL_BYTES_MAX};
 pub use hints::{CacheHint, DeclaredPolicy, FieldHints, HintFold};
+pub use hot_entries::is_sampled;
 pub use insertion::{FetchStart, NewEntry, StoreOutcome};
 pub use invalidation::Invalidation;
 pub use invalidation_reader::{
@@ -148,7 +162,9 @@ pub use shared_stats::{
 };
 pub use shared_view::{LogEpoch, SharedMiss, SharedStart, SharedView, StaleTags};
 pub use stats::{LOOKUP_COUNTERS, LookupStats, STORE_COUNTERS, StoreStats};
-pub use store::{ENTRY_OVERHEAD_BYTES, Store, StoreSettings};
+pub use store::{
+    ENTRY_OVERHEAD_BYTES, HotEntry, InvalidationPreview, LargeEntry, Store, StoreSettings,
+};
 pub use tag_template::{
     RenderError, TAG_BYTES_MAX, TagTemplate, TagValues, TemplateError, TemplateScope,
 };

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::address::EntryAddress;
 use crate::entry::StoredEntry;
+use crate::keys::CacheKey;
 use crate::policy::{CachePolicy, PolicyFold};
 use crate::refresh::RefreshClaim;
 use crate::time::Timestamp;
@@ -39,6 +40,7 @@ pub enum MissReason {
 /// An entry that was found.
 #[derive(Debug)]
 pub struct Hit {
+    pub(crate) key: CacheKey,
     pub(crate) entry: StoredEntry,
     /// The time since the fetch of the entry began.
     pub age: Duration,
@@ -60,6 +62,11 @@ impl Hit {
     /// The bytes that were stored beside the body.
     pub fn extra(&self) -> &[u8] {
         self.entry.extra()
+    }
+
+    /// True if the entry belongs to the clients of one partition.
+    pub fn is_private(&self) -> bool {
+        self.entry.is_private()
     }
 
     /// Whether the body has data.

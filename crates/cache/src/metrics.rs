@@ -6,12 +6,6 @@ use crate::store::Store;
 
 /// The metrics of one store that are not plain counters. The label that names the level is added by the caller.
 pub const STORE_METRICS: &[Metric<Store>] = &[
-    Metric::gauge("starling_cache_bytes", "Size of all entries with their overhead", Store::bytes),
-    Metric::gauge(
-        "starling_cache_entries",
-        "Entries, with those that are stale and were not looked up",
-        |it| it.len() as u64,
-    ),
     Metric::counter(
         "starling_cache_invalidations_forgotten",
         "Invalidated tags forgotten because of the size of their table; entries become stale early",

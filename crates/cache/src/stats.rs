@@ -37,7 +37,6 @@ telemetry::counters! {
     /// The metrics of these counters. The label that names the level is added by the caller.
     pub const STORE_COUNTERS;
     {
-        counter evictions = "starling_cache_evictions": "Entries evicted to make room";
         counter removed_expired = "starling_cache_removed_expired": "Expired entries removed by a lookup";
         counter removed_invalidated = "starling_cache_removed_invalidated":
             "Invalidated entries removed by a lookup";

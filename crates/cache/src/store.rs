@@ -2,27 +2,32 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use quick_cache::OptionsBuilder;
 use quick_cache::sync::Cache;
-use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-use smallvec::SmallVec;
 
 use crate::address::EntryAddress;
 use crate::entry::{EXTRA_BYTES_MAX, EntryParts, StoredEntry};
+use crate::entry_classes::CLASS_TAGS_MAX;
+use crate::hot_entries::HotEntries;
 use crate::insertion::{FetchStart, NewEntry, StoreOutcome};
 use crate::invalidation::Invalidation;
 use crate::invalidation_table::InvalidationTable;
 use crate::keys::CacheKey;
 use crate::lookup::{Hit, Lookup, MissReason};
-use crate::policy::Scope;
 use crate::refresh::{RefreshClaims, is_due_early};
 use crate::shared_entry::SharedEntry;
 use crate::shared_view::StaleTags;
 use crate::stats::{LookupStats, StoreStats, count};
 use crate::tags::{Tag, TagHasher};
 use crate::time::Timestamp;
+
+mod contents;
+mod overview;
+
+use contents::{EntryWeight, Evicted, NoteEvictions, StoreContents, weight_of};
+pub use overview::{HotEntry, InvalidationPreview, LargeEntry};
 
 /// The memory of an entry beside its tags, extra bytes and body, as `benches/eviction.rs` measures it. It counts as
 /// part of the entry, so that `bytes_max` bounds the memory of many small entries too.
@@ -63,10 +68,13 @@ impl Default for StoreSettings {
 
 /// The store, see the module. Share it by `Arc`.
 pub struct Store {
-    entries: Cache<CacheKey, StoredEntry, EntryWeight, KeyHash, CountEvictions>,
+    entries: Cache<CacheKey, StoredEntry, EntryWeight, KeyHash, NoteEvictions>,
     invalidations: Arc<InvalidationTable>,
     claims: Arc<RefreshClaims>,
     stats: Arc<StoreStats>,
+    contents: Arc<StoreContents>,
+    hot: HotEntries,
+    bytes_max: u64,
 }
 
 impl Store {
@@ -88,7 +96,8 @@ impl Store {
         // `build` fails only if one of the two capacities is missing.
         #[allow(clippy::expect_used, reason = "both capacities are set above")]
         let options = options.expect("both capacities are set");
-        let lifecycle = CountEvictions(Arc::clone(&stats));
+        let contents = Arc::<StoreContents>::default();
+        let lifecycle = NoteEvictions(Arc::clone(&contents));
         let entries = Cache::with_options(options, EntryWeight, KeyHash, lifecycle);
         // Tables that grow by doubling would leave up to half of their memory unused.
         entries.reserve(items);
@@ -97,6 +106,9 @@ impl Store {
             invalidations,
             claims: Arc::new(RefreshClaims::new(settings.refresh_time_max)),
             stats,
+            contents,
+            hot: HotEntries::default(),
+            bytes_max: settings.bytes_max,
         }
     }
 
@@ -146,12 +158,12 @@ impl Store {
         if age < fresh_for {
             let is_due = is_due_early(fresh_for - age, entry.fetch_took(), random);
             let refresh = if is_due { self.claims.claim(key, now) } else { None };
-            Lookup::Fresh(Hit { entry, age, refresh })
+            Lookup::Fresh(Hit { key, entry, age, refresh })
         } else if age < fresh_for + entry.stale_for() {
             let refresh = self.claims.claim(key, now);
-            Lookup::Stale(Hit { entry, age, refresh })
+            Lookup::Stale(Hit { key, entry, age, refresh })
         } else if age < fresh_for + entry.stale_if_error() {
-            Lookup::StaleIfError(Hit { entry, age, refresh: None })
+            Lookup::StaleIfError(Hit { key, entry, age, refresh: None })
         } else {
             self.remove(key, &entry);
             count(&self.stats.removed_expired);
@@ -166,7 +178,9 @@ impl Store {
 
     /// Removes an entry, unless another one has taken its place.
     fn remove(&self, key: CacheKey, entry: &StoredEntry) {
-        self.entries.remove_if(&key, |known| known.is_same(entry));
+        if let Some((key, entry)) = self.entries.remove_if(&key, |known| known.is_same(entry)) {
+            self.contents.note_removed(key, &entry);
+        }
     }
 
     /// Stores a response. Call it when the whole response has arrived.
@@ -219,30 +233,33 @@ impl Store {
         now: Timestamp,
     ) -> StoreOutcome {
         let NewEntry { policy, start, content, extra, body } = *new;
-        let key = match policy.scope {
-            Scope::Public => address.keys.public,
-            Scope::Private => match address.keys.private {
-                Some(key) => key,
-                None => return StoreOutcome::NoPartition,
-            },
-        };
+        let Some(key) = address.key(policy.scope) else { return StoreOutcome::NoPartition };
         let age = now.since(start.at);
         let stale = policy.stale_for.max(policy.stale_if_error);
         if age >= policy.fresh_for.saturating_add(stale) {
             return StoreOutcome::Expired;
         }
-        let tags = policy.tags.iter().len() * size_of::<Tag>();
+        let tags = (address.tags.len() + policy.tags.iter().len()) * size_of::<Tag>();
         if extra.len() > EXTRA_BYTES_MAX
             || (tags + extra.len() + body.len()) as u64 > self.entry_bytes_max()
         {
             return StoreOutcome::TooLarge;
         }
+        let (class, common) = self.contents.classes.class_of(&address.tags);
+        let (implied, rest) = address.tags.split_at(common);
+        let (entity, own) = match (implied.len(), rest) {
+            (CLASS_TAGS_MAX, [entity, own @ ..]) => (Some(*entity), own),
+            _ => (None, rest),
+        };
         let entry = StoredEntry::new(&EntryParts {
             sequence: start.sequence,
             began: start.at,
             fetch_took,
             policy,
-            implied: &address.tags,
+            class,
+            implied,
+            entity,
+            own,
             content,
             extra,
             body,
@@ -257,8 +274,11 @@ impl Store {
         if policy.tags.is_unbounded() {
             count(&self.stats.unbounded_tags);
         }
+        // Before the entry can be evicted.
+        self.contents.classes.count_stored(class, weight_of(&entry));
+        let mut evicted = Evicted::by_insertion(key);
         // An invalidation between the check and this line is found by the next lookup.
-        self.entries.insert(key, entry);
+        self.entries.insert_with_lifecycle(key, entry, &mut evicted);
         StoreOutcome::Stored
     }
 
@@ -283,6 +303,11 @@ impl Store {
             StaleTags::Tags(tags) if tags.is_empty() => {}
             StaleTags::Tags(tags) => self.invalidations.invalidate(tags.iter().copied()),
         }
+    }
+
+    /// The maximum size of all entries, with their overhead.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
     }
 
     /// The maximum size of an entry without its overhead.
@@ -330,15 +355,6 @@ impl std::fmt::Debug for Store {
     }
 }
 
-#[derive(Clone)]
-struct EntryWeight;
-
-impl Weighter<CacheKey, StoredEntry> for EntryWeight {
-    fn weight(&self, _key: &CacheKey, entry: &StoredEntry) -> u64 {
-        (entry.len() + ENTRY_OVERHEAD_BYTES) as u64
-    }
-}
-
 /// Keys are hashes with a secret already: their first half is the hash of the map.
 #[derive(Clone)]
 struct KeyHash;
@@ -365,19 +381,5 @@ impl Hasher for FirstWord {
 
     fn finish(&self) -> u64 {
         self.0
-    }
-}
-
-/// Counts evictions.
-#[derive(Clone)]
-struct CountEvictions(Arc<StoreStats>);
-
-impl Lifecycle<CacheKey, StoredEntry> for CountEvictions {
-    /// The evicted entries, which are dropped outside of the lock. One insertion seldom evicts more than two.
-    type RequestState = SmallVec<[StoredEntry; 2]>;
-
-    fn on_evict(&self, state: &mut Self::RequestState, _key: CacheKey, entry: StoredEntry) {
-        self.0.evictions.fetch_add(1, Relaxed);
-        state.push(entry);
     }
 }

@@ -17,6 +17,21 @@ pub const TAGS_MAX: usize = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub(crate) u64);
 
+impl Tag {
+    /// Returns 40 bits of the tag: all that an [`crate::InvalidationTable`] looks at.
+    pub(crate) fn to_40_bits(self) -> [u8; 5] {
+        let bits = self.0 >> 44 << 20 | self.0 & ((1 << 20) - 1);
+        let [a, b, c, d, e, ..] = bits.to_le_bytes();
+        [a, b, c, d, e]
+    }
+
+    /// Restores a tag from its 40 bits. It may be different from the whole tag, and the table cannot tell them apart.
+    pub(crate) fn from_40_bits([a, b, c, d, e]: [u8; 5]) -> Self {
+        let bits = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        Self(bits >> 20 << 44 | bits & ((1 << 20) - 1))
+    }
+}
+
 /// The tags of one entry or response: a bounded set.
 ///
 /// A set that would have more than [`TAGS_MAX`] tags becomes *unbounded*: it counts as having every tag, so that any

@@ -38,11 +38,13 @@ static ALLOCATOR: Counting = Counting;
 
 const BODY: usize = 64;
 
-/// Stores as many entities with one text tag each, and returns the bytes per entry beside body and tag.
+/// Stores as many entities with one text tag each, and returns the bytes per entry beside body and text tag. The tag of
+/// the entity, which the store keeps for previews of invalidations, is part of them.
 fn overhead(entries: u64, bytes_max: u64) -> f64 {
     let secret = KeySecret::from_bytes([1; 16]);
     let hasher = TagHasher::new(&secret);
-    let tags = [hasher.subgraph("products"), hasher.type_name("Product")];
+    let of_type = hasher.type_in_subgraph("Product", "products");
+    let tags = [hasher.subgraph("products"), hasher.type_name("Product"), of_type];
     let mut base = KeyBase::new(&secret, HashDomain::Entity);
     base.part(b"products");
     let before = BYTES.load(Ordering::Relaxed);
@@ -52,7 +54,10 @@ fn overhead(entries: u64, bytes_max: u64) -> f64 {
     let stats = LookupStats::default();
     for id in 0..entries {
         let keys = base.keys_of(&id.to_le_bytes());
-        let address = EntryAddress { keys, tags: tags.into_iter().collect() };
+        let mut entity = hasher.begin_entity("Product");
+        entity.field("id", &id.to_string());
+        let tags = tags.into_iter().chain([entity.finish()]).collect();
+        let address = EntryAddress { keys, tags };
         let policy = CachePolicy {
             fresh_for: Duration::from_secs(60),
             tags: [hasher.text(&format!("product-{id}"))].into_iter().collect(),

@@ -294,7 +294,7 @@ fn a_store_stays_within_its_size_and_refuses_entries_that_would_empty_it() {
     }
     let stored = fixture.store.len() as u64;
     assert!(stored > 350, "{stored}");
-    assert_eq!(telemetry::read(&fixture.store.stats().evictions), 2_000 - stored);
+    assert_eq!(fixture.store.totals().evictions, 2_000 - stored);
     let large = "x".repeat(fixture.store.entry_bytes_max() as usize + 1);
     let start = fixture.store.begin_fetch(at(0));
     let outcome = fixture.insert(&fixture.address(0, None), &policy(60, 0, 0), start, &large, 0);

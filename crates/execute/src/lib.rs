@@ -90,7 +90,7 @@ pub use subgraph::{
     FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphHeaders,
     SubgraphRequest, SubgraphResponse,
 };
-pub use trace::{FetchTrace, Trace};
+pub use trace::{FetchTrace, LookupTrace, Trace};
 pub use uploads::{MultipartBody, Uploads};
 
 /// The values that an execution starts from.

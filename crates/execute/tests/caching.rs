@@ -20,10 +20,10 @@ use cache::{
 };
 use execute::{
     Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
-    ForwardedHeaders, Generation, GraphqlError, KeyedSelection, LocalFuture, PartCaching,
-    Publisher, RequestCaching, RequestContext, RootField, RootRequest, RootSelection, Seed,
-    SharedCache, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
-    WantedEntry,
+    ForwardedHeaders, Generation, GraphqlError, KeyedSelection, LocalFuture, LookupTrace,
+    PartCaching, Publisher, RequestCaching, RequestContext, RootField, RootRequest, RootSelection,
+    Seed, SharedCache, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
+    Trace, WantedEntry,
 };
 use graph::SubgraphId;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
@@ -271,6 +271,21 @@ struct World {
     shared: Option<Arc<SharingRouter>>,
 }
 
+/// Returns the values of entities by id; null for those with an error.
+fn values_of(bytes: &Bytes) -> HashMap<u64, Option<String>> {
+    let mut document = Document::new();
+    let root = document.parse(bytes.clone()).unwrap();
+    let items = document.get_path(root, &["data", "items"].map(astjson::PathSegment::Key));
+    document
+        .elements(items.unwrap())
+        .map(|item| {
+            let member = |name| document.get(item, name).unwrap();
+            let id = document.raw(member("id")).parse().unwrap();
+            (id, document.as_str(member("value")).map(|value| value.into_owned()))
+        })
+        .collect()
+}
+
 impl World {
     fn new() -> Self {
         Self::with_settings(TtlSettings::default())
@@ -326,6 +341,19 @@ impl World {
         }));
         let generation = Arc::new(generation);
         Self { values, lists, generation, executable: executable(), shared }
+    }
+
+    /// Does what [`World::ask`] does with a trace.
+    async fn ask_traced(
+        &self,
+        client: Client,
+        ids: &[u64],
+        trace: Arc<Trace>,
+    ) -> HashMap<u64, Option<String>> {
+        *self.lists.0.lock().unwrap() = ids.to_vec();
+        let context = RequestContext { trace: Some(trace), ..self.context(client, false) };
+        let bytes = self.execute(context, &self.executable, &Variables::default()).await;
+        values_of(&bytes)
     }
 
     fn context(&self, client: Client, is_live: bool) -> RequestContext {
@@ -390,17 +418,7 @@ impl World {
             caching.renew_within = renew_within;
         }
         let bytes = self.execute(context, &self.executable, &Variables::default()).await;
-        let mut document = Document::new();
-        let root = document.parse(bytes).unwrap();
-        let items = document.get_path(root, &["data", "items"].map(astjson::PathSegment::Key));
-        document
-            .elements(items.unwrap())
-            .map(|item| {
-                let member = |name| document.get(item, name).unwrap();
-                let id = document.raw(member("id")).parse().unwrap();
-                (id, document.as_str(member("value")).map(|value| value.into_owned()))
-            })
-            .collect()
+        values_of(&bytes)
     }
 
     /// Asks for root fields under other response keys for each client, and returns their values by id.
@@ -778,6 +796,38 @@ fn a_live_query_uses_what_is_stored_but_nothing_that_has_expired() {
 }
 
 #[test]
+fn a_trace_says_what_came_from_memory_and_how_old_it_was() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    let seen = |ids: &'static [u64]| {
+        let world = &world;
+        async move {
+            let trace = Arc::new(Trace::new());
+            world.ask_traced(client, ids, Arc::clone(&trace)).await;
+            let [lookups] = <[LookupTrace; 1]>::try_from(trace.lookups()).unwrap();
+            lookups
+        }
+    };
+    let expected = |fresh, sent, oldest| LookupTrace {
+        fetch: 1,
+        is_entities: true,
+        fresh,
+        sent,
+        oldest,
+        ..LookupTrace::default()
+    };
+    run(async {
+        assert_eq!(seen(&[1]).await, expected(0, 1, None));
+        NOW.set(NOW.get() + 300);
+        assert_eq!(seen(&[1, 5]).await, expected(1, 1, Some(Duration::from_millis(300))));
+        NOW.set(NOW.get() + 200);
+        assert_eq!(seen(&[1, 5]).await, expected(2, 0, Some(Duration::from_millis(500))));
+        NOW.set(NOW.get() + TTL);
+        assert_eq!(seen(&[1, 5]).await, expected(0, 2, None));
+    });
+}
+
+#[test]
 fn a_refresh_fetches_what_would_end_with_the_old_response() {
     let world = World::new();
     let client = Client { user: 0, language: 0 };
@@ -840,4 +890,19 @@ fn an_error_keeps_only_its_own_entity_or_field_from_being_stored() {
     let requests = world.values.requests.lock().unwrap().clone();
     let (all, one) = (vec![1, 5, 7], vec![5]);
     assert_eq!(requests, [all.clone(), one.clone(), all, one.clone(), one.clone(), one]);
+}
+
+#[test]
+fn a_trace_counts_an_entity_once_that_another_operation_is_fetching() {
+    let world = World::new();
+    let client = Client { user: 0, language: 0 };
+    let traces = [Arc::new(Trace::new()), Arc::new(Trace::new())];
+    run(async {
+        let ask = |trace: &Arc<Trace>| world.ask_traced(client, &[1, 5], Arc::clone(trace));
+        tokio::join!(ask(&traces[0]), ask(&traces[1]));
+    });
+    let counts = traces.map(|trace| {
+        trace.lookups().iter().map(|it| (it.fresh, it.awaited, it.sent)).collect::<Vec<_>>()
+    });
+    assert_eq!(counts, [[(0, 0, 2)], [(0, 2, 0)]]);
 }

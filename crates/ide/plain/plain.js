@@ -8,8 +8,8 @@ const RESULTS_MAX = 100;
 const config = JSON.parse(document.getElementById("starling-config").textContent);
 const element = (id) => document.getElementById(id);
 const [query, variables, headers] = ["query", "variables", "headers"].map(element);
-const [operation, run, stop, status, results] =
-  ["operation", "run", "stop", "status", "results"].map(element);
+const [operation, run, stop, trace, status, results] =
+  ["operation", "run", "stop", "trace", "status", "results"].map(element);
 
 /** The `AbortController` of the running request, or null. */
 let running = null;
@@ -172,7 +172,12 @@ async function send(signal) {
   const began = performance.now();
   const response = await fetch(config.endpoint, {
     method: "POST",
-    headers: { ...objectIn(headers, "Headers"), "content-type": "application/json", accept },
+    headers: {
+      ...(trace.checked && { "starling-trace": "1" }),
+      ...objectIn(headers, "Headers"),
+      "content-type": "application/json",
+      accept,
+    },
     body: JSON.stringify(body),
     signal,
   }).catch((error) => {
@@ -241,6 +246,7 @@ function addJson(text, failed, number) {
   try {
     const value = JSON.parse(text);
     add(JSON.stringify(value, null, 2), failed || Boolean(value?.errors), number);
+    if (value?.extensions?.trace?.fetches) results.prepend(traceOf(value.extensions.trace));
   } catch {
     add(text === "" ? "(an empty response)" : text, true, number);
   }
@@ -259,4 +265,52 @@ function add(text, failed, number) {
   block.append(text);
   results.prepend(block);
   while (results.childElementCount > RESULTS_MAX) results.lastElementChild.remove();
+}
+
+/** Returns a trace as a list: what came from memory and what each request took. */
+function traceOf({ prepare, execute, fetches, cache }) {
+  const lines = [`prepared in ${time(prepare)}, executed in ${time(execute)}`];
+  if (cache) {
+    const { response, age } = cache;
+    lines.push(age === null ? `whole response: ${response}` : `whole response from memory: ${response}, ${time(age)} old`);
+    for (const fetch of cache.fetches) {
+      const unit = fetch.unit === "entities" ? "entities" : "root fields";
+      const counts = ["fresh", "stale", "awaited", "sent", "staleIfError", "refreshed"]
+        .filter((name) => fetch[name] > 0)
+        .map((name) => `${fetch[name]} ${COUNTS[name]}`);
+      const oldest = fetch.oldestAge === null ? "" : `; the oldest ${time(fetch.oldestAge)} old`;
+      lines.push(`${fetch.subgraph}, ${unit}: ${counts.join(", ")}${oldest}`);
+    }
+  }
+  for (const { subgraph, began, took, status, answerBytes, sharing } of fetches) {
+    const response = status === null ? "no response" : `status ${status}, ${answerBytes} bytes`;
+    const shared = sharing === "follower" ? ", shared with another operation" : "";
+    lines.push(`${subgraph}, request: ${response} in ${time(took)} after ${time(began)}${shared}`);
+  }
+  const list = document.createElement("ul");
+  list.className = "trace";
+  list.append(
+    ...lines.map((line) => {
+      const item = document.createElement("li");
+      item.textContent = line;
+      return item;
+    }),
+  );
+  return list;
+}
+
+/** What the counts of a fetch say, in the order in which they are shown. */
+const COUNTS = {
+  fresh: "from memory",
+  stale: "old from memory",
+  awaited: "that another operation fetched",
+  sent: "requested",
+  staleIfError: "old because the subgraph failed",
+  refreshed: "fetched again in the background",
+};
+
+/** A number of microseconds as a time with its unit. */
+function time(micros) {
+  if (micros < 1e3) return `${micros} µs`;
+  return micros < 1e6 ? `${(micros / 1e3).toFixed(1)} ms` : `${(micros / 1e6).toFixed(1)} s`;
 }

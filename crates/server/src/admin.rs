@@ -1,4 +1,4 @@
-//! The admin listener: health, metrics, live subscriptions, test events. For operators, not for clients.
+//! The admin listener: health, metrics, live subscriptions, caches, test events. For operators, not for clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use serving::shared_cache::Confirmation;
 use telemetry::{LogLimit, MetricsExporter, TextFormat};
 
 use crate::admin_host;
+use crate::cache_page::{self, CachePage};
 use crate::internal_listener::InternalListener;
 use crate::profiling;
 use crate::subscriptions_page::{self, SubscriptionsView};
@@ -53,6 +54,8 @@ pub(crate) struct Admin {
     pub(crate) providers: Arc<Providers>,
     /// The graph that serves.
     pub(crate) serving: Arc<Serving>,
+    /// The page of the caches.
+    pub(crate) cache_page: CachePage,
     /// The worker threads.
     pub(crate) workers: Arc<Workers>,
     /// The state of the shutdown.
@@ -81,6 +84,12 @@ async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
         "/health/ready" if get => ready(admin),
         "/metrics" if get => metrics_text(&admin.metrics, request.headers()),
         "/admin/subscriptions" if get => subscriptions(admin, request.headers()).await,
+        "/admin/cache" if get => {
+            let serving = admin.serving.current();
+            admin.cache_page.overview(serving.caching.as_ref(), request.headers())
+        }
+        "/admin/cache/page.js" if get => CachePage::script(),
+        "/admin/cache/page.css" if get => CachePage::style(),
         "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
             false => publish(admin, request).await,
@@ -89,15 +98,26 @@ async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
             false => complete(admin, &request),
         },
-        "/admin/invalidate" if request.method() == Method::POST => match is_from_web_page(&request)
-        {
-            true => response::text(StatusCode::FORBIDDEN, "web pages may not invalidate\n"),
-            false => invalidate(admin, request).await,
-        },
-        "/admin/publish" | "/admin/complete" | "/admin/invalidate" => not_allowed("POST"),
-        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
-            not_allowed("GET")
+        "/admin/invalidate" | "/admin/cache/preview" if request.method() == Method::POST => {
+            if cache_page::is_from_foreign_page(&request) {
+                let text = "web pages may not invalidate, except for that of this listener\n";
+                return response::text(StatusCode::FORBIDDEN, text);
+            }
+            match path == "/admin/invalidate" {
+                true => invalidate(admin, request).await,
+                false => preview_invalidation(admin, request).await,
+            }
         }
+        "/admin/publish" | "/admin/complete" | "/admin/invalidate" | "/admin/cache/preview" => {
+            not_allowed("POST")
+        }
+        "/health/live"
+        | "/health/ready"
+        | "/metrics"
+        | "/admin/subscriptions"
+        | "/admin/cache"
+        | "/admin/cache/page.js"
+        | "/admin/cache/page.css" => not_allowed("GET"),
         path if path.starts_with(profiling::PREFIX) => {
             profiling::handle(&admin.settings, &admin.workers, &request).await
         }
@@ -108,11 +128,13 @@ async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
              GET  /health/ready        status 200 if the router accepts traffic\n\
              GET  /metrics             counters for Prometheus\n\
              GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
+             GET  /admin/cache         hit ratios, stores, hot and large entries, if `cache.enabled` is set\n\
              GET  /debug/pprof/        profiles, if `admin.profiling` is set\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
              or, as application/x-ndjson, each of its lines\n\
              POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n\
-             POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n",
+             POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n\
+             POST /admin/cache/preview counts what /admin/invalidate would make stale\n",
         ),
     }
 }
@@ -239,24 +261,14 @@ fn complete<B>(admin: &Admin, request: &Request<B>) -> Response {
     }
 }
 
-/// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
-/// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
-/// HTTP.
-/// Makes stale what the body names. When the response is sent, no later request gets anything that was fetched before.
+/// Handles `POST /admin/invalidate`: makes stale what the body names. When the response is sent, no later request gets
+/// anything that was fetched before.
 async fn invalidate(admin: &Admin, request: Request<Incoming>) -> Response {
     let serving = admin.serving.current();
-    let Some(caching) = &serving.caching else {
-        let text = "nothing is cached: `cache.enabled` is not set".to_owned();
-        return refuse(StatusCode::NOT_FOUND, text);
-    };
-    let body = body::read(request.into_body(), INVALIDATION_BYTES_MAX, BODY_TIME_MAX).await;
-    let body: Bytes = match body {
+    let Some(caching) = &serving.caching else { return cache_page::not_cached() };
+    let body = match read_invalidation_body(request).await {
         Ok(body) => body,
-        Err(body::BodyError::TooLarge) => {
-            let text = format!("invalidations may have at most {INVALIDATION_BYTES_MAX} bytes");
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, text);
-        }
-        Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
+        Err(refusal) => return *refusal,
     };
     let (received, source) = (Instant::now(), &caching.process.invalidation_stats.admin);
     match read_invalidations(body) {
@@ -289,6 +301,40 @@ fn invalidated(invalidations: usize, confirmation: Option<Confirmation>) -> Resp
     response::text(status, text)
 }
 
+/// Handles `POST /admin/cache/preview`: counts what `POST /admin/invalidate` would make stale, and changes nothing.
+async fn preview_invalidation(admin: &Admin, request: Request<Incoming>) -> Response {
+    let serving = admin.serving.current();
+    let Some(caching) = &serving.caching else { return cache_page::not_cached() };
+    let body = match read_invalidation_body(request).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    match read_invalidations(body) {
+        Ok(all) => admin.cache_page.preview(caching, all).await,
+        Err(problem) => refuse(StatusCode::BAD_REQUEST, problem.to_string()),
+    }
+}
+
+/// Reads a body with invalidations.
+///
+/// # Errors
+/// Returns a response that says why the body cannot be read.
+async fn read_invalidation_body(request: Request<Incoming>) -> Result<Bytes, Box<Response>> {
+    let body = body::read(request.into_body(), INVALIDATION_BYTES_MAX, BODY_TIME_MAX).await;
+    body.map_err(|error| {
+        Box::new(match error {
+            body::BodyError::TooLarge => {
+                let text = format!("invalidations may have at most {INVALIDATION_BYTES_MAX} bytes");
+                refuse(StatusCode::PAYLOAD_TOO_LARGE, text)
+            }
+            _ => refuse(StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
+        })
+    })
+}
+
+/// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
+/// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
+/// HTTP.
 async fn publish(admin: &Admin, request: Request<Incoming>) -> Response {
     let (provider, topic) = match provider_and_topic(admin, &request) {
         Ok(found) => found,

@@ -39,6 +39,7 @@ use subscription_client::CallbackEndpoint;
 use tokio::sync::mpsc;
 
 use crate::admin::Admin;
+use crate::cache_page::CachePage;
 use crate::callbacks;
 use crate::composition::CompositionState;
 use crate::document_load_metrics::DocumentLoadMetrics;
@@ -215,6 +216,7 @@ pub(crate) fn assemble(
         hub,
         providers,
         serving: Arc::clone(&reloader.serving),
+        cache_page: CachePage::new(),
         workers,
         shutdown,
     });

@@ -7,6 +7,7 @@
 mod admin;
 mod admin_host;
 mod assembly;
+mod cache_page;
 mod callbacks;
 mod certificates;
 mod check;

@@ -200,6 +200,12 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
     let stats: Vec<_> =
         stores.iter().map(|(labels, store)| (labels.clone(), store.stats())).collect();
     out.write_each(cache::STORE_COUNTERS, &stats)?;
+    let totals = process.totals(&caching.subgraphs);
+    let totals: Vec<_> = totals
+        .iter()
+        .map(|(level, subgraph, totals)| (vec![("level", *level), ("subgraph", *subgraph)], totals))
+        .collect();
+    out.write_each(cache::ENTRY_METRICS, &totals)?;
     let sources = process.invalidation_stats.sources();
     let sources = sources.map(|(name, stats)| (vec![("source", name)], stats));
     out.write_each(cache::INVALIDATION_SOURCE_COUNTERS, &sources)?;

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin;
 use crate::assembly::{self, RouterMaterial, RouterParts};
+use crate::cache_page;
 use crate::callbacks;
 use crate::certificates;
 use crate::composition::ReadScope;
@@ -285,6 +286,11 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     for listener in listeners {
         tokio::spawn(listener::accept_connections(Arc::clone(&parts.http), listener));
+    }
+    if parts.reloader.config.cache.enabled {
+        let history = Arc::clone(&parts.admin.cache_page.history);
+        let serving = Arc::clone(&parts.reloader.serving);
+        tokio::spawn(cache_page::follow(history, serving));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener));
     let admin_task = OwnedTask(admin_task.abort_handle());

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use cache::{
-    EntryAddress, EntryKeyHasher, EntryKeys, FetchStart, FoldedPolicy, HashDomain, IgnoredHeaders,
-    Invalidation, InvalidationStats, InvalidationTable, Jitter, KeyHeaders, KeySecret, Lookup,
-    LookupStats, NewEntry, Partition, PolicyFold, RefreshClaim, ResponseContent, StaleTags, Store,
-    StoreOutcome, StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl,
-    Validator,
+    EntryAddress, EntryKeyHasher, EntryKeys, EntryLabel, EntryTotals, FetchStart, FoldedPolicy,
+    HashDomain, IgnoredHeaders, Invalidation, InvalidationPreview, InvalidationStats,
+    InvalidationTable, Jitter, KeyHeaders, KeySecret, Lookup, LookupStats, NewEntry, Partition,
+    PolicyFold, RefreshClaim, ResponseContent, Scope, StaleTags, Store, StoreOutcome,
+    StoreSettings, SubgraphTtl, TagHasher, Timestamp, TtlRules, TtlSettings, TypeTtl, Validator,
 };
 use config::{Caching, Config};
 use execute::{
@@ -26,6 +26,7 @@ use redis_store::Stores;
 use crate::cache_tags::{EntityTags, compile_tags};
 use crate::live_queries::{LiveQueries, LiveQuerySettings};
 use crate::shared_cache::{Confirmation, RedisCache, SharedCacheSettings};
+use crate::trace::ResponseSource;
 
 /// The expected sizes of entries.
 const ENTITY_BYTES_EXPECTED: u64 = 1 << 10;
@@ -125,6 +126,32 @@ impl ProcessCaches {
         // Both stores share one table, so one call reaches both.
         self.entities.invalidate(all, &self.tags);
         self.invalidation_stats.event.count_message(all.len(), received.elapsed());
+    }
+
+    /// Returns the totals of the entries, with the names of level and subgraph. Entries of no subgraph of the graph,
+    /// and whole responses, have an empty name. The totals of one level add up to those of its store.
+    pub fn totals<'a>(
+        &self,
+        subgraphs: &'a SubgraphCaches,
+    ) -> Vec<(&'static str, &'a str, EntryTotals)> {
+        let names = || subgraphs.subgraphs.iter().flatten().map(|it| &*it.name);
+        let tags: Vec<_> = names().map(|name| self.tags.subgraph(name)).collect();
+        let known = names().zip(&tags);
+        let known = known.map(|(name, tag)| ("subgraph", name, self.entities.totals_of(*tag)));
+        let others = ("subgraph", "", self.entities.totals_of_others(&tags));
+        known.chain([others, ("response", "", self.responses.totals())]).collect()
+    }
+
+    /// Returns what the invalidations would make stale, among the first `entries_max` entries of each level: of the
+    /// subgraphs' responses and of whole responses. It walks over the entries, see [`Store::preview`].
+    pub fn preview(&self, all: &[Invalidation], entries_max: u64) -> [InvalidationPreview; 2] {
+        [&self.entities, &self.responses]
+            .map(|store| store.preview(all, &self.tags, now(), entries_max))
+    }
+
+    /// The time, as entries have it.
+    pub fn now(&self) -> Timestamp {
+        now()
     }
 
     /// Makes everything stale because events have been lost, or because this router did not hear them before
@@ -343,11 +370,24 @@ fn subgraph_caches(
 /// A query, by everything that may distinguish its response from another one on the same graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedQuery<'a> {
+    /// The client's name of the operation, for operators only.
+    pub(crate) name: Option<&'a str>,
     /// The id of the operation, which contains the rights of the client.
     pub(crate) operation_id: u128,
     pub(crate) variables: &'a Variables,
     pub(crate) headers: &'a ForwardedHeaders,
     pub(crate) caching: RequestCaching,
+}
+
+impl CachedQuery<'_> {
+    /// Describes the whole response for operators: the operation, and the values of its variables in their order.
+    fn label(&self, is_private: bool) -> EntryLabel {
+        let name =
+            format!("{} {:032x}", self.name.unwrap_or("(without a name)"), self.operation_id);
+        let values = self.variables.values.iter().map(|it| it.as_deref().unwrap_or("–"));
+        let values: Vec<&str> = values.collect();
+        EntryLabel::new(None, &name, &values.join(", "), is_private)
+    }
 }
 
 /// The place of a whole response in its store.
@@ -357,12 +397,28 @@ pub(crate) struct ResponseSlot {
     start: FetchStart,
 }
 
+/// A whole response from memory.
+pub(crate) struct StoredResponse {
+    pub(crate) payload: Payload,
+    /// The time since it was stored.
+    pub(crate) age: Duration,
+    /// True if its time is over.
+    pub(crate) is_stale: bool,
+}
+
+impl StoredResponse {
+    /// The source, for a trace.
+    pub(crate) fn source(&self) -> ResponseSource {
+        ResponseSource::Memory { age: self.age, is_stale: self.is_stale }
+    }
+}
+
 /// The result of looking up a whole response.
 pub(crate) enum ResponseLookup {
     /// The response.
-    Hit(Payload),
+    Hit(StoredResponse),
     /// The response, and the right to execute the operation again in the background.
-    Refresh(Payload, ResponseSlot, ResponseRefresh),
+    Refresh(StoredResponse, ResponseSlot, ResponseRefresh),
     /// The operation must be executed, and its response may be stored here.
     Miss(ResponseSlot),
 }
@@ -385,8 +441,12 @@ impl GenerationCaches {
         };
         let now = now();
         let slot = |address| ResponseSlot { address, start: responses.begin_fetch(now) };
-        match responses.lookup(&address, now, fastrand::u64(..), response_stats) {
+        let random = fastrand::u64(..);
+        match responses.lookup(&address, now, random, response_stats) {
             Lookup::Fresh(mut hit) | Lookup::Stale(mut hit) => {
+                if cache::is_sampled(random) {
+                    responses.count_hit(&hit, now, || query.label(hit.is_private()));
+                }
                 let mut fold = PolicyFold::default();
                 // Clients are told times, and the response is stored nowhere else.
                 fold.add(&hit.times(), hit.age);
@@ -394,11 +454,13 @@ impl GenerationCaches {
                 else {
                     return ResponseLookup::Miss(slot(address));
                 };
+                let (age, is_stale) = (hit.age, hit.age >= hit.times().fresh_for);
+                let stored = StoredResponse { payload, age, is_stale };
                 match hit.refresh.take() {
-                    None => ResponseLookup::Hit(payload),
+                    None => ResponseLookup::Hit(stored),
                     Some(claim) => {
                         let refresh = ResponseRefresh { fresh_for: hit.fresh_for(), claim };
-                        ResponseLookup::Refresh(payload, slot(address), refresh)
+                        ResponseLookup::Refresh(stored, slot(address), refresh)
                     }
                 }
             }
@@ -407,7 +469,7 @@ impl GenerationCaches {
     }
 
     /// Stores a whole response, if its policy allows it and all clients with its key may get it.
-    pub(crate) fn store(&self, slot: &ResponseSlot, payload: &Payload) {
+    pub(crate) fn store(&self, slot: &ResponseSlot, query: &CachedQuery<'_>, payload: &Payload) {
         let Some(caching) = &payload.caching else { return };
         // Headers of subgraphs are not stored.
         if payload.errors > 0 || payload.headers.is_some() {
@@ -430,7 +492,11 @@ impl GenerationCaches {
             extra: &extra,
             body: &payload.bytes,
         };
+        let responses = &self.process.responses;
         responses.insert(&slot.address, &new, now, &self.process.response_stats);
+        let scope = caching.policy.scope;
+        let label = || query.label(scope == Scope::Private);
+        responses.note_stored(&slot.address, scope, &payload.bytes, label);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::prepared_request::PreparedRequest;
 use crate::request_facts::KnownOperation;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
-use crate::trace::RequestTrace;
+use crate::trace::{RequestTrace, ResponseSource};
 
 /// Admits the operation of `request` ([`admit`]), and prepares it as [`prepare_admitted`] does.
 ///
@@ -363,19 +363,31 @@ async fn run_admitted(
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
     let shown_cost = ready.cost.filter(|_| ready.shows_cost);
-    let slot = match stored_response(&ready, trace.is_some()) {
-        Some(ResponseLookup::Hit(payload)) => {
+    let plan = trace.as_ref().map(|_| Arc::clone(&ready.prepared.plan));
+    let with_trace = |payload: Payload, role, source| match (&trace, &plan) {
+        (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
+        _ => payload,
+    };
+    let mut source = ready.caching.map(|_| ResponseSource::NotLookedUp);
+    let must_execute = trace.as_ref().is_some_and(|it| it.must_execute);
+    let slot = match stored_response(&ready, must_execute) {
+        Some(ResponseLookup::Hit(stored)) => {
             set_result(WorkResult::Unmeasured);
             serving.metrics.count(kind, false, started.elapsed());
-            return Ok(with_cost(payload, shown_cost));
+            let source = Some(stored.source());
+            return Ok(with_trace(with_cost(stored.payload, shown_cost), None, source));
         }
-        Some(ResponseLookup::Refresh(payload, slot, rights)) => {
+        Some(ResponseLookup::Refresh(stored, slot, rights)) => {
             set_result(WorkResult::Unmeasured);
             refresh(ready, slot, rights, subgraphs, deadline);
             serving.metrics.count(kind, false, started.elapsed());
-            return Ok(with_cost(payload, shown_cost));
+            let source = Some(stored.source());
+            return Ok(with_trace(with_cost(stored.payload, shown_cost), None, source));
         }
-        Some(ResponseLookup::Miss(slot)) => Some(slot),
+        Some(ResponseLookup::Miss(slot)) => {
+            source = Some(ResponseSource::Executed);
+            Some(slot)
+        }
         None => None,
     };
     let (payload, role) = match &serving.sharing.operations {
@@ -402,11 +414,7 @@ async fn run_admitted(
     };
     serving.metrics.count(kind, payload.errors > 0, started.elapsed());
     set_result(WorkResult::Executed);
-    let payload = with_cost(payload, shown_cost);
-    Ok(match trace {
-        None => payload,
-        Some(trace) => trace.put(&payload, role, &generation.graph),
-    })
+    Ok(with_trace(with_cost(payload, shown_cost), role, source))
 }
 
 /// Adds the cost of a response, if the client sees it.
@@ -417,20 +425,25 @@ fn with_cost(payload: Payload, shown_cost: Option<u64>) -> Payload {
     }
 }
 
-/// Looks up the whole response to a query. `None` if its response is not stored. A trace shows what happens in this
-/// request, so a traced one is executed.
-fn stored_response(ready: &PreparedRequest, is_traced: bool) -> Option<ResponseLookup> {
+/// Looks up the whole response to a query. `None` if its response is not stored, or if it must be executed.
+fn stored_response(ready: &PreparedRequest, must_execute: bool) -> Option<ResponseLookup> {
     let caches = ready.loaded.caching.as_ref()?;
-    let query = CachedQuery {
+    let query = cached_query(ready)?;
+    if must_execute || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
+        return None;
+    }
+    Some(caches.look_up(&query))
+}
+
+/// The query as the store of whole responses knows it. `None` if nothing is stored for the operation.
+fn cached_query(ready: &PreparedRequest) -> Option<CachedQuery<'_>> {
+    Some(CachedQuery {
+        name: ready.prepared.name.as_deref(),
         operation_id: ready.prepared.operation_id,
         variables: &ready.variables,
         headers: &ready.headers,
         caching: ready.caching?,
-    };
-    if is_traced || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
-        return None;
-    }
-    Some(caches.look_up(&query))
+    })
 }
 
 /// Executes an operation in the background, whose stored response was served, and stores its new one. Parts of it that
@@ -472,8 +485,10 @@ async fn execute_and_store(
     deadline: Instant,
 ) -> Result<Payload, Vec<GraphqlError>> {
     let payload = execute_now(ready, sharing, trace, deadline).await?;
-    if let (Some(slot), Some(caches)) = (slot, &ready.loaded.caching) {
-        caches.store(&slot, &payload);
+    if let (Some(slot), Some(caches), Some(query)) =
+        (slot, &ready.loaded.caching, cached_query(ready))
+    {
+        caches.store(&slot, &query, &payload);
     }
     Ok(payload)
 }

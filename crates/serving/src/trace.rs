@@ -1,23 +1,46 @@
-//! The cost of a request in `extensions.trace`, for a client that sends the header `starling-trace: 1`, if the
-//! configuration allows it.
+//! The cost of a request in `extensions.trace`, for a client that sends the header `starling-trace`, if the configuration
+//! allows it.
+//!
+//! A request with `starling-trace: 1` is served like any other one, so that its trace shows what others get: also that
+//! the whole response came from memory. With `starling-trace: execute` the operation is executed also if its response
+//! is stored.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use execute::Payload;
-use graph::Supergraph;
+use execute::{LookupTrace, Payload};
+use graph::{SubgraphId, Supergraph};
 use http::{HeaderMap, HeaderName};
+use plan::Plan;
 use single_flight::Role;
 
 /// The header that requests a trace.
 pub const HEADER: HeaderName = HeaderName::from_static("starling-trace");
+
+/// The source of the whole response to a traced request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResponseSource {
+    /// The memory of whole responses.
+    Memory {
+        /// The time since the response was stored.
+        age: Duration,
+        /// True if its time is over, and it was served while the operation is executed again.
+        is_stale: bool,
+    },
+    /// It was executed, because it was not in memory.
+    Executed,
+    /// It was executed without a lookup: the client wants that, or the response is never stored.
+    NotLookedUp,
+}
 
 /// The measurements of one request.
 #[derive(Debug)]
 pub struct RequestTrace {
     started: Instant,
     prepared: Duration,
+    /// True if the operation is executed also if its response is stored.
+    pub(crate) must_execute: bool,
     /// The fetches of the execution, if this request leads one.
     pub fetches: Arc<execute::Trace>,
 }
@@ -25,11 +48,13 @@ pub struct RequestTrace {
 impl RequestTrace {
     /// Starts a trace if a request with these headers asks for one.
     pub fn requested(headers: &HeaderMap) -> Option<Self> {
-        if headers.get(HEADER).is_none_or(|it| it != "1") {
-            return None;
-        }
+        let must_execute = match headers.get(HEADER)?.as_bytes() {
+            b"1" => false,
+            b"execute" => true,
+            _ => return None,
+        };
         let fetches = Arc::new(execute::Trace::new());
-        Some(Self { started: Instant::now(), prepared: Duration::ZERO, fetches })
+        Some(Self { started: Instant::now(), prepared: Duration::ZERO, must_execute, fetches })
     }
 
     /// Records that the operation is prepared and the execution starts. In a batch the other operations may have run in
@@ -39,8 +64,18 @@ impl RequestTrace {
         self.fetches = Arc::new(execute::Trace::new());
     }
 
-    /// Returns `payload` with the trace in its extensions. `role` is the way in which the operation was shared.
-    pub fn put(&self, payload: &Payload, role: Option<Role>, graph: &Supergraph) -> Payload {
+    /// Returns `payload` with the trace in its extensions. `role` is the way in which the operation was shared, and
+    /// `source` where its response came from; `None` for an operation that uses no caches.
+    ///
+    /// No cache may store such a response: it would give the trace to clients that did not ask for it.
+    pub(crate) fn put(
+        &self,
+        payload: &Payload,
+        role: Option<Role>,
+        source: Option<ResponseSource>,
+        plan: &Plan,
+        graph: &Supergraph,
+    ) -> Payload {
         let execute = self.started.elapsed().saturating_sub(self.prepared);
         let mut text = format!(
             "{{\"unit\":\"microseconds\",\"prepare\":{},\"execute\":{},\"bytes\":{},\"sharing\":{},\"fetches\":[",
@@ -53,8 +88,7 @@ impl RequestTrace {
             if index > 0 {
                 text.push(',');
             }
-            let mut name = Vec::new();
-            astjson::print_string(&graph.subgraph(fetch.subgraph).name, &mut name);
+            let name = subgraph_name(graph, fetch.subgraph);
             let (status, bytes) = match fetch.response {
                 Some((status, bytes)) => (status.to_string(), bytes.to_string()),
                 None => ("null".to_owned(), "null".to_owned()),
@@ -62,18 +96,70 @@ impl RequestTrace {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "{{\"subgraph\":{},\"began\":{},\"took\":{},\"requestBytes\":{},\"status\":{status},\
+                "{{\"subgraph\":{name},\"began\":{},\"took\":{},\"requestBytes\":{},\"status\":{status},\
                  \"answerBytes\":{bytes},\"sharing\":{}}}",
-                String::from_utf8_lossy(&name),
                 fetch.began.as_micros(),
                 fetch.took.as_micros(),
                 fetch.request_bytes,
                 role_text(fetch.role),
             );
         }
-        text.push_str("]}");
-        payload.with_extension("trace", &text)
+        text.push(']');
+        if let Some(source) = source {
+            write_cache(&mut text, source, &self.fetches.lookups(), plan, graph);
+        }
+        text.push('}');
+        Payload { caching: None, ..payload.with_extension("trace", &text) }
     }
+}
+
+/// Writes the member `cache`: where the response and its parts came from.
+fn write_cache(
+    text: &mut String,
+    source: ResponseSource,
+    lookups: &[LookupTrace],
+    plan: &Plan,
+    graph: &Supergraph,
+) {
+    let response = match source {
+        ResponseSource::Memory { age, is_stale } => {
+            let state = if is_stale { "stale" } else { "fresh" };
+            format!("\"{state}\",\"age\":{}", age.as_micros())
+        }
+        ResponseSource::Executed => "\"miss\",\"age\":null".to_owned(),
+        ResponseSource::NotLookedUp => "\"skipped\",\"age\":null".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(text, ",\"cache\":{{\"response\":{response},\"fetches\":[");
+    let known = lookups.iter().filter_map(|it| Some((it, plan.fetches.get(it.fetch)?)));
+    for (index, (it, fetch)) in known.enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        let unit = if it.is_entities { "entities" } else { "rootFields" };
+        let oldest = it.oldest.map_or("null".to_owned(), |age| age.as_micros().to_string());
+        let _ = write!(
+            text,
+            "{{\"fetch\":{},\"subgraph\":{},\"level\":\"subgraph\",\"unit\":\"{unit}\",\"fresh\":{},\"stale\":{},\
+             \"awaited\":{},\"sent\":{},\"staleIfError\":{},\"refreshed\":{},\"oldestAge\":{oldest}}}",
+            it.fetch,
+            subgraph_name(graph, fetch.subgraph),
+            it.fresh,
+            it.stale,
+            it.awaited,
+            it.sent,
+            it.stale_if_error,
+            it.refreshed,
+        );
+    }
+    text.push_str("]}");
+}
+
+/// The name of a subgraph as a JSON string.
+fn subgraph_name(graph: &Supergraph, id: SubgraphId) -> String {
+    let mut name = Vec::new();
+    astjson::print_string(&graph.subgraph(id).name, &mut name);
+    String::from_utf8_lossy(&name).into_owned()
 }
 
 fn role_text(role: Option<Role>) -> &'static str {

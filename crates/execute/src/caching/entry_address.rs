@@ -81,6 +81,11 @@ impl<'a> Addresses<'a> {
         self.cache
     }
 
+    /// The name of the subgraph.
+    pub(crate) fn name(&self) -> &'a str {
+        &self.cache.name
+    }
+
     /// Adds to the subgraph and the selection what else the keys of a part have in common: the values of variables, the
     /// headers, the partition. `context_values` are those of the request alone.
     fn complete(
@@ -240,6 +245,19 @@ fn entity_tag<'a>(
         hasher.field(path, value);
     }
     hasher.finish()
+}
+
+/// Returns path and value of each field in the key of a representation, sorted.
+pub(super) fn key_fields<'a>(
+    document: &'a Document,
+    node: NodeId,
+    name: &str,
+    batch: &'a EntityBatch,
+) -> Vec<KeyField<'a>> {
+    let mut fields = Vec::with_capacity(2);
+    collect_key(document, node, name, &batch.representation.fields, &mut fields);
+    fields.sort_unstable();
+    fields
 }
 
 /// Adds path and value of each member of a key.

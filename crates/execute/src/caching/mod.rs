@@ -6,6 +6,7 @@
 
 mod changed_entities;
 mod entry_address;
+mod entry_label;
 mod fetch_caching;
 mod fetches_in_flight;
 mod mutation_invalidation;
@@ -23,6 +24,7 @@ pub use shared_cache::{Announcement, FetchLocks, Filled, SharedCache, WantedEntr
 pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTags};
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};
+pub(crate) use entry_label::{entity_label, root_label};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
 pub(crate) use mutation_invalidation::invalidate_by_response;
 pub(crate) use response_storing::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{
-    CachePolicy, EntryAddress, FetchStart, NewEntry, PolicyFold, ResponseContent, ResponseTtl,
+    CachePolicy, EntryAddress, EntryLabel, FetchStart, NewEntry, PolicyFold, ResponseContent, ResponseTtl,
     Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags, Timestamp, Vary,
     resolve_policy,
 };
@@ -17,6 +17,7 @@ use super::entry_address::ObjectValues;
 use super::reported_errors::FaultyParts;
 use super::{
     FetchCaching, FetchLocks, FlightGuard, PartCaching, SharedCache, SubgraphCache, SubgraphCaches,
+    entity_label, root_label,
 };
 use crate::document_pool::PooledDocument;
 use crate::{Generation, SubgraphResponse};
@@ -61,8 +62,8 @@ impl SharedStoring {
 
 /// The entries of a request.
 pub(crate) enum RequestedEntries {
-    /// The root fields.
-    Root(Vec<RequestedField>),
+    /// The root fields, and the body of the request.
+    Root(Vec<RequestedField>, Bytes),
     /// The entities.
     Entities(RequestedEntities),
 }
@@ -156,7 +157,7 @@ impl ResponseStoring {
     /// The numbers of the parts that the request asks for.
     fn requested_parts(&self) -> Vec<usize> {
         match &self.entries {
-            RequestedEntries::Root(fields) => {
+            RequestedEntries::Root(fields, _) => {
                 fields.iter().map(|field| usize::from(field.number)).collect()
             }
             RequestedEntries::Entities(entities) => {
@@ -196,7 +197,9 @@ impl ResponseStoring {
         progress.is_whole = faulty.is_empty();
         let read = ReadResponse { document: &document, root, data, faulty };
         match &self.entries {
-            RequestedEntries::Root(fields) => self.store_root(&facts, &read, fields, progress),
+            RequestedEntries::Root(fields, body) => {
+                self.store_root(&facts, &read, fields, body, progress)
+            }
             RequestedEntries::Entities(entities) => {
                 self.store_entities(&facts, &read, entities, progress)
             }
@@ -206,7 +209,7 @@ impl ResponseStoring {
     /// The number of the part with this key in the response, and the number of its entities, if it has entities.
     fn part_of(&self, key: &str) -> Option<(usize, Option<usize>)> {
         match &self.entries {
-            RequestedEntries::Root(fields) => {
+            RequestedEntries::Root(fields, _) => {
                 let all = self.caching.root.as_ref()?.fields();
                 let mut numbers = fields.iter().map(|field| usize::from(field.number));
                 let number = numbers
@@ -234,7 +237,7 @@ impl ResponseStoring {
         let root = root.filter(|root| document.kind(*root) == Kind::Object);
         let mut named = Tags::default();
         match &self.entries {
-            RequestedEntries::Root(fields) => {
+            RequestedEntries::Root(fields, _) => {
                 for (address, tags) in fields.iter().filter_map(|field| field.entry.as_ref()) {
                     fold.add_tags(address.tags.iter().chain(tags).copied(), false);
                 }
@@ -278,6 +281,7 @@ impl ResponseStoring {
         facts: &ResponseFacts<'_>,
         response: &ReadResponse<'_>,
         fields: &[RequestedField],
+        body: &Bytes,
         progress: &mut StoringProgress,
     ) -> Option<()> {
         let root = self.caching.root.as_ref()?;
@@ -305,7 +309,10 @@ impl ResponseStoring {
             tags.extend(own.iter().copied());
             tags.extend(facts.type_tags(&part.type_names));
             let shared = field.shared.as_ref().map(|base| (base, &b""[..]));
-            let new = NewPart { number, part, address, tags, value, shared };
+            let label = |is_private| {
+                root_label(&facts.cache.name, &part.selection, body.clone(), is_private)
+            };
+            let new = NewPart { number, part, address, tags, value, shared, label: &label };
             facts.insert(self, response, new, progress);
         }
         Some(())
@@ -348,7 +355,11 @@ impl ResponseStoring {
                 let names = "apolloEntityCacheTags";
                 add_response_tags(facts, document, response.root, names, Some(index), &mut tags);
                 let shared = bases.get(number).map(|base| (base, &*representation));
-                let new = NewPart { number, part, address, tags, value, shared };
+                let label = |is_private| {
+                    entity_label(&facts.cache.name, batch, representation.clone(), is_private)
+                };
+                let new =
+                    NewPart { number, part, address, tags, value, shared, label: &label };
                 facts.insert(self, response, new, progress);
             }
         }
@@ -374,6 +385,8 @@ struct NewPart<'a> {
     value: NodeId,
     /// The beginning of its key in the store that several routers share, and the rest.
     shared: Option<(&'a SharedKeyBase, &'a [u8])>,
+    /// Describes the entry, which is private or not.
+    label: &'a dyn Fn(bool) -> EntryLabel,
 }
 
 /// What was stored of one response.
@@ -436,7 +449,7 @@ impl ResponseFacts<'_> {
         new: NewPart<'_>,
         progress: &mut StoringProgress,
     ) {
-        let NewPart { number, part, address, tags, value, shared } = new;
+        let NewPart { number, part, address, tags, value, shared, label } = new;
         let settings = &self.cache.settings;
         let content = match response.document.is_null(value) {
             true => ResponseContent::NotFound,
@@ -459,6 +472,8 @@ impl ResponseFacts<'_> {
         {
             self.share(storing, address, key, &new);
         }
+        let (scope, is_private) = (policy.scope, policy.scope == Scope::Private);
+        self.caches.store.note_stored(address, scope, body, || label(is_private));
         let tags = policy.tags.iter().chain(address.tags.iter().copied());
         let age = self.now.since(storing.began);
         progress.fold.add_part(&policy, age, tags, policy.tags.is_unbounded());

@@ -10,21 +10,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cache::{EntryAddress, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase};
+use cache::{
+    EntryAddress, EntryLabel, Hit, Lookup, LookupStats, PolicyFold, RefreshClaim, SharedKeyBase,
+};
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
 use super::Execution;
-use super::in_flight::{OutgoingRequest, SentRequest};
+use super::in_flight::{Backup, OutgoingRequest, SentRequest};
 use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
 use crate::caching::{
     Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, RequestParts, RequestedEntities,
     RequestedEntries, ResponseStoring, SharedStoring, SubgraphCaches, WANTED_MAX, WantedEntry,
-    flight_key,
+    entity_label, flight_key,
 };
 use crate::representations::CollectedBatch;
-use crate::{SubgraphRequest, SubgraphResponse};
+use crate::{LookupTrace, SubgraphRequest, SubgraphResponse};
 
 /// The maximum duration of a refresh in the background. The subgraph's own timeout may end it earlier.
 const REFRESH_TIME_MAX: Duration = Duration::from_secs(10);
@@ -144,9 +146,16 @@ impl<'a> Execution<'a> {
 
         let whole = body.clone();
         let caches = addresses.caches();
+        let is_again = matches!(look, Look::Again);
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
-        let mut found = look_up(&addresses, caching, &all, |batch, _| batch, rules, &mut guard);
+        let label = |batch: usize, item: usize, is_private| {
+            let representation = whole.slice(items[batch][item].clone());
+            entity_label(addresses.name(), &fetch.kind.batches()[batch], representation, is_private)
+        };
+        let part = |batch, _| batch;
+        let mut found = look_up(&addresses, caching, &all, part, rules, &mut guard, &label);
+        self.trace_lookups(&found, index, true, is_again);
         let bases: Vec<SharedKeyBase> = match &caches.shared {
             Some(_) if found.needs_fetch() => {
                 let base = |number| addresses.shared_batch_base(caching, number, request);
@@ -216,6 +225,7 @@ impl<'a> Execution<'a> {
                     return Ok(());
                 }
             }
+            self.trace_sent(index, true, found.counts[usize::from(MISSING)]);
             // The positions of representations are those in the undivided body.
             let part = self.entities_part(index, &all, &items, &found.part_of, MISSING, &whole);
             let shared = shared_storing(caches, bases, locks);
@@ -223,13 +233,15 @@ impl<'a> Execution<'a> {
             let has_backups = found.part_of.iter().zip(&found.backups).all(|(parts, backups)| {
                 parts.iter().zip(backups).all(|(part, backup)| *part != MISSING || backup.is_some())
             });
-            let backup = has_backups.then(|| entities_response(fetch, &all, &found.backups));
+            let backup = has_backups.then(|| {
+                make_backup(index, &found.backups, entities_response(fetch, &all, &found.backups))
+            });
             let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
             let call = OutgoingRequest::Subgraph {
                 body,
                 is_mutation: false,
                 storing: Some(Box::new(storing)),
-                backup: backup.map(Box::new),
+                backup,
                 changed: &[],
             };
             self.send(SentRequest::entities(index, collected, kept), call, calls);
@@ -288,6 +300,45 @@ impl<'a> Execution<'a> {
             items: texts.collect(),
         };
         RequestedEntries::Entities(entities)
+    }
+
+    /// Records the results of lookups, if the operation has a trace. `is_again` is true for a request that has waited
+    /// for others.
+    pub(super) fn trace_lookups(
+        &self,
+        found: &Found,
+        fetch: usize,
+        is_entities: bool,
+        is_again: bool,
+    ) {
+        let Some(trace) = &self.context.trace else { return };
+        let mut lookups = LookupTrace { fetch, is_entities, ..LookupTrace::default() };
+        for hit in found.hits.iter().flatten().flatten() {
+            match hit.age < hit.times().fresh_for {
+                true => lookups.fresh += 1,
+                false => lookups.stale += 1,
+            }
+            lookups.oldest = lookups.oldest.max(Some(hit.age));
+        }
+        lookups.awaited = found.counts[usize::from(AWAITED)];
+        lookups.refreshed = found.claims.len();
+        if is_again {
+            // These were counted when they were awaited; what the other request stored is neither old nor sent.
+            lookups.fresh = 0;
+        }
+        trace.record_lookups(&lookups);
+    }
+
+    /// Records the number of entries that a request asks for, if the operation has a trace.
+    pub(super) fn trace_sent(&self, fetch: usize, is_entities: bool, sent: usize) {
+        if let Some(trace) = &self.context.trace {
+            trace.record_lookups(&LookupTrace {
+                fetch,
+                is_entities,
+                sent,
+                ..LookupTrace::default()
+            });
+        }
     }
 
     pub(super) fn storing(
@@ -417,7 +468,7 @@ fn wanted_entities(
 }
 
 /// Looks up all representations, or the root fields, of a request. `part_of` returns the part of the fetch to which an
-/// address belongs, by batch and index.
+/// address belongs, by batch and index. `label` describes the entry there, and is called for few of them.
 pub(super) fn look_up(
     addresses: &Addresses<'_>,
     caching: &FetchCaching,
@@ -425,6 +476,7 @@ pub(super) fn look_up(
     part_of: impl Fn(usize, usize) -> usize,
     rules: LookRules,
     guard: &mut FlightGuard,
+    label: &dyn Fn(usize, usize, bool) -> EntryLabel,
 ) -> Found {
     let (caches, cache) = (addresses.caches(), addresses.cache());
     let uncounted = LookupStats::default();
@@ -438,7 +490,8 @@ pub(super) fn look_up(
         let mut refreshes = Vec::with_capacity(batch.len());
         for (index, address) in batch.iter().enumerate() {
             let (mut hit, mut backup, mut refresh) = (None, None, 0);
-            match caches.store.lookup(address, now, fastrand::u64(..), stats) {
+            let random = fastrand::u64(..);
+            match caches.store.lookup(address, now, random, stats) {
                 // The new value is what a live query is executed for.
                 Lookup::Stale(_) if rules.is_live => {}
                 Lookup::Fresh(entry) | Lookup::Stale(entry)
@@ -447,6 +500,10 @@ pub(super) fn look_up(
                     backup = Some(entry);
                 }
                 Lookup::Fresh(mut entry) | Lookup::Stale(mut entry) => {
+                    if cache::is_sampled(random) {
+                        let label = || label(number, index, entry.is_private());
+                        caches.store.count_hit(&entry, now, label);
+                    }
                     if let Some(claim) = entry.refresh.take() {
                         found.claims.push(claim);
                         refresh = 1;
@@ -513,6 +570,17 @@ fn entities_response(
     }
     body.extend_from_slice(b"}}");
     stored_response(body, fold)
+}
+
+/// Returns the response that is used if the request fails.
+pub(super) fn make_backup(
+    fetch: usize,
+    hits: &[Vec<Option<Hit>>],
+    response: SubgraphResponse,
+) -> Box<Backup> {
+    let hits = || hits.iter().flatten().flatten();
+    let oldest = hits().map(|hit| hit.age).max().unwrap_or_default();
+    Box::new(Backup { response, fetch, entries: hits().count(), oldest })
 }
 
 /// Returns a response from the cache.

@@ -9,15 +9,15 @@ use plan::{OperationKind, SubgraphOperation};
 
 use super::Execution;
 use super::cached_requests::{
-    AWAITED, Look, LookRules, LookState, MISSING, STORED, look_up, refresh_guard, shared_storing,
-    stored_response,
+    AWAITED, Look, LookRules, LookState, MISSING, STORED, look_up, make_backup, refresh_guard,
+    shared_storing, stored_response,
 };
 use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::SubgraphResponse;
 use crate::argument_text::print_arguments;
 use crate::caching::{
     Addresses, FetchCaching, FetchLocks, ObjectValues, PartCaching, RequestedEntries,
-    RequestedField, RootRequest, RootTag, WantedEntry,
+    RequestedField, RootRequest, RootTag, WantedEntry, root_label,
 };
 use crate::document_pool::PooledDocument;
 
@@ -55,10 +55,18 @@ impl<'a> Execution<'a> {
         let (all, rest) = self.requested_fields(caching, root, &addresses, asked);
         let known = all.iter().filter_map(|field| Some(field.entry.as_ref()?.0.clone()));
         let known = [known.collect::<Vec<EntryAddress>>()];
+        let is_again = matches!(look, Look::Again);
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
         let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
         let part = |_, item: usize| all.get(item).map_or(usize::MAX, |it| usize::from(it.number));
-        let mut found = look_up(&addresses, caching, &known, part, rules, &mut guard);
+        let label = |_, item: usize, is_private| {
+            let of_field = |field: &RequestedField| caching.parts.get(usize::from(field.number));
+            let part = all.get(item).and_then(of_field);
+            let selection = part.map(|part| part.selection.clone()).unwrap_or_default();
+            root_label(addresses.name(), &selection, body.clone(), is_private)
+        };
+        let mut found = look_up(&addresses, caching, &known, part, rules, &mut guard, &label);
+        self.trace_lookups(&found, index, false, is_again);
         let part_of: Vec<u8> = found.part_of.pop().unwrap_or_default();
         let hits: Vec<Option<Hit>> = found.hits.pop().unwrap_or_default();
         let backups: Vec<Option<Hit>> = found.backups.pop().unwrap_or_default();
@@ -93,7 +101,7 @@ impl<'a> Execution<'a> {
                 .filter_map(|field| Some((usize::from(field.number), &field.entry.as_ref()?.0)));
             let guard = refresh_guard(caches, caching, addresses);
             let shared = shared_storing(caches, Vec::new(), FetchLocks::default());
-            let entries = RequestedEntries::Root(fields);
+            let entries = RequestedEntries::Root(fields, body.clone());
             let storing = self.storing(fetch, caches, caching, entries, shared, guard);
             self.refresh(fetch, body, storing, std::mem::take(&mut found.claims), wanted);
         }
@@ -114,7 +122,9 @@ impl<'a> Execution<'a> {
         let mut of_missing = part_of.iter().zip(&backups).filter(|(part, _)| **part == MISSING);
         let has_backups =
             missing > 0 && rest.is_empty() && of_missing.all(|(_, backup)| backup.is_some());
-        let backup = has_backups.then(|| Box::new(root_response(root, &all, &backups)));
+        let response = has_backups.then(|| root_response(root, &all, &backups));
+        let backups = [backups];
+        let backup = response.map(|response| make_backup(index, &backups, response));
         let mut fields = Vec::new();
         if missing + rest.len() < wanted.len() {
             fields = marked(&part_of, MISSING);
@@ -130,11 +140,12 @@ impl<'a> Execution<'a> {
                 return self.send(sent, call, calls);
             }
         }
+        self.trace_sent(index, false, missing + rest.len());
         let body = body_of(&fields);
         let sent = SentRequest { fields, ..SentRequest::whole(index) };
         let missing = all.into_iter().zip(&part_of).filter(|(_, part)| **part == MISSING);
         let entries = missing.map(|(field, _)| field).chain(rest).collect();
-        let entries = RequestedEntries::Root(entries);
+        let entries = RequestedEntries::Root(entries, body.clone());
         let shared = shared_storing(caches, Vec::new(), locks);
         let storing = self.storing(fetch, caches, caching, entries, shared, guard);
         let storing = Some(Box::new(storing));

@@ -1,6 +1,7 @@
 //! The requests of an execution: requests, their outcomes, and the progress of fetches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
@@ -30,7 +31,7 @@ pub(super) enum OutgoingRequest<'a> {
         /// Stores the response, if that is allowed.
         storing: Option<Box<ResponseStoring>>,
         /// The response from the cache that is used if the request fails.
-        backup: Option<Box<SubgraphResponse>>,
+        backup: Option<Box<Backup>>,
         /// The entities in the response that are stale then.
         changed: &'a [ChangedEntity],
     },
@@ -54,6 +55,18 @@ pub(super) enum OutgoingRequest<'a> {
         arguments: Bytes,
         is_mutation: bool,
     },
+}
+
+/// Stored entries that are served if a request fails.
+pub(super) struct Backup {
+    /// The entries as the response that the subgraph would have sent.
+    pub(super) response: SubgraphResponse,
+    /// The index of the fetch.
+    pub(super) fetch: usize,
+    /// The number of entries.
+    pub(super) entries: usize,
+    /// The age of the oldest one.
+    pub(super) oldest: Duration,
 }
 
 impl OutgoingRequest<'_> {
@@ -96,7 +109,12 @@ pub(super) async fn send_request<'a>(
             let result =
                 shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changed).await;
             RequestOutcome::Response(match backup {
-                Some(backup) if has_failed(&result) => Ok(*backup),
+                Some(backup) if has_failed(&result) => {
+                    if let Some(trace) = &context.trace {
+                        trace.record_use_of_backup(backup.fetch, backup.entries, backup.oldest);
+                    }
+                    Ok(backup.response)
+                }
                 _ => result,
             })
         }

@@ -398,3 +398,62 @@ it("sends one request for an entity that many clients miss at the same time", as
     await router.stop();
   }
 });
+
+describe("traces", () => {
+  const QUERY = "query ($first: Int) { products(first: $first) { id inStock } }";
+  const settings = { subgraphs: { subgraphs: { stock: { ttl: "60s" } } } };
+  let router;
+  before(async () => {
+    router = await startRouter(settings, { trace: { enabled: true } });
+  });
+  after(() => router?.stop());
+
+  async function traced(first, value = "1") {
+    const headers = { "content-type": "application/json", "starling-trace": value };
+    const body = JSON.stringify({ query: QUERY, variables: { first } });
+    const response = await fetch(router.graphql, { method: "POST", headers, body });
+    const { data, extensions } = await response.json();
+    return { data, trace: extensions.trace, headers: response.headers };
+  }
+
+  it("say for each fetch what was stored and what was sent, and how old it was", async () => {
+    const first = await traced(1);
+    assert.equal(first.trace.cache.response, "miss");
+    const [stored, ...none] = first.trace.cache.fetches;
+    assert.deepEqual(none, [], "nothing says how long root fields may be stored");
+    assert.deepEqual(stored, {
+      fetch: 1, subgraph: "stock", level: "subgraph", unit: "entities",
+      fresh: 0, stale: 0, awaited: 0, sent: 1, staleIfError: 0, refreshed: 0, oldestAge: null,
+    });
+    const second = await traced(3);
+    const [{ fresh, sent, oldestAge }] = second.trace.cache.fetches;
+    assert.deepEqual({ fresh, sent }, { fresh: 1, sent: 2 });
+    assert.ok(oldestAge >= 0 && oldestAge < 60_000_000, `${oldestAge}`);
+    assert.deepEqual(inStock(second), [10, 20, 30]);
+    assert.equal(first.headers.get("cache-control"), "no-store", "others would get the trace from a cache");
+  });
+});
+
+it("a trace says that the whole response came from memory, unless the client wants its execution", async () => {
+  const router = await startRouter({ subgraphs: { all: { ttl: "60s" } } }, { trace: { enabled: true } });
+  try {
+    const traced = async (value) => {
+      const headers = { "content-type": "application/json", ...(value && { "starling-trace": value }) };
+      const body = JSON.stringify({ query: "{ products(first: 2) { name } }" });
+      const response = await fetch(router.graphql, { method: "POST", headers, body });
+      return (await response.json()).extensions?.trace;
+    };
+    assert.equal(await traced(), undefined);
+    const stored = await traced("1");
+    assert.equal(stored.cache.response, "fresh");
+    assert.ok(stored.cache.age < 60_000_000, JSON.stringify(stored));
+    assert.deepEqual([stored.fetches, stored.cache.fetches], [[], []]);
+    const executed = await traced("execute");
+    assert.equal(executed.cache.response, "skipped");
+    const [{ unit, fresh, sent }] = executed.cache.fetches;
+    assert.deepEqual({ unit, fresh, sent }, { unit: "rootFields", fresh: 1, sent: 0 });
+    assert.equal(catalogue.requests.length, 1);
+  } finally {
+    await router.stop();
+  }
+});
