@@ -92,13 +92,13 @@ impl<'a> Addresses<'a> {
         base.for_partition(self.context.caching.and_then(|caching| caching.partition))
     }
 
-    /// The address of a root field: the field with this number of the request.
-    pub(crate) fn of_root_field(
+    /// The beginning of the keys of a root field: the field with this number of the request. Nothing follows it.
+    fn base_of_root_field(
         &self,
         caching: &FetchCaching,
         root: &RootRequest,
         number: usize,
-    ) -> Option<EntryAddress> {
+    ) -> Option<KeyBase> {
         let part = caching.parts.get(number)?;
         let domain = HashDomain::RootFields;
         let base = match root.fields().get(number)?.holding(self.variables) {
@@ -108,9 +108,32 @@ impl<'a> Addresses<'a> {
                 base_of(self.caches, self.cache, domain, &texts.join(" "))
             }
         };
-        let keys = self.complete(base, &part.selection, b"").keys_of(b"");
+        Some(self.complete(base, &part.selection, b""))
+    }
+
+    /// The address of a root field.
+    pub(crate) fn of_root_field(
+        &self,
+        caching: &FetchCaching,
+        root: &RootRequest,
+        number: usize,
+    ) -> Option<EntryAddress> {
+        let keys = self.base_of_root_field(caching, root, number)?.keys_of(b"");
         let tags = [self.caches.tags.subgraph(&self.cache.name)].into_iter().collect();
         Some(EntryAddress { keys, tags })
+    }
+
+    /// The beginning of the keys of a batch: the batch with this number of the fetch. The representation follows it.
+    fn base_of_batch(
+        &self,
+        caching: &FetchCaching,
+        number: usize,
+        request: RequestParts<'_>,
+    ) -> Option<KeyBase> {
+        let selection = &caching.parts.get(number)?.selection;
+        let base = caching.base(number, self.caches, self.cache, HashDomain::Entity);
+        let context_values = if selection.reads_context { request.variables() } else { Vec::new() };
+        Some(self.complete(base, selection, &context_values))
     }
 
     /// The addresses of the representations of the batch with this number: `items` are their positions in the request
@@ -131,10 +154,7 @@ impl<'a> Addresses<'a> {
         let mut document = PooledDocument::take();
         let root = document.parse(request.body.slice(list.clone())).ok()?;
         let nodes = document.elements(root);
-        let selection = &caching.parts.get(number)?.selection;
-        let base = caching.base(number, self.caches, self.cache, HashDomain::Entity);
-        let context_values = if selection.reads_context { request.variables() } else { Vec::new() };
-        let base = self.complete(base, selection, &context_values);
+        let base = self.base_of_batch(caching, number, request)?;
         let subgraph = self.caches.tags.subgraph(&self.cache.name);
         let mut known: Vec<(Box<str>, [Tag; 2])> = Vec::new();
         let mut addresses = Vec::with_capacity(items.len());
