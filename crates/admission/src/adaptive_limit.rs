@@ -68,7 +68,7 @@ const SLOW_DOWN_STEP: f64 = 0.4;
 const FLOOR_STEP: f64 = 0.1;
 
 /// The rise of the floor for each second: the floor must not stay too low for ever if a single measurement was.
-const FLOOR_RISE: f64 = 0.005;
+const FLOOR_RISE: f64 = 0.002;
 
 /// The rise of the floor for each second while the limit is at its minimum, where it cannot be measured.
 const FLOOR_RISE_AT_MIN: f64 = 0.05;
@@ -77,9 +77,9 @@ const FLOOR_RISE_AT_MIN: f64 = 0.05;
 const PROBE_SHARE: f64 = 0.6;
 
 /// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is missing
-/// during a probe, so that all of them together cost less than a hundredth.
+/// during a probe, so that all of them together cost about a hundredth.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL_RATIO: u32 = 25;
+const PROBE_INTERVAL_RATIO: u32 = 15;
 
 /// The same while the slow-down of several windows is this multiple of that at which the limit comes to rest.
 const SLOW_RATIO: f64 = 1.2;
@@ -90,8 +90,10 @@ const SLOW_WINDOWS: u32 = 3;
 /// The number of executions that a probe measures at least. The mean of so many is within a tenth.
 const PROBE_EXECUTIONS: u32 = 128;
 
-/// The latencies for which a probe waits, once the work in flight has fallen, until those that end have begun with it.
-const PROBE_SETTLING_LATENCIES: f64 = 1.5;
+/// The latencies for which a probe waits: once the work in flight has fallen, and once work that was admitted later has
+/// ended.
+const PROBE_SETTLING_LATENCIES: f64 = 1.0;
+const PROBE_FOLLOWING_LATENCIES: f64 = 0.5;
 
 /// The elasticity of latency to the work in flight above which a probe has found a queue. With nothing but a queue it is
 /// 1, without a queue 0.
@@ -100,9 +102,9 @@ const QUEUE_ELASTICITY: f64 = 0.5;
 /// The share of a lower measurement in the floor. One that is too low by chance must not lower it by much.
 const PROBE_STEP: f64 = 0.5;
 
-/// The ratio of the slow-down before a probe to that in the probe, above which the limit is lowered at once to what the
-/// measurement says.
-const DEEP_QUEUE_RATIO: f64 = 2.0;
+/// The elasticity above which there is a queue also with the work of the probe in flight. The limit then stays at that, and
+/// the next probe follows at once.
+const DEEP_QUEUE_ELASTICITY: f64 = 0.85;
 
 /// The part of the limit that must have been in flight for the limit to count as reached, and for it to grow.
 const REACHED_SHARE: f64 = 0.9;
@@ -119,7 +121,9 @@ struct Probe {
     slow_down_before: f64,
     in_flight_before: f64,
     started: Duration,
-    /// The time from which executions count: known once the work in flight has fallen to the limit of the probe.
+    /// The time at which the work in flight had fallen to the limit of the probe.
+    drained: Option<Duration>,
+    /// The time from which executions count.
     measured_since: Option<Duration>,
     sums: Sums,
 }
@@ -151,8 +155,9 @@ pub struct AdaptiveLimit {
     max: f64,
     /// In average operations.
     limit: f64,
-    /// The slow-down without load.
+    /// The slow-down without load. Until the first window ends, `has_floor` is false.
     floor: f64,
+    has_floor: bool,
     /// The smoothed slow-down.
     slow_down: f64,
     /// The smoothed latency, in seconds.
@@ -172,6 +177,8 @@ pub struct AdaptiveLimit {
     /// The end of the last probe, and the time that it took.
     last_probe: Duration,
     last_probe_took: Duration,
+    /// True if the last probe has found a queue that it did not empty.
+    has_deep_queue: bool,
     probe: Option<Probe>,
 }
 
@@ -185,6 +192,7 @@ impl AdaptiveLimit {
             max,
             limit: f64::from(bounds.initial).clamp(min, max),
             floor: 1.0,
+            has_floor: false,
             slow_down: 1.0,
             latency: 0.0,
             counted_since: Duration::ZERO,
@@ -198,6 +206,7 @@ impl AdaptiveLimit {
             slow_windows: 0,
             last_probe: Duration::ZERO,
             last_probe_took: Duration::ZERO,
+            has_deep_queue: false,
             probe: None,
         }
     }
@@ -224,12 +233,11 @@ impl AdaptiveLimit {
         self.in_flight_changed = now;
         self.in_flight = units as f64 / f64::from(UNITS);
         self.in_flight_peak = self.in_flight_peak.max(self.in_flight);
-        let settled = now + self.latencies(PROBE_SETTLING_LATENCIES);
         if let Some(probe) = &mut self.probe
-            && probe.measured_since.is_none()
+            && probe.drained.is_none()
             && self.in_flight <= self.limit
         {
-            probe.measured_since = Some(settled);
+            probe.drained = Some(now);
         }
     }
 
@@ -247,7 +255,14 @@ impl AdaptiveLimit {
         if now >= self.counted_since {
             self.window.add(latency, baseline, self.slow_down);
         }
+        let settling = self.latencies(PROBE_SETTLING_LATENCIES);
+        let following = self.latencies(PROBE_FOLLOWING_LATENCIES);
         if let Some(probe) = &mut self.probe {
+            if let (None, Some(drained)) = (probe.measured_since, probe.drained)
+                && now.as_secs_f64() - latency >= drained.as_secs_f64()
+            {
+                probe.measured_since = Some((drained + settling).max(now + following));
+            }
             if probe.measured_since.is_some_and(|since| now >= since) {
                 probe.sums.add(latency, baseline, self.slow_down);
             }
@@ -270,6 +285,10 @@ impl AdaptiveLimit {
         }
         let measured = (self.window.executions >= EXECUTIONS_FEW).then(|| self.window.slow_down());
         if let Some(slow_down) = measured {
+            if !self.has_floor {
+                // Work has just begun, so there is no queue yet.
+                (self.has_floor, self.floor, self.slow_down) = (true, slow_down, slow_down);
+            }
             self.slow_down += (slow_down - self.slow_down) * SLOW_DOWN_STEP;
             let mean = self.window.latency / f64::from(self.window.executions);
             self.latency += (mean - self.latency) * SLOW_DOWN_STEP;
@@ -335,7 +354,8 @@ impl AdaptiveLimit {
         let probe_limit = (mean.min(self.limit) * PROBE_SHARE).max(self.min);
         // With less of a difference nothing could be told from the latencies.
         let is_possible = probe_limit <= mean * 0.8;
-        if !is_possible || now.saturating_sub(self.last_probe) < interval {
+        let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
+        if !is_possible || !is_due {
             return;
         }
         self.probe = Some(Probe {
@@ -343,6 +363,7 @@ impl AdaptiveLimit {
             slow_down_before: self.slow_down,
             in_flight_before: mean,
             started: now,
+            drained: None,
             measured_since: None,
             sums: Sums::default(),
         });
@@ -365,20 +386,21 @@ impl AdaptiveLimit {
         self.last_probe_took = now.saturating_sub(probe.started);
         self.begin_window(now);
         if !is_measured {
+            self.has_deep_queue = false;
             return;
         }
         let measured = probe.sums.slow_down();
-        let ratio = probe.slow_down_before / measured;
-        let has_queue = ratio.ln() / (probe.in_flight_before / probe_limit).ln() > QUEUE_ELASTICITY;
-        if measured < self.floor {
-            self.floor += (measured - self.floor) * PROBE_STEP;
-        } else if !has_queue {
-            self.floor = measured;
-        }
-        if has_queue && ratio > DEEP_QUEUE_RATIO {
+        let elasticity = (probe.slow_down_before / measured).ln()
+            / (probe.in_flight_before / probe_limit).ln();
+        self.has_deep_queue = elasticity > DEEP_QUEUE_ELASTICITY;
+        if self.has_deep_queue {
             // The same work is done with less in flight.
-            let needed = probe.in_flight_before / ratio * TOLERANCE;
-            self.limit = self.limit.min(needed.max(probe_limit)).clamp(self.min, self.max);
+            self.floor = self.floor.min(measured);
+            self.limit = probe_limit;
+        } else if measured < self.floor {
+            self.floor += (measured - self.floor) * PROBE_STEP;
+        } else if elasticity <= QUEUE_ELASTICITY {
+            self.floor = measured;
         }
         self.slow_down = measured;
         self.slow_windows = 0;

@@ -325,7 +325,7 @@ impl AdmissionControl {
     fn count_latency(&mut self, operation: u64, latency: f64, now: Duration) {
         let baseline = self.operations.baseline(operation);
         self.operations.count_latency(operation, latency);
-        // The first execution of an operation cannot be compared.
+        // The first executions of an operation cannot be compared.
         let Some(baseline) = baseline else { return };
         let ended = self.limit.count_latency(latency, baseline, now);
         if let Some(slow_down) = ended {

@@ -31,6 +31,9 @@ const LATENCY_STEP: f64 = 0.1;
 /// The number of executions in a window that give its mean the full share.
 const LATENCY_EXECUTIONS: f64 = 4.0;
 
+/// The number of executions that make up the first baseline. A single one may be far from the mean.
+const FIRST_EXECUTIONS: u32 = 8;
+
 /// The bounds of a weight: a tenth of an average operation, and ten.
 const WEIGHT_MIN: u32 = UNITS / 10;
 const WEIGHT_MAX: u32 = UNITS * 10;
@@ -110,17 +113,18 @@ impl OperationTable {
         let (window, slow_downs) = (self.window, self.slow_downs);
         let latest = slow_downs[window.wrapping_sub(1) as usize % WINDOWS_KEPT];
         let Some(record) = self.find_or_add(key) else { return };
-        if record.baseline == 0.0 {
-            record.baseline = (latency / latest).max(f64::MIN_POSITIVE);
-            (record.window, record.sum, record.count) = (window, 0.0, 0);
-            return;
-        }
-        if record.window != window {
+        let has_baseline = record.baseline > 0.0;
+        if has_baseline && record.window != window {
             record.fold(window, &slow_downs);
             (record.window, record.sum, record.count) = (window, 0.0, 0);
         }
         record.sum += latency as f32;
         record.count += 1;
+        if !has_baseline && record.count == FIRST_EXECUTIONS {
+            let mean = f64::from(record.sum) / f64::from(record.count);
+            record.baseline = (mean / latest).max(f64::MIN_POSITIVE);
+            (record.window, record.sum, record.count) = (window, 0.0, 0);
+        }
     }
 
     /// Ends a window in which all operations together took `slow_down` times their baselines.

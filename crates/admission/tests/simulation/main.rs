@@ -74,7 +74,7 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
                     let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
                     let load = even_load(operation, servers, multiple);
                     let settling = 20.0;
-                    simulation.run(&Phase { settling, ..phase(60.0, servers, load) })
+                    simulation.run(&Phase { settling, ..phase(50.0, servers, load) })
                 };
                 let usual = run(0.8).total().quantile(0.99);
                 let reports: Vec<PhaseReport> = [1.0, 2.0, 3.0, 10.0].map(run).into();
@@ -88,6 +88,8 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
                     reports.iter().map(PhaseReport::limit_spread).collect::<Vec<_>>()
                 );
                 println!("{context}");
+                // Random service times of one run may be shorter than their mean.
+                let peak = peak.min(capacity(servers, operation));
                 assert!(peak >= 0.95 * capacity(servers, operation), "{context}");
                 assert!(goodputs.iter().all(|it| *it >= 0.95 * peak), "{context}");
                 assert!(latencies.iter().all(|it| *it <= 3.0 * usual), "{context}");
@@ -103,7 +105,7 @@ fn the_limit_does_not_oscillate() {
         let operation = Operation { service: 0.250, elsewhere: 0.250, ..SIMPLE };
         let load = even_load(operation, 20, 3.0);
         // An hour.
-        let report = simulation.run(&Phase { settling: 120.0, ..phase(3600.0, 20, load) });
+        let report = simulation.run(&Phase { settling: 300.0, ..phase(3600.0, 20, load) });
         let (mean, deviation) = report.limit_spread();
         println!("limit {mean:.1}, deviation {deviation:.3}");
         // Probes lower it to six tenths for a moment.
