@@ -352,8 +352,7 @@ pub struct Config {
     /// The cost of a request, for clients that ask for it.
     ///
     /// `extensions.trace` of the response contains the time of each phase, each request to a subgraph with its sizes,
-    /// the work that was shared with other requests, and what came from memory and how old it was
-    /// ([caching](caching.md#one-request)).
+    /// the work that was shared with other requests, and what came from memory and how old it was (`docs/caching.md`).
     pub trace: Trace,
 
     /// The level and the format of the log.

@@ -255,11 +255,11 @@ describe("the page", { skip: programs.skipWithout(programs.chromium, "chromium")
     const lines = page.locator("#results .trace li");
     await lines.filter({ hasText: /^stock, entities: \d from memory, \d requested; the oldest .* old$/ }).waitFor();
     await lines.filter({ hasText: /^stock, request: status 200, \d+ bytes in .* after / }).waitFor();
+    if (PICTURES) await page.screenshot({ path: path.join(PICTURES, "trace.png") });
     await page.locator("#trace").uncheck();
     await page.locator("#run").click();
     await page.locator("#results pre").first().waitFor();
     assert.equal(await lines.count(), 0);
-    if (PICTURES) await page.screenshot({ path: path.join(PICTURES, "trace.png") });
     assert.deepEqual(problems, []);
     await close();
   });
