@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use cache::Invalidation;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use events::{

@@ -503,7 +503,7 @@ impl GenerationCaches {
 /// Returns the keys of a whole response on the graph with this number. Each list is hashed behind its length, so that
 /// different queries are different lists of parts.
 fn response_keys(secret: &KeySecret, number: u64, query: &CachedQuery<'_>) -> EntryKeys {
-    let CachedQuery { operation_id, variables, headers, caching } = query;
+    let CachedQuery { operation_id, variables, headers, caching, .. } = query;
     let mut hasher = EntryKeyHasher::new(secret, HashDomain::Response);
     // One part for everything of fixed size: each part costs two calls of the hash function.
     let mut fixed = [0; 48];
@@ -648,7 +648,13 @@ mod tests {
                         for (index, partition) in partitions.into_iter().enumerate() {
                             let caching =
                                 RequestCaching { partition, is_live: false, renew_within: None };
-                            let query = CachedQuery { operation_id, variables, headers, caching };
+                            let query = CachedQuery {
+                                operation_id,
+                                variables,
+                                headers,
+                                caching,
+                                name: None,
+                            };
                             let keys = response_keys(&secret, number, &query);
                             assert_eq!(keys, response_keys(&secret, number, &query));
                             // The public key is the same for all clients, and the private one is not.

@@ -454,6 +454,7 @@ fn caches_of(graph: &Supergraph) -> SubgraphCaches {
         secret,
         in_flight: Arc::default(),
         subgraphs: graph.subgraphs.iter().map(|subgraph| Some(rules(subgraph))).collect(),
+        shared: None,
         invalidate_header: None,
         invalidation_stats: Arc::default(),
         clock: || Timestamp(1),

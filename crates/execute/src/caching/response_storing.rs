@@ -6,9 +6,9 @@ use std::sync::Arc;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{
-    CachePolicy, EntryAddress, EntryLabel, FetchStart, NewEntry, PolicyFold, ResponseContent, ResponseTtl,
-    Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags, Timestamp, Vary,
-    resolve_policy,
+    CachePolicy, EntryAddress, EntryLabel, FetchStart, NewEntry, PolicyFold, ResponseContent,
+    ResponseTtl, Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags,
+    Timestamp, Vary, resolve_policy,
 };
 use graph::SubgraphId;
 use plan::{FetchKind, Plan};
@@ -358,8 +358,7 @@ impl ResponseStoring {
                 let label = |is_private| {
                     entity_label(&facts.cache.name, batch, representation.clone(), is_private)
                 };
-                let new =
-                    NewPart { number, part, address, tags, value, shared, label: &label };
+                let new = NewPart { number, part, address, tags, value, shared, label: &label };
                 facts.insert(self, response, new, progress);
             }
         }

@@ -171,9 +171,10 @@ impl<'a> Execution<'a> {
                 Some((address, tags))
             });
             let kept = if entry.is_some() { &mut all } else { &mut rest };
-            let shared = addresses.caches().shared.as_ref().and_then(|_| {
-                addresses.shared_root_field_base(caching, root, usize::from(number))
-            });
+            let shared =
+                addresses.caches().shared.as_ref().and_then(|_| {
+                    addresses.shared_root_field_base(caching, root, usize::from(number))
+                });
             kept.push(RequestedField { number, entry, shared });
         }
         (all, rest)
