@@ -390,8 +390,8 @@ impl AdaptiveLimit {
             return;
         }
         let measured = probe.sums.slow_down();
-        let elasticity = (probe.slow_down_before / measured).ln()
-            / (probe.in_flight_before / probe_limit).ln();
+        let elasticity =
+            (probe.slow_down_before / measured).ln() / (probe.in_flight_before / probe_limit).ln();
         self.has_deep_queue = elasticity > DEEP_QUEUE_ELASTICITY;
         if self.has_deep_queue {
             // The same work is done with less in flight.
