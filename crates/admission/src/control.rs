@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::UNITS;
 use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
 use crate::class::Class;
 use crate::clients::ClientTable;
@@ -10,7 +11,8 @@ use crate::operations::OperationTable;
 use crate::pressure::Pressure;
 use crate::waiting_queue::{QueueSettings, Waiter, WaiterId, WaitingQueue};
 
-/// The part of the limit by which it is exceeded for clients that have far less in flight than their share.
+/// The part of the limit by which it is exceeded, by at least one average operation, for clients that have far less in
+/// flight than their share.
 const FAIR_HEADROOM: f64 = 0.1;
 
 /// The settings of [`AdmissionControl`].
@@ -41,6 +43,8 @@ pub struct Ticket {
     client_key: u64,
     weight: u32,
     admitted_at: Duration,
+    /// True if the work was admitted beyond the limit, because its client has far less than its share.
+    is_beyond: bool,
 }
 
 impl Ticket {
@@ -156,6 +160,8 @@ pub struct AdmissionControl {
     clients: ClientTable,
     queues: [WaitingQueue; 3],
     in_flight: u64,
+    /// The units of work in flight that were admitted beyond the limit, for clients with far less than their share.
+    beyond: u64,
     /// The units of work in flight of each class.
     by_class: [u64; 3],
     requests: [u64; 3],
@@ -172,6 +178,7 @@ impl AdmissionControl {
             clients: ClientTable::new(),
             queues: Class::ALL.map(|class| WaitingQueue::new(class, settings.queue)),
             in_flight: 0,
+            beyond: 0,
             by_class: [0; 3],
             requests: [0; 3],
             pressure: Pressure::default(),
@@ -196,12 +203,17 @@ impl AdmissionControl {
             return Decision::Admitted(self.admit(request, key, weight, now));
         }
         self.limit.note_reached();
-        let (weight_units, limit) = (u64::from(weight), self.limit.units());
+        // Shares do not change while the limit is lowered for a measurement.
+        let limit = (self.limit.operations() * f64::from(UNITS)) as u64;
+        let units = u64::from(weight);
+        let headroom = ((limit as f64 * FAIR_HEADROOM) as u64).max(UNITS.into());
         if class != Class::Sheddable
-            && self.clients.is_far_below_share(key, weight_units, limit)
-            && self.in_flight + weight_units <= limit + (limit as f64 * FAIR_HEADROOM) as u64
+            && self.clients.is_far_below_share(key, units, limit)
+            && self.beyond + units <= headroom
         {
-            return Decision::Admitted(self.admit(request, key, weight, now));
+            self.beyond += units;
+            let ticket = self.admit(request, key, weight, now);
+            return Decision::Admitted(Ticket { is_beyond: true, ..ticket });
         }
         if self.clients.is_far_above_share(key, limit) {
             return Decision::Refused(self.refuse(RefusalReason::ClientShare, now, random));
@@ -221,8 +233,11 @@ impl AdmissionControl {
 
     /// Ends admitted work.
     pub fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Duration, random: u64) {
-        let Ticket { request, client_key, weight, admitted_at } = ticket;
+        let Ticket { request, client_key, weight, admitted_at, is_beyond } = ticket;
         let (class, weight) = (request.class.index(), u64::from(weight));
+        if is_beyond {
+            self.beyond -= weight;
+        }
         self.clients.remove_in_flight(client_key, weight);
         self.in_flight -= weight;
         self.by_class[class] -= weight;
@@ -285,7 +300,7 @@ impl AdmissionControl {
         self.requests[class] += 1;
         self.limit.set_in_flight(self.in_flight, now);
         self.pressure.count_admitted(now);
-        Ticket { request, client_key: key, weight, admitted_at: now }
+        Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false }
     }
 
     /// Admits waiting requests while they fit, the most important class first. Requests whose time is over are refused.
@@ -440,7 +455,7 @@ mod tests {
         tickets.push(admitted(request(&mut control, 2, Class::Normal, 0)));
         assert!(
             matches!(request(&mut control, 2, Class::Normal, 0), Decision::Waiting(..)),
-            "the limit is exceeded by a tenth at most"
+            "such work is a tenth of the limit at most"
         );
         finish(&mut control, quiet, 1);
     }

@@ -3,6 +3,7 @@
 //! Each scenario runs with several seeds. A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS`
 //! that many from 0. Seeds that once failed are kept in [`REGRESSIONS`].
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures and failing seeds")]
 
 mod bottleneck;
 

@@ -1,5 +1,6 @@
 //! The class of a request, and the client to whose share it counts, by the expressions of the configuration.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::Class;
@@ -79,7 +80,7 @@ impl RequestClasses {
     pub(super) fn client(&self, request: &ArrivingRequest<'_>) -> Option<String> {
         let fair_by = self.fair_by.as_ref()?;
         self.with_facts(request, |facts| match fair_by.evaluate(facts) {
-            Ok(value) => value.text().map(|it| it.into_owned()),
+            Ok(value) => value.text().map(Cow::into_owned),
             Err(error) => {
                 self.stats.count_admission_failure(FAIR_BY, &error);
                 None
