@@ -675,11 +675,22 @@ proptest! {
                         announced[id as usize] = values.version(id);
                         oldest[router][id as usize] = values.version(id);
                     }
-                    Step::Ask(client, ids) => {
-                        let got = routers[router].ask(client, &ids).await;
-                        for id in ids {
-                            let text = |version| value_of(id, &client.user(), &client.language(), version);
+                    Step::Break(id) => drop(values.broken.lock().unwrap().insert(id)),
+                    Step::Repair(id) => drop(values.broken.lock().unwrap().remove(&id)),
+                    Step::Ask(client, ref ids) | Step::AskRoots(client, ref ids) => {
+                        let got = match step {
+                            Step::Ask(..) => routers[router].ask(client, ids).await,
+                            _ => routers[router].ask_roots(client, ids).await,
+                        };
+                        let broken = values.broken.lock().unwrap().clone();
+                        for &id in ids {
+                            let text = |version| {
+                                Some(value_of(id, &client.user(), &client.language(), version))
+                            };
                             let mut allowed = vec![text(values.version(id))];
+                            if broken.contains(&id) {
+                                allowed.push(None);
+                            }
                             let times = (0u64..).zip(replaced.get(&id).into_iter().flatten());
                             for (version, until) in times {
                                 // Fetched before it was replaced, and served within the time to live.
@@ -687,8 +698,8 @@ proptest! {
                                     allowed.push(text(version));
                                 }
                             }
-                            let value = got[&id].as_ref().unwrap();
-                    assert!(allowed.contains(value), "{value} is not one of {allowed:?}");
+                            let value = &got[&id];
+                            assert!(allowed.contains(value), "{value:?} is not one of {allowed:?}");
                         }
                     }
                 }
