@@ -122,8 +122,8 @@ impl Store {
 
     /// Returns what the invalidations would make stale, among the first `entries_max` entries. Nothing is changed.
     ///
-    /// It walks over the entries, with a short lock for each: about a quarter of a second for a million. Run it where
-    /// that delays nothing. Entries that are stored or leave meanwhile may or may not count.
+    /// It walks over the entries, with a short lock for each. Run it where that delays nothing. Entries that are stored or
+    /// leave meanwhile may or may not count.
     pub fn preview<'a>(
         &self,
         invalidations: impl IntoIterator<Item = &'a Invalidation>,

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use history::{CacheHistory, follow};
 
-/// The number of entries of each level that a preview looks at: about a second of work.
+/// The number of entries of each level that a preview looks at, so that its time is bounded.
 const PREVIEWED_ENTRIES_MAX: u64 = 4_000_000;
 
 /// The headers of the page, its script and its style. Scripts come from this listener only, and nothing is loaded from
