@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cache::{FetchStart, SHARED_ENTRY_BYTES_MAX, SharedEntry, SharedKey, StoreOutcome, Timestamp};
+use cache::{
+    FetchStart, SHARED_ENTRY_BYTES_MAX, SharedEntry, SharedKey, SharedMiss, StoreOutcome, Timestamp,
+};
 use execute::{Filled, WantedEntry};
 use redis_store::{Command, Reply, StoreError};
 use tokio::sync::mpsc;
