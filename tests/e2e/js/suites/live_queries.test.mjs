@@ -66,6 +66,19 @@ const config = {
   websocket: { init_payload_headers: ["x-user"] },
 };
 
+/** Returns a function that reads the body of a response until it contains a text. */
+function readerOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  return async (part) => {
+    while (!text.includes(part)) {
+      const { value, done } = await within(reader.read(), `${part} in ${text}`);
+      assert.ok(!done, `the stream ended: ${text}`);
+      text += value;
+    }
+  };
+}
+
 /** The result of `QUERY` with these numbers. */
 const result = (...inStock) => ({
   data: { products: inStock.map((number, index) => ({ id: `${index + 1}`, inStock: number })) },
@@ -261,11 +274,7 @@ describe("live queries", () => {
     const abort = new AbortController();
     const response = await fetch(url, { headers: { accept: "text/event-stream" }, signal: abort.signal });
     assert.equal(response.status, 200);
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let text = "";
-    const until = async (part) => {
-      while (!text.includes(part)) text += (await within(reader.read(), `${part} in ${text}`)).value;
-    };
+    const until = readerOf(response);
     await until(JSON.stringify(result(0, 0, 0)));
     await change("1", 6);
     await until(JSON.stringify(result(6, 0, 0)));
@@ -280,11 +289,7 @@ describe("live queries", () => {
       headers: { "content-type": "application/json", accept: "multipart/mixed;subscriptionSpec=1.0" },
     });
     assert.match(response.headers.get("content-type"), /^multipart\/mixed/);
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let text = "";
-    const until = async (part) => {
-      while (!text.includes(part)) text += (await within(reader.read(), `${part} in ${text}`)).value;
-    };
+    const until = readerOf(response);
     await until(`{"payload":${JSON.stringify(result(0, 0, 0))}}`);
     await change("3", 8);
     await until(`{"payload":${JSON.stringify(result(0, 0, 8))}}`);
