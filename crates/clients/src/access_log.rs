@@ -298,7 +298,7 @@ impl AccessLog {
         line.text("reason", entry.reason.unwrap_or_default());
         for LogField { name, value } in &self.fields {
             let value = value.evaluate(facts).ok();
-            if let Some(text) = value.as_ref().and_then(|it| it.text()) {
+            if let Some(text) = value.as_ref().and_then(expressions::Value::text) {
                 line.text(name, &text);
             }
         }

@@ -15,7 +15,7 @@ pub const RETRY_AFTER_SECONDS: &str = "1";
 /// one.
 pub fn retry_after(errors: &[GraphqlError]) -> HeaderValue {
     match errors.first().and_then(|error| error.retry_after_seconds) {
-        Some(seconds) => HeaderValue::from(seconds),
+        Some(seconds) => HeaderValue::from(seconds.get()),
         None => HeaderValue::from_static(RETRY_AFTER_SECONDS),
     }
 }

@@ -2,6 +2,7 @@
 //! HTTP status and explanation, and the compiler names both places.
 
 use std::borrow::Cow;
+use std::num::NonZeroU16;
 
 /// Defines [`ErrorCode`] from the documentation, name and text of each code.
 macro_rules! error_codes {
@@ -144,7 +145,8 @@ pub struct GraphqlError {
     pub rate_limit: Option<Box<RateLimitState>>,
     /// The time after which the client may try again, in seconds, if the router is overloaded. HTTP sends it as a
     /// header.
-    pub retry_after_seconds: Option<u64>,
+    // Two bytes, which fit beside the code: results with errors are moved a lot.
+    pub retry_after_seconds: Option<NonZeroU16>,
 }
 
 /// The state of a rate limit for one key, when it refused an operation.

@@ -11,6 +11,7 @@ pub mod work_ticket;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -255,7 +256,7 @@ fn overloaded(refusal: &Refusal) -> GraphqlError {
     let message = format!("the router is overloaded: try again in {seconds} s");
     let mut error = GraphqlError::new(ErrorCode::Overloaded, message);
     error.extensions = Some(format!(r#"{{"retryAfter":{seconds}}}"#).into());
-    error.retry_after_seconds = Some(seconds);
+    error.retry_after_seconds = NonZeroU16::new(u16::try_from(seconds).unwrap_or(u16::MAX));
     error
 }
 
