@@ -68,6 +68,7 @@ fn bench(bencher: Bencher<'_, '_>, count: usize) {
         store: Arc::new(Store::new(&StoreSettings::default(), Arc::default())),
         tags: TagHasher::new(&secret),
         secret,
+        shared: None,
         in_flight: Arc::default(),
         invalidate_header: None,
         invalidation_stats: Arc::default(),

@@ -29,6 +29,12 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// The number of invalidations so far; 0 without caches. Work that began before one is not shared with a request
+    /// that comes after it, which must not get anything older.
+    pub fn invalidations(&self) -> u64 {
+        self.caches.as_ref().map_or(0, |caches| caches.store.invalidations().now().0)
+    }
+
     /// Returns the client of a subgraph.
     pub fn subgraph(&self, id: SubgraphId) -> &dyn Subgraph {
         &*self.subgraphs[usize::from(id.0)]

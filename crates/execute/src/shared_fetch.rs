@@ -90,7 +90,7 @@ async fn fetch_or_join(
         && generation.disclosure.may_share(subgraph)
     {
         let key = QueryKey {
-            epoch: epoch.now(),
+            epoch: epoch.now() + context.generation.invalidations(),
             generation: generation.number,
             subgraph,
             body: body.clone(),

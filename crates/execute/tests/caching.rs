@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use astjson::Document;
 use bytes::Bytes;
 use cache::{
-    Dependencies, EntityKey, IgnoredHeaders, Invalidation, KeyHeaders, KeySecret, LogEpoch,
+    Dependencies, EntityKey, IgnoredHeaders, Invalidation, Jitter, KeyHeaders, KeySecret, LogEpoch,
     Partition, Sequence, SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store,
     StoreSettings, TagHasher, Timestamp, TtlSettings,
 };
@@ -322,7 +322,7 @@ impl World {
         let mut generation = Arc::into_inner(generation).expect("the only reference");
         let cache = SubgraphCache {
             name: "values".into(),
-            settings,
+            settings: TtlSettings { jitter: Jitter::from_permille(0), ..settings },
             ttl_header: None,
             key_headers: KeyHeaders::new(IgnoredHeaders::All),
             type_tags: Default::default(),

@@ -297,7 +297,7 @@ impl GenerationCaches {
 /// Returns the settings of live queries. `None` if they are turned off.
 fn live_query_settings(config: &Config) -> Option<LiveQuerySettings> {
     let settings = &config.live_queries;
-    config.has_live_queries().then(|| LiveQuerySettings {
+    config.has_live_queries().then_some(LiveQuerySettings {
         throttle_min: settings.throttle_min,
         queries_max: settings.max_queries as usize,
         tags_max: settings.max_tags as usize,

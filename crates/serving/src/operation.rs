@@ -398,7 +398,9 @@ async fn run_admitted(
                 && may_share(&ready) =>
         {
             let ready = Arc::new(ready);
-            let key = OperationKey { epoch: subgraphs.epoch.now(), ready: Arc::clone(&ready) };
+            // Both numbers only grow, so their sum is the same only if both are.
+            let epoch = subgraphs.epoch.now() + generation.invalidations();
+            let key = OperationKey { epoch, ready: Arc::clone(&ready) };
             let start = || async move {
                 execute_and_store(&ready, slot, subgraphs, fetches, deadline).await
             };

@@ -154,21 +154,22 @@ impl OverloadProtection {
     ) -> Result<WorkTicket, Refusal> {
         let now = self.now();
         let deadline = deadline.saturating_duration_since(self.started);
-        let mut state = self.lock();
-        let decision = state.control.request(request, deadline, now, fastrand::u64(..));
-        let (id, until, decided) = match decision {
-            Decision::Admitted(ticket) => {
-                drop(state);
-                return Ok(self.begin_work(ticket, Duration::ZERO));
-            }
-            Decision::Refused(refusal) => return Err(refusal),
-            Decision::Waiting(id, until) => {
-                let (sender, decided) = oneshot::channel();
-                state.waiting.insert(id, sender);
-                (id, until, decided)
+        let (id, until, decided) = {
+            let mut state = self.lock();
+            match state.control.request(request, deadline, now, fastrand::u64(..)) {
+                Decision::Admitted(ticket) => {
+                    drop(state);
+                    return Ok(self.begin_work(ticket, Duration::ZERO));
+                }
+                Decision::Refused(refusal) => return Err(refusal),
+                Decision::Waiting(id, until) => {
+                    let (sender, decided) = oneshot::channel();
+                    state.waiting.insert(id, sender);
+                    self.announce_decisions(state);
+                    (id, until, decided)
+                }
             }
         };
-        self.announce_decisions(state);
         let place = WaitingPlace { protection: self, id };
         let mut decided = decided;
         match tokio::time::timeout_at((self.started + until).into(), &mut decided).await {

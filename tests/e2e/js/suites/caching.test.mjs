@@ -4,6 +4,7 @@ import { after, before, beforeEach, describe, it } from "node:test";
 import { compose } from "../composition.mjs";
 import { GraphqlResponse, representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
 const CATALOGUE = `${LINK}
@@ -15,6 +16,8 @@ type Product @key(fields: "id") { id: ID! inStock: Int }`;
 
 let catalogue, stock, supergraph;
 let level = 0;
+/** Responses of `stock` wait for this. */
+let held;
 
 before(async () => {
   catalogue = await startSubgraph((body, request) => {
@@ -25,9 +28,12 @@ before(async () => {
     const ids = Array.from({ length: first }, (_, index) => String(index + 1));
     return { products: ids.map((id) => ({ __typename: "Product", id, name: `product ${id}` })) };
   });
-  stock = await startSubgraph((body) => ({
-    _entities: representations(body).map(({ id }) => ({ __typename: "Product", inStock: Number(id) * 10 + level })),
-  }));
+  stock = await startSubgraph(async (body) => {
+    const current = level;
+    await held;
+    const entity = ({ id }) => ({ __typename: "Product", inStock: Number(id) * 10 + current });
+    return { _entities: representations(body).map(entity) };
+  });
   supergraph = await compose({
     catalogue: { sdl: CATALOGUE, url: catalogue.url },
     stock: { sdl: STOCK, url: stock.url },
@@ -54,6 +60,7 @@ after(async () => {
 
 beforeEach(() => {
   level = 0;
+  held = undefined;
   for (const subgraph of [catalogue, stock]) Object.assign(subgraph, { requests: [], headers: {}, fails: false });
 });
 
@@ -94,6 +101,23 @@ describe("entities and root fields", () => {
     assert.deepEqual(inStock(await ask(router, query, { variables: { first: 3 } })), [10, 20, 31]);
     assert.deepEqual(askedFor(stock), ["1 2", "3 4"]);
     assert.equal(catalogue.requests.length, 3, "nothing says how long root fields may be stored");
+  });
+
+  it("does not let a request join one that was sent before an invalidation", async () => {
+    const query = "{ products(first: 9) { inStock } }";
+    let release;
+    held = new Promise((resolve) => {
+      release = resolve;
+    });
+    const first = ask(router, query);
+    await eventually(() => stock.requests.length === 1, "the first request");
+    await invalidate(router, { kind: "type", type: "Product" });
+    held = undefined;
+    level = 5;
+    assert.equal(inStock(await ask(router, query))[8], 95);
+    release();
+    assert.equal(inStock(await first)[8], 90);
+    assert.equal(inStock(await ask(router, query))[8], 95, "the older response was not stored");
   });
 
   it("makes stale what an invalidation names, and nothing else", async () => {

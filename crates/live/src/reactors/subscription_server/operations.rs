@@ -272,7 +272,7 @@ impl StartingOperation {
         };
         match (record, &outcome) {
             (Some(record), OperationOutcome::Response(payload)) => {
-                record.finish(context, Ok(payload))
+                record.finish(context, Ok(payload));
             }
             (Some(record), OperationOutcome::Failed(errors)) => record.finish(context, Err(errors)),
             _ => {}
