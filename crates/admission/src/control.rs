@@ -393,7 +393,7 @@ mod tests {
         finish(&mut control, first, 20);
         match control.poll_event() {
             Some(Event::Admitted(admitted, _, waited)) => {
-                assert_eq!((admitted, waited), (id, at(19)))
+                assert_eq!((admitted, waited), (id, at(19)));
             }
             other => panic!("{other:?}"),
         }

@@ -281,7 +281,7 @@ fn values_of(bytes: &Bytes) -> HashMap<u64, Option<String>> {
         .map(|item| {
             let member = |name| document.get(item, name).unwrap();
             let id = document.raw(member("id")).parse().unwrap();
-            (id, document.as_str(member("value")).map(|value| value.into_owned()))
+            (id, document.as_str(member("value")).map(std::borrow::Cow::into_owned))
         })
         .collect()
 }
@@ -433,7 +433,7 @@ impl World {
         let data = document.get(root, "data").unwrap();
         let value = |number: usize| {
             let value = document.get(data, &format!("{prefix}{number}")).unwrap();
-            document.as_str(value).map(|value| value.into_owned())
+            document.as_str(value).map(std::borrow::Cow::into_owned)
         };
         ids.iter().enumerate().map(|(number, id)| (*id, value(number))).collect()
     }
