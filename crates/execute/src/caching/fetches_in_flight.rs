@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cache::CacheKey;
+use cache::{CacheKey, Sequence};
 use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
@@ -22,7 +22,15 @@ pub struct FetchesInFlight {
     hasher: RandomState,
 }
 
-type KeyMap = HashMap<CacheKey, InFlight, RandomState>;
+type KeyMap = HashMap<CacheKey, Flight, RandomState>;
+
+/// The request that will store an entry.
+#[derive(Clone, Debug)]
+struct Flight {
+    end: InFlight,
+    /// Taken before the request was sent. Its response is stale if the entry was invalidated after that.
+    began: Sequence,
+}
 
 /// The end of the request that will store an entry.
 pub(crate) type InFlight = watch::Receiver<()>;
@@ -58,26 +66,38 @@ impl FetchesInFlight {
 }
 
 impl FlightGuard {
-    /// Adds an entry. Returns the other request that will store it already, if there is one.
-    pub(crate) fn add_or_join(&mut self, key: CacheKey) -> Option<InFlight> {
+    /// Adds an entry whose request begins at `now`. Returns the other request that will store it already, if there is one
+    /// and `is_valid` accepts the time at which that began: the response to an older one would not be stored.
+    pub(crate) fn add_or_join(
+        &mut self,
+        key: CacheKey,
+        now: Sequence,
+        is_valid: impl FnOnce(Sequence) -> bool,
+    ) -> Option<InFlight> {
+        let end = self.end.subscribe();
         let mut shard = self.flights.lock_shard(key);
-        if let Some(known) = shard.get(&key) {
-            let is_own = known.same_channel(&self.end.subscribe());
-            return (!is_own).then(|| known.clone());
+        match shard.get(&key) {
+            Some(known) if known.end.same_channel(&end) => {}
+            Some(known) if is_valid(known.began) => return Some(known.end.clone()),
+            // The new request takes the place of the older one.
+            Some(_) => self.keys.push(key),
+            None if shard.len() >= ENTRIES_MAX => return None,
+            None => self.keys.push(key),
         }
-        if shard.len() < ENTRIES_MAX {
-            shard.insert(key, self.end.subscribe());
-            drop(shard);
-            self.keys.push(key);
-        }
+        shard.insert(key, Flight { end, began: now });
         None
     }
 }
 
 impl Drop for FlightGuard {
     fn drop(&mut self) {
+        let own = self.end.subscribe();
         for &key in &self.keys {
-            self.flights.lock_shard(key).remove(&key);
+            let mut shard = self.flights.lock_shard(key);
+            // A later request may have taken the place.
+            if shard.get(&key).is_some_and(|flight| flight.end.same_channel(&own)) {
+                shard.remove(&key);
+            }
         }
     }
 }
@@ -93,18 +113,36 @@ mod tests {
         base.keys_of(&number.to_le_bytes()).public
     }
 
+    /// Adds or joins an entry that was invalidated before `now` and not later.
+    fn join(guard: &mut FlightGuard, number: u32, now: u64) -> Option<InFlight> {
+        guard.add_or_join(key(number), Sequence(now), |began| began.0 >= now)
+    }
+
+    #[test]
+    fn a_request_from_before_an_invalidation_is_not_joined_and_ends_no_later_one() {
+        let flights = Arc::<FetchesInFlight>::default();
+        let (mut first, mut second, mut third) =
+            (flights.begin(), flights.begin(), flights.begin());
+        assert!(join(&mut first, 1, 0).is_none());
+        assert!(join(&mut second, 1, 5).is_none(), "its response would be stale");
+        drop(first);
+        assert!(join(&mut third, 1, 5).is_some(), "the second one is in flight");
+        drop(second);
+        assert!(join(&mut third, 1, 5).is_none());
+    }
+
     #[tokio::test]
     async fn the_second_request_waits_for_the_end_of_the_first() {
         let flights = Arc::<FetchesInFlight>::default();
         let (mut first, mut second) = (flights.begin(), flights.begin());
-        assert!(first.add_or_join(key(1)).is_none());
-        assert!(second.add_or_join(key(2)).is_none());
-        let waiting = second.add_or_join(key(1)).expect("the first request");
+        assert!(join(&mut first, 1, 0).is_none());
+        assert!(join(&mut second, 2, 0).is_none());
+        let waiting = join(&mut second, 1, 0).expect("the first request");
         let mut ended = Box::pin(FetchesInFlight::wait(vec![waiting]));
         assert!(futures_util::poll!(&mut ended).is_pending());
         drop(first);
         assert!(futures_util::poll!(&mut ended).is_ready());
-        assert!(second.add_or_join(key(1)).is_none(), "no request fetches it now");
+        assert!(join(&mut second, 1, 0).is_none(), "no request fetches it now");
         drop(second);
         assert!(flights.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
@@ -114,7 +152,7 @@ mod tests {
         let flights = Arc::<FetchesInFlight>::default();
         let mut first = flights.begin();
         let count = 2 * (SHARDS * ENTRIES_MAX) as u32;
-        assert!((0..count).all(|number| first.add_or_join(key(number)).is_none()));
+        assert!((0..count).all(|number| join(&mut first, number, 0).is_none()));
         assert_eq!(first.keys.len(), SHARDS * ENTRIES_MAX);
     }
 }

@@ -410,11 +410,15 @@ pub(super) fn refresh_guard<'a>(
     addresses: impl IntoIterator<Item = (usize, &'a EntryAddress)>,
 ) -> FlightGuard {
     let mut guard = caches.in_flight.begin();
+    let table = caches.store.invalidations();
+    let now = table.now();
     for (part, address) in addresses {
         let key = caching.expected_scope(part).and_then(|scope| flight_key(address, scope));
         if let Some(key) = key {
             // An operation that is fetching the entry already stores it as well.
-            let _ = guard.add_or_join(key);
+            let tags = || address.tags.iter().copied();
+            let is_valid = |began| table.is_valid(began, tags(), false);
+            let _ = guard.add_or_join(key, now, is_valid);
         }
     }
     guard
@@ -482,6 +486,8 @@ pub(super) fn look_up(
     let uncounted = LookupStats::default();
     let stats = if rules.is_counted { &*cache.stats } else { &uncounted };
     let now = (caches.clock)();
+    let table = caches.store.invalidations();
+    let sequence = table.now();
     let mut found = Found::default();
     for (number, batch) in all.iter().enumerate() {
         let mut parts = Vec::with_capacity(batch.len());
@@ -518,7 +524,9 @@ pub(super) fn look_up(
             } else {
                 let expected = caching.expected_scope(part_of(number, index));
                 let key = expected.and_then(|scope| flight_key(address, scope));
-                match key.and_then(|key| guard.add_or_join(key)) {
+                let tags = || address.tags.iter().copied();
+                let is_valid = |began| table.is_valid(began, tags(), false);
+                match key.and_then(|key| guard.add_or_join(key, sequence, is_valid)) {
                     Some(in_flight) if rules.may_wait => {
                         found.in_flight.push(in_flight);
                         AWAITED

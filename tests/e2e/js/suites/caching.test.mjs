@@ -118,6 +118,7 @@ describe("entities and root fields", () => {
     release();
     assert.equal(inStock(await first)[8], 90);
     assert.equal(inStock(await ask(router, query))[8], 95, "the older response was not stored");
+    await invalidate(router, { kind: "all" });
   });
 
   it("makes stale what an invalidation names, and nothing else", async () => {
