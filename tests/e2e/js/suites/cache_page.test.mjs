@@ -123,7 +123,7 @@ describe("the figures of the caches", () => {
     const text = JSON.stringify(await overview());
     const { largest } = JSON.parse(text);
     const entry = largest.find(({ subgraph }) => subgraph === "catalogue");
-    assert.deepEqual([entry.name, entry.key, entry.isPrivate], ["{me{name}}", null, true]);
+    assert.deepEqual([entry.name, entry.key, entry.isPrivate], ["me{name}", null, true]);
     assert.ok(!text.includes("secret-token"));
   });
 });

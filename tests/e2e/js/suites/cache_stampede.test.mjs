@@ -163,10 +163,10 @@ for (const [level, cache] of [
         return (await expired()) > earlier;
       }, "the entry to expire");
       asked.push(...Array.from({ length: 100 }, () => ask(router)));
+      assert.equal(stock.requests.length, 2);
       gate.open();
       const values = new Set(await within(Promise.all(asked), "the responses"));
       assert.ok([...values].every((value) => value === 1 || value === 2), JSON.stringify([...values]));
-      assert.equal(stock.requests.length, 2);
     });
   });
 }

@@ -70,6 +70,10 @@ const startRouter = (config = {}) => {
   });
 };
 
+/** Empties the caches of the router: operations with other names share its entries. */
+const forget = (router) =>
+  fetch(`${router.admin}/admin/invalidate`, { method: "POST", body: JSON.stringify({ kind: "all" }) });
+
 /**
  * The numbers of operations of the router so far, from memory or not, and of its responses with status 304. A browser
  * also requests an icon at any time, so requests are not counted.
@@ -110,6 +114,7 @@ describe("a browser's HTTP cache", { skip: programs.skipWithout(programs.chromiu
     await browser?.close();
     await router?.stop();
   });
+  beforeEach(() => forget(router));
 
   /** Opens a page of the router, so that its requests have the router's origin, in a fresh profile. */
   async function openPage(server) {
@@ -284,6 +289,7 @@ describe("nginx as a caching proxy", { skip: programs.skipWithout(programs.nginx
     await proxy?.stop();
     await router?.stop();
   });
+  beforeEach(() => forget(router));
 
   /** Sends a GET through the proxy: what the proxy did, and the response. */
   async function ask(query, headers = {}) {
@@ -381,6 +387,7 @@ describe("nginx as a caching proxy", { skip: programs.skipWithout(programs.nginx
 
   it("does not store what the subgraph says is private, or what must not be stored", async () => {
     for (const cacheControl of ["private, max-age=1000", "no-store", ""]) {
+      await forget(router);
       subgraph.headers = cacheControl ? { "cache-control": cacheControl } : {};
       const query = uniqueQuery("tenant");
       const seen = [(await ask(query)).cache, (await ask(query)).cache];
