@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::keys::{CacheKey, EntryKeys};
-use crate::policy::Scope;
+use crate::scope::Scope;
 use crate::tags::Tag;
 
 /// The place of an entry, and the tags that follow from it. Lookups and stores of one entry use equal addresses.

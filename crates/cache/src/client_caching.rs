@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::jitter::Jitter;
-use crate::policy::{FoldedPolicy, Scope};
+use crate::policy::FoldedPolicy;
+use crate::scope::Scope;
 
 /// The form in which clients learn the age of a response's parts. Both forms leave the same time in a cache that
 /// follows RFC 9111.

@@ -7,7 +7,8 @@ use triomphe::ThinArc;
 
 use crate::entry_classes::{CLASSES_MAX, ClassId};
 use crate::invalidation_table::Sequence;
-use crate::policy::{CachePolicy, Scope};
+use crate::policy::CachePolicy;
+use crate::scope::Scope;
 use crate::tags::{Tag, Tags};
 use crate::time::{Timestamp, millis};
 use crate::time_to_live::ResponseContent;

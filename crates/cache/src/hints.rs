@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::policy::Scope;
+use crate::scope::Scope;
 
 /// The arguments of one `@cacheControl`, on a field or on a type. Absent arguments are `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -20,7 +20,7 @@ use std::hash::Hasher as _;
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::policy::Scope;
+use crate::scope::Scope;
 
 /// The secret of all hashes of one store. Create it from random bytes when the process starts.
 #[derive(Clone)]

@@ -112,7 +112,9 @@ mod lookup;
 mod metrics;
 mod policy;
 mod refresh;
+mod scope;
 mod shared_entry;
+mod shared_log;
 mod shared_message;
 mod shared_stats;
 mod shared_view;
@@ -153,14 +155,16 @@ pub use keys::{
 };
 pub use lookup::{Hit, Lookup, MissReason};
 pub use metrics::STORE_METRICS;
-pub use policy::{CachePolicy, Dependencies, FoldedPolicy, PolicyFold, Scope};
+pub use policy::{CachePolicy, Dependencies, FoldedPolicy, PolicyFold};
 pub use refresh::RefreshClaim;
+pub use scope::Scope;
 pub use shared_entry::{NotAnEntry, SHARED_BODY_BYTES_MAX, SHARED_ENTRY_BYTES_MAX, SharedEntry};
+pub use shared_log::{LogEpoch, SharedStart};
 pub use shared_message::{MESSAGE_TAGS_MAX, SharedMessage};
 pub use shared_stats::{
     ConfirmationBuckets, SHARED_CACHE_COUNTERS, SHARED_CACHE_METRICS, SharedCacheStats,
 };
-pub use shared_view::{LogEpoch, SharedMiss, SharedStart, SharedView, StaleTags};
+pub use shared_view::{SharedMiss, SharedView, StaleTags};
 pub use stats::{LOOKUP_COUNTERS, LookupStats, STORE_COUNTERS, StoreStats};
 pub use store::{
     ENTRY_OVERHEAD_BYTES, HotEntry, InvalidationPreview, LargeEntry, Store, StoreSettings,

@@ -2,18 +2,9 @@
 
 use std::time::Duration;
 
+use crate::scope::Scope;
 use crate::tags::{TAGS_MAX, Tag, Tags};
 use crate::validator::Validator;
-
-/// The clients that may get a stored response.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Scope {
-    /// Every client with the same key.
-    #[default]
-    Public,
-    /// Only the client of the request: the same partition.
-    Private,
-}
 
 /// The time for which a response may be used, its scope and its tags.
 ///

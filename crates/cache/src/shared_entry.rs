@@ -28,8 +28,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::invalidation_table::Sequence;
 use crate::keys::SharedKey;
-use crate::policy::{CachePolicy, Scope};
-use crate::shared_view::{LogEpoch, SharedStart};
+use crate::policy::CachePolicy;
+use crate::scope::Scope;
+use crate::shared_log::{LogEpoch, SharedStart};
 use crate::tags::{TAGS_MAX, Tag, Tags};
 use crate::time::{Timestamp, millis};
 use crate::time_to_live::ResponseContent;

@@ -29,20 +29,8 @@ use arc_swap::ArcSwapOption;
 use crate::invalidation::Invalidation;
 use crate::invalidation_table::{InvalidationTable, Sequence};
 use crate::shared_entry::SharedEntry;
+use crate::shared_log::{LogEpoch, SharedStart};
 use crate::tags::{Tag, TagHasher};
-
-/// The random name of one life of the log.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LogEpoch(pub [u8; 16]);
-
-/// The point in the order of shared invalidations at which a fetch began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedStart {
-    /// The life of the log.
-    pub epoch: LogEpoch,
-    /// The number of the last invalidation that was applied.
-    pub sequence: Sequence,
-}
 
 /// The tags that one invalidation makes stale.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,7 +8,8 @@ use http::header::HeaderName;
 use crate::cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_header};
 use crate::hints::DeclaredPolicy;
 use crate::jitter::Jitter;
-use crate::policy::{CachePolicy, Scope};
+use crate::policy::CachePolicy;
+use crate::scope::Scope;
 use crate::tags::Tags;
 
 /// The times and restrictions in the headers of one response.

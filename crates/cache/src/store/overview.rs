@@ -14,7 +14,7 @@ use crate::entry_label::EntryLabel;
 use crate::hot_entries::HotKey;
 use crate::invalidation::Invalidation;
 use crate::lookup::Hit;
-use crate::policy::Scope;
+use crate::scope::Scope;
 use crate::tags::{Tag, TagHasher};
 use crate::time::Timestamp;
 

@@ -3,7 +3,9 @@
 //! entity or field only.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
+#[path = "../kit/mod.rs"]
 mod kit;
+mod shared_store;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -14,16 +16,14 @@ use std::time::{Duration, Instant};
 use astjson::Document;
 use bytes::Bytes;
 use cache::{
-    Dependencies, EntityKey, IgnoredHeaders, Invalidation, Jitter, KeyHeaders, KeySecret, LogEpoch,
-    Partition, Sequence, SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store,
-    StoreSettings, TagHasher, Timestamp, TtlSettings,
+    Dependencies, EntityKey, IgnoredHeaders, Invalidation, Jitter, KeyHeaders, KeySecret,
+    Partition, Store, StoreSettings, TagHasher, Timestamp, TtlSettings,
 };
 use execute::{
-    Announcement, EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, Filled,
-    ForwardedHeaders, Generation, GraphqlError, KeyedSelection, LocalFuture, LookupTrace,
-    PartCaching, Publisher, RequestCaching, RequestContext, RootField, RootRequest, RootSelection,
-    Seed, SharedCache, Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse,
-    Trace, WantedEntry,
+    EventRequest, Executable, FetchCaching, FetchError, FetchesInFlight, ForwardedHeaders,
+    Generation, GraphqlError, KeyedSelection, LocalFuture, LookupTrace, PartCaching, Publisher,
+    RequestCaching, RequestContext, RootField, RootRequest, RootSelection, Seed, SharedCache,
+    Subgraph, SubgraphCache, SubgraphCaches, SubgraphRequest, SubgraphResponse, Trace,
 };
 use graph::SubgraphId;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
@@ -31,6 +31,7 @@ use http::{HeaderMap, StatusCode};
 use kit::{notation, subgraphs};
 use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, VariableId, Variables};
 use proptest::prelude::*;
+use shared_store::{SharedMemory, SharingRouter};
 
 /// The time to live of every response.
 const TTL: u64 = 10_000;
@@ -187,79 +188,6 @@ impl Publisher for NoPublisher {
 
     fn request<'a>(&'a self, _: EventRequest<'a>) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
         unreachable!("no operation sends requests over a broker")
-    }
-}
-
-/// The store that routers share, and the log of their invalidations.
-#[derive(Default)]
-struct SharedMemory {
-    entries: Mutex<HashMap<SharedKey, Bytes>>,
-    log: Mutex<Vec<StaleTags>>,
-}
-
-/// The view that one router has of the shared store.
-struct SharingRouter {
-    memory: Arc<SharedMemory>,
-    view: SharedView,
-    store: Arc<Store>,
-}
-
-const EPOCH: LogEpoch = LogEpoch([1; 16]);
-
-impl SharingRouter {
-    fn new(memory: &Arc<SharedMemory>, store: &Arc<Store>) -> Self {
-        let view = SharedView::default();
-        view.begin_epoch(EPOCH, Sequence(0));
-        view.set_current(true);
-        Self { memory: Arc::clone(memory), view, store: Arc::clone(store) }
-    }
-
-    /// Applies what the log has.
-    fn follow(&self) {
-        let applied = self.view.position().unwrap().sequence.0;
-        for (number, stale) in (1..).zip(&*self.memory.log.lock().unwrap()).skip(applied as usize) {
-            let at = SharedStart { epoch: EPOCH, sequence: Sequence(number) };
-            self.view.record(at, stale);
-            self.store.invalidate_tags(stale);
-            self.view.set_applied(at);
-        }
-    }
-}
-
-impl SharedCache for SharingRouter {
-    fn begin_fetch(&self) -> Option<SharedStart> {
-        self.view.begin_fetch()
-    }
-
-    fn fill<'a>(&'a self, wanted: Vec<WantedEntry>) -> LocalFuture<'a, Filled> {
-        Box::pin(async move {
-            let now = Timestamp(NOW.get());
-            let start = self.store.begin_fetch(now);
-            for WantedEntry { key, address, .. } in wanted {
-                let bytes = self.memory.entries.lock().unwrap().get(&key).cloned();
-                tokio::task::yield_now().await;
-                let entry = bytes.map(|bytes| SharedEntry::decode(&key, bytes).unwrap());
-                if let Some(entry) = entry.filter(|it| self.view.check(it, &address.tags).is_ok()) {
-                    self.store.adopt(&address, &entry, start, now);
-                }
-            }
-            Filled::default()
-        })
-    }
-
-    fn store(&self, key: SharedKey, entry: SharedEntry) {
-        let bytes = entry.encode(&key).unwrap();
-        self.memory.entries.lock().unwrap().insert(key, bytes.into());
-    }
-
-    fn announce(&self, stale: StaleTags) -> Announcement {
-        self.view.announce(&stale);
-        let mut log = self.memory.log.lock().unwrap();
-        log.push(stale.clone());
-        let at = SharedStart { epoch: EPOCH, sequence: Sequence(log.len() as u64) };
-        self.view.record(at, &stale);
-        self.view.end_announcement(&stale);
-        Box::pin(std::future::ready(()))
     }
 }
 
