@@ -5,14 +5,15 @@
 //!
 //! - It compares each execution with the baseline of its own operation, so that another mix of operations is not taken
 //!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window.
-//! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation takes.
+//! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation
+//!   takes.
 //! - The slow-down without load (the floor) is measured, not averaged, as BBR does: now and then the limit is lowered
 //!   for some latencies (a probe). If the latency falls with the work in flight, there was a queue and the floor
 //!   is not above what was measured. If the latency stays, the work takes longer for another reason, and the floor
 //!   rises. An average of all latencies would take a long overload for normal, and grow without end.
 //!
-//! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from above,
-//! so that a queue cannot grow until an old limit is reached.
+//! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
+//! above, so that a queue cannot grow until an old limit is reached.
 
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ const STEP: f64 = 0.5;
 /// The factor by which one window lowers the limit at most.
 const DECREASE_MAX: f64 = 0.5;
 
-/// An execution counts with at most this multiple of the usual slow-down, so that a few do not decide. With a quarter of
-/// executions that hang, the slow-down of the others counts three times at most.
+/// An execution counts with at most this multiple of the usual slow-down, so that a few do not decide. With a quarter
+/// of executions that hang, the slow-down of the others counts three times at most.
 const RATIO_MAX: f64 = 3.0;
 
 /// The number of executions in a window. The mean of so many, with latencies that vary as much as their mean, is within
@@ -76,8 +77,8 @@ const FLOOR_RISE_AT_MIN: f64 = 0.05;
 /// The part of the work in flight to which a probe lowers the limit.
 const PROBE_SHARE: f64 = 0.6;
 
-/// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is missing
-/// during a probe, so that all of them together cost about a hundredth.
+/// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is
+/// missing during a probe, so that all of them together cost about a hundredth.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL_RATIO: u32 = 15;
 
@@ -95,15 +96,15 @@ const PROBE_EXECUTIONS: u32 = 128;
 const PROBE_SETTLING_LATENCIES: f64 = 1.0;
 const PROBE_FOLLOWING_LATENCIES: f64 = 0.5;
 
-/// The elasticity of latency to the work in flight above which a probe has found a queue. With nothing but a queue it is
-/// 1, without a queue 0.
+/// The elasticity of latency to the work in flight above which a probe has found a queue. With nothing but a queue it
+/// is 1, without a queue 0.
 const QUEUE_ELASTICITY: f64 = 0.5;
 
 /// The share of a lower measurement in the floor. One that is too low by chance must not lower it by much.
 const PROBE_STEP: f64 = 0.5;
 
-/// The elasticity above which there is a queue also with the work of the probe in flight. The limit then stays at that, and
-/// the next probe follows at once.
+/// The elasticity above which there is a queue also with the work of the probe in flight. The limit then stays at that,
+/// and the next probe follows at once.
 const DEEP_QUEUE_ELASTICITY: f64 = 0.85;
 
 /// The part of the limit that must have been in flight for the limit to count as reached, and for it to grow.
@@ -246,8 +247,8 @@ impl AdaptiveLimit {
         self.is_reached = true;
     }
 
-    /// Counts the latency of an execution that ends now, and the latency of its operation without load, both in seconds.
-    /// Returns the slow-down of all operations if this has ended a window.
+    /// Counts the latency of an execution that ends now, and the latency of its operation without load, both in
+    /// seconds. Returns the slow-down of all operations if this has ended a window.
     pub fn count_latency(&mut self, latency: f64, baseline: f64, now: Duration) -> Option<f64> {
         if self.latency == 0.0 {
             self.latency = latency;

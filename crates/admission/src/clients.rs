@@ -3,8 +3,8 @@
 use foldhash::HashMap;
 use foldhash::HashMapExt;
 
-/// The maximum number of clients that are told apart. Further ones share the entry [`OTHERS`]. Clients are only known
-/// while they have work, so more than that means more requests in flight and waiting.
+/// The maximum number of clients with an entry of their own. Further ones share the entry [`OTHERS`]. Clients are only
+/// known while they have work, so more than that means more requests in flight and waiting.
 const CLIENTS_MAX: usize = 100_000;
 
 /// The key of clients that are not told apart.
@@ -81,8 +81,8 @@ impl ClientTable {
         }
     }
 
-    /// Returns the work that the client has in flight, and its fair share of `limit`: an equal part for each client with
-    /// work.
+    /// Returns the work that the client has in flight, and its fair share of `limit`: an equal part for each client
+    /// with work.
     fn work_and_share(&self, key: u64, limit: u64) -> (u64, f64) {
         let own = self.clients.get(&key);
         let others = self.clients.len() - usize::from(own.is_some());

@@ -135,7 +135,7 @@ pub enum Event {
     Refused(WaiterId, Refusal),
 }
 
-/// What the control knows of the load, for metrics.
+/// The load as the control knows it, for metrics.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
     /// The limit, in units of work.

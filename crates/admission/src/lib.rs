@@ -3,8 +3,8 @@
 //! [`AdmissionControl`] is the whole of it, a state machine without clocks, threads and random numbers: the caller
 //! passes the time, and gets decisions and events. Its parts, each in a module of its own:
 //!
-//! - [`adaptive_limit`]: how much work may be in flight. The limit follows the latency: it shrinks while operations take
-//!   longer than they do without load, and grows while they do not.
+//! - [`adaptive_limit`]: how much work may be in flight. The limit follows the latency: it shrinks while operations
+//!   take longer than they do without load, and grows while they do not.
 //! - `operations`: what each operation costs and how long it takes without load, learnt from recent executions. The
 //!   limit counts work, so that a cheap operation takes a small part of it.
 //! - `clients`: the work in flight of each client, for fair shares.

@@ -1,4 +1,4 @@
-//! What each operation costs, and how long it takes without load. A bounded table, learnt from recent executions.
+//! The cost of each operation, and its time without load. A bounded table, learnt from recent executions.
 //!
 //! **Cost** is in any unit of the caller, such as microseconds of a processor. The weight of an operation is its cost
 //! relative to the average of all operations, so that the limit stays a number of average operations.
@@ -144,7 +144,7 @@ impl OperationTable {
     }
 
     /// Returns the record of an operation. `None` if it is new and the others of its places are in use: each attempt
-    /// takes one of their uses, so that an operation that comes again gets a place, and many that come once do not
+    /// takes one of their uses, so that an operation that is repeated gets a place, and many that occur once do not
     /// displace it.
     fn find_or_add(&mut self, key: u64) -> Option<&mut OperationRecord> {
         let start = self.set_of(key);

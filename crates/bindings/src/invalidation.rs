@@ -1,7 +1,7 @@
 //! `invalidate: true`: the topics of a subscription field whose events say at every router what is stale in the caches,
 //! whether or not a client subscribes.
 //!
-//! A topic with placeholders stands for all of its topics then, so the provider needs a wildcard.
+//! A topic with placeholders means all of its topics then, so the provider needs a wildcard.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub(crate) fn invalidating_topics(
     all
 }
 
-/// Returns the topic that stands for all topics of a template.
+/// Returns the topic that matches all topics of a template.
 fn topic_of(
     topics: &Topics,
     template: &Template,

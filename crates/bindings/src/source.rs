@@ -1,5 +1,5 @@
-//! The source of a trigger's events: topics of a provider, a subscription of a subgraph, or the results of a live query.
-//! Equal sources share one trigger.
+//! The source of a trigger's events: topics of a provider, a subscription of a subgraph, or the results of a live
+//! query. Equal sources share one trigger.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub trait StateSource: Send + Sync {
     /// Returns the name of the source in logs and on the admin pages, such as `live`.
     fn name(&self) -> &str;
 
-    /// Returns everything that the states depend on, in a canonical form. Equal sources have equal identities, and share
-    /// one stream.
+    /// Returns everything that the states depend on, in a canonical form. Equal sources have equal identities, and
+    /// share one stream.
     fn identity(&self) -> &[u8];
 
     /// Returns the names that the admin pages show in place of topics.

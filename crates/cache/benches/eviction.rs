@@ -3,8 +3,8 @@
 //! - Hit ratio: requests for 100,000 keys with Zipf's distribution and room for a tenth of them, beside an ideal LFU,
 //!   which knows how often each key was requested so far. Once with equal sizes, once with sizes that differ by up to a
 //!   hundred times, where the ideal counts requests per byte.
-//! - Memory: bytes of the heap for each of a million entries, beside the bytes of their content, in caches with room for
-//!   two million. The store reserves its tables for all of them; `tests/memory.rs` measures it when it is full.
+//! - Memory: bytes of the heap for each of a million entries, beside the bytes of their content, in caches with room
+//!   for two million. The store reserves its tables for all of them; `tests/memory.rs` measures it when it is full.
 //! - Time: one hit, on one thread.
 //!
 //! The store has bounds, and the output says whether it meets them: [`POINTS_MAX`] and [`OVERHEAD_MAX`].

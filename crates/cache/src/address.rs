@@ -8,7 +8,7 @@ use crate::tags::Tag;
 
 /// The place of an entry, and the tags that follow from it. Lookups and stores of one entry use equal addresses.
 ///
-/// The tags are not stored with the entry, which saves 32 bytes for most entities. An entry has 7 bytes that stand for
+/// The tags are not stored with the entry, which saves 32 bytes for most entities. An entry has 7 bytes that identify
 /// them, so that operators see what an invalidation would make stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryAddress {

@@ -38,8 +38,8 @@ struct EntryHead {
 
 const _: () = assert!(size_of::<EntryHead>() == 32);
 
-/// A time in 2 bytes: a number of 14 bits and its unit. Times above 16 seconds are cut to whole seconds, above 4 hours to
-/// minutes, and above 11 days to hours, which is exact for the times that people write.
+/// A time in 2 bytes: a number of 14 bits and its unit. Times above 16 seconds are cut to whole seconds, above 4 hours
+/// to minutes, and above 11 days to hours, which is exact for the times that people write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct RoundedTime(u16);
 

@@ -1,5 +1,5 @@
-//! The classes of entries: those of one class have their first tags in common, such as all entities of one type from one
-//! subgraph.
+//! The classes of entries: those of one class have their first tags in common, such as all entities of one type from
+//! one subgraph.
 //!
 //! An entry has the number of its class in place of these tags. So a walk over the entries finds what an invalidation
 //! would make stale, and an entry has 2 bytes for it instead of 24. The entries of each class are counted.

@@ -305,7 +305,7 @@ impl Default for InvalidationTable {
     }
 }
 
-// A part of a tag stands for the whole tag in entries: `Tag::to_40_bits`.
+// Entries contain a part of a tag instead of the whole tag: `Tag::to_40_bits`.
 const _: () = assert!(SEQUENCE_BITS == 44 && BUCKETS_MAX <= 1 << 20);
 
 #[cfg(test)]

@@ -61,8 +61,8 @@
 //! if its fetch began before that. There are no lists from tags to entries. The guarantee: when [`Store::invalidate`]
 //! has returned, no later lookup finds anything that was fetched before, also if that fetch was still in flight.
 //!
-//! A result that is kept up to date watches the tags that it was made of ([`InvalidationTable::watch`]), and is told when
-//! one of them is invalidated ([`Dependencies`], `watch_registry`).
+//! A result that is kept up to date watches the tags that it was made of ([`InvalidationTable::watch`]), and is told
+//! when one of them is invalidated ([`Dependencies`], `watch_registry`).
 //!
 //! An entry is stale in three ways, and only the first two may be served: within `stale-while-revalidate`, within
 //! `stale-if-error`, or invalidated.
@@ -76,9 +76,9 @@
 //!
 //! # What operators see
 //!
-//! Entries of one subgraph and type are a class with counts (`entry_classes`). [`Store::hottest`] knows the entries that
-//! are found most often, from a sample of the lookups and in constant memory (`hot_entries`); [`Store::largest`] knows
-//! the largest ones, and [`Store::preview`] what an invalidation would make stale.
+//! Entries of one subgraph and type are a class with counts (`entry_classes`). [`Store::hottest`] knows the entries
+//! that are found most often, from a sample of the lookups and in constant memory (`hot_entries`); [`Store::largest`]
+//! knows the largest ones, and [`Store::preview`] what an invalidation would make stale.
 //!
 //! # Elsewhere
 //!
@@ -86,9 +86,9 @@
 //!
 //! # Stores that several routers share
 //!
-//! A [`SharedEntry`] lies in Redis under a [`SharedKey`]. [`SharedView`] decides whether it is valid: it follows the log
-//! in which routers tell each other what is stale ([`SharedMessage`]). [`Store::adopt`] copies a valid entry into the
-//! store of the process, with its true age.
+//! A [`SharedEntry`] lies in Redis under a [`SharedKey`]. [`SharedView`] decides whether it is valid: it follows the
+//! log in which routers tell each other what is stale ([`SharedMessage`]). [`Store::adopt`] copies a valid entry into
+//! the store of the process, with its true age.
 
 mod address;
 mod cache_control;

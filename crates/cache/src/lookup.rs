@@ -90,7 +90,8 @@ impl Hit {
         fold.add_part(&self.entry.times(), self.age, tags, self.entry.is_unbounded());
     }
 
-    /// The policy as it was stored, without tags: for a response that is stored nowhere else. Fold it with [`Hit::age`].
+    /// The policy as it was stored, without tags: for a response that is stored nowhere else. Fold it with
+    /// [`Hit::age`].
     pub fn times(&self) -> CachePolicy {
         self.entry.times()
     }

@@ -101,8 +101,8 @@ pub struct PolicyFold {
     /// True if a part may not be stored.
     is_forbidden: bool,
     age: Duration,
-    /// The tags of all parts, in any order and with repetitions: they become a set at the end, which is quicker than one
-    /// by one.
+    /// The tags of all parts, in any order and with repetitions: they become a set at the end, which is quicker than
+    /// one by one.
     tags: Vec<Tag>,
     /// True if the set counts as having every tag.
     is_unbounded: bool,
@@ -123,7 +123,7 @@ pub struct FoldedPolicy {
     pub validator: Option<Validator>,
 }
 
-/// What makes a response stale.
+/// The names that make a response stale.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dependencies {
     /// The tags of all parts that are known.

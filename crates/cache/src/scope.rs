@@ -1,4 +1,4 @@
-//! Which clients may get a stored response.
+//! The clients that may get a stored response.
 
 /// The clients that may get a stored response.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

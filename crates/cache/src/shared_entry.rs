@@ -48,8 +48,8 @@ const IS_PRIVATE: u8 = 1;
 const IS_NOT_FOUND: u8 = 2;
 const IS_UNBOUNDED: u8 = 4;
 
-/// The maximum size of the body of a shared entry: 2 ms at a gigabit per second, a fifth of the time limit of a store by
-/// default. A larger one would delay the other commands of its connection.
+/// The maximum size of the body of a shared entry: 2 ms at a gigabit per second, a fifth of the time limit of a store
+/// by default. A larger one would delay the other commands of its connection.
 pub const SHARED_BODY_BYTES_MAX: usize = 256 << 10;
 
 /// The maximum size of a shared entry. Readers read no more than one byte above it.

@@ -1,4 +1,4 @@
-//! What one router knows of the invalidations of all routers: it decides which entries of a shared store are valid.
+//! The invalidations of all routers that one router knows of: they decide which entries of a shared store are valid.
 //!
 //! Routers append their invalidations to one log, which numbers them, and each router follows it. An entry of the
 //! shared store has the number of the last invalidation that its router had applied when its fetch began
@@ -100,8 +100,8 @@ struct AnnouncedTags {
 
 impl SharedView {
     /// Begins to follow the log from `applied` on: everything up to that number counts as invalidated, because the log
-    /// no longer has the messages. If the epoch is known, what was recorded of it is kept, and so is the number if it is
-    /// `applied` already. Entries are valid only after [`SharedView::set_current`].
+    /// no longer has the messages. If the epoch is known, what was recorded of it is kept, and so is the number if it
+    /// is `applied` already. Entries are valid only after [`SharedView::set_current`].
     pub fn begin_epoch(&self, epoch: LogEpoch, applied: Sequence) {
         if let Some(known) = self.epoch.load_full().filter(|known| known.epoch == epoch) {
             if known.applied.load(SeqCst) != applied.0 {

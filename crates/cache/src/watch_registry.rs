@@ -25,7 +25,7 @@ pub struct WatcherId(u64);
 pub(crate) struct WatchRegistry {
     watchers: HashMap<WatcherId, Watcher>,
     by_tag: HashMap<Tag, TagWatchers>,
-    /// The watchers that are told of every invalidation.
+    /// The watchers that are notified of every invalidation.
     of_everything: HashSet<WatcherId>,
     /// The watchers that are marked, in the order of the invalidations. Those that were removed are skipped.
     marked: Vec<WatcherId>,
@@ -37,7 +37,7 @@ pub(crate) struct WatchRegistry {
 
 #[derive(Debug, Default)]
 struct Watcher {
-    /// The tags in order, without repetitions. Empty if the watcher is told of everything.
+    /// The tags in order, without repetitions. Empty if the watcher is notified of everything.
     tags: Vec<Tag>,
     is_of_everything: bool,
     is_marked: bool,
@@ -66,7 +66,7 @@ impl Default for WatchRegistry {
 }
 
 impl WatchRegistry {
-    /// Limits the number of tags of all watchers. A watcher that would exceed it is told of every invalidation.
+    /// Limits the number of tags of all watchers. A watcher that would exceed it is notified of every invalidation.
     pub(crate) fn limit_tags(&mut self, tags_max: usize) {
         self.tags_max = tags_max;
     }
@@ -81,7 +81,7 @@ impl WatchRegistry {
         self.tags
     }
 
-    /// The number of watchers that are told of every invalidation.
+    /// The number of watchers that are notified of every invalidation.
     pub(crate) fn of_everything(&self) -> usize {
         self.of_everything.len()
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every watcher with an invalidated tag is told, and nobody else.
+        /// Every watcher with an invalidated tag is notified, and nobody else.
         #[test]
         fn watchers_are_told_of_their_tags_and_of_nothing_else(steps in steps()) {
             let mut registry = WatchRegistry::default();

@@ -1,4 +1,5 @@
-//! What operators see of a store agrees with what lookups find: totals, previews of invalidations, and lists of entries.
+//! The view of operators on a store agrees with what lookups find: totals, previews of invalidations, and lists of
+//! entries.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 use std::sync::Arc;

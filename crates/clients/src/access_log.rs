@@ -1,8 +1,8 @@
-//! The access log: a line for each request by HTTP, each operation on a connection that has left HTTP, and the beginning
-//! and the end of each subscription.
+//! The access log: a line for each request by HTTP, each operation on a connection that has left HTTP, and the
+//! beginning and the end of each subscription.
 //!
-//! Lines are made where the events happen (`frontend`, `live`), from an [`AccessLogEntry`]. The thread of the log writes
-//! them; nothing here waits.
+//! Lines are made where the events happen (`frontend`, `live`), from an [`AccessLogEntry`]. The thread of the log
+//! writes them; nothing here waits.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

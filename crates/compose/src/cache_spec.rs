@@ -1,6 +1,6 @@
 //! The directives about caching that belong to no specification: `@cacheControl` of Apollo Server, and
-//! `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and `@openfed__cachePopulate` of Cosmo. A
-//! subgraph may leave out their definitions.
+//! `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and `@openfed__cachePopulate` of Cosmo.
+//! A subgraph may leave out their definitions.
 
 use apollo_compiler::{
     Node,

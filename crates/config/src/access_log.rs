@@ -164,8 +164,8 @@ pub struct RequestId {
     #[schemars(with = "HeaderNameText", example = &"x-correlation-id")]
     pub header: HeaderName,
 
-    /// Takes the id from the client's request if it has one of at most 128 letters, digits and `-._:/+=@`. Otherwise, or
-    /// with `false`, the router makes one.
+    /// Takes the id from the client's request if it has one of at most 128 letters, digits and `-._:/+=@`. Otherwise,
+    /// or with `false`, the router makes one.
     #[schemars(example = false)]
     pub accept: bool,
 }

@@ -14,7 +14,7 @@ use super::format::{
 };
 use super::quantity;
 
-/// The caches of what subgraphs say, and what clients are told about it.
+/// The caches of what subgraphs say, and the headers that tell clients about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caching {
@@ -68,7 +68,7 @@ pub struct Caching {
     pub not_found: Duration,
 
     /// The part of each time to live that is taken away at random, in percent, so that entries that were stored
-    /// together do not expire together. Clients are told the shortened time.
+    /// together do not expire together. The headers for clients contain the shortened time.
     #[schemars(range(min = 0, max = 50), example = 20)]
     pub jitter: u8,
 
@@ -86,8 +86,8 @@ pub struct Caching {
     #[schemars(length(max = 64))]
     pub invalidate: Vec<InvalidationTopic>,
 
-    /// A header of responses to mutations that contains tags, divided by commas. What has one of them is stale before the
-    /// client gets the response.
+    /// A header of responses to mutations that contains tags, divided by commas. What has one of them is stale before
+    /// the client gets the response.
     #[schemars(with = "HeaderNameText", example = &"x-invalidate")]
     pub invalidate_header: String,
 

@@ -23,8 +23,8 @@ pub struct LiveQueries {
     #[schemars(with = "DurationOrZeroText", example = &"500ms")]
     pub throttle_min: Duration,
 
-    /// The maximum number of different live queries, each with any number of watchers. Further ones are refused with the
-    /// code `OVERLOADED`.
+    /// The maximum number of different live queries, each with any number of watchers. Further ones are refused with
+    /// the code `OVERLOADED`.
     #[schemars(range(min = 1, max = 1_000_000), example = 1000)]
     pub max_queries: u32,
 

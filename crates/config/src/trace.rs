@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trace {
-    /// Adds the trace to the response of requests with the header `starling-trace: 1`. With `starling-trace: execute` the
-    /// operation is executed also if its response is in memory. On a WebSocket the header of the handshake counts. The
-    /// trace contains names of subgraphs, so do not turn it on for untrusted clients.
+    /// Adds the trace to the response of requests with the header `starling-trace: 1`. With `starling-trace: execute`
+    /// the operation is executed also if its response is in memory. On a WebSocket the header of the handshake counts.
+    /// The trace contains names of subgraphs, so do not turn it on for untrusted clients.
     #[schemars(example = true)]
     pub enabled: bool,
 }

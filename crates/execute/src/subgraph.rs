@@ -24,8 +24,8 @@ pub struct ForwardedHeaders {
     /// The headers for subgraphs with rules of their own (those of `all` are included), sorted by
     /// name.
     pub by_subgraph: Vec<(SubgraphId, Vec<(HeaderName, HeaderValue)>)>,
-    /// The id of the request, for every subgraph. It does not distinguish requests: operations that share a request to a
-    /// subgraph have different ids, and the subgraph gets one of them.
+    /// The id of the request, for every subgraph. It does not distinguish requests: operations that share a request to
+    /// a subgraph have different ids, and the subgraph gets one of them.
     pub request_id: Option<(HeaderName, HeaderValue)>,
 }
 

@@ -10,8 +10,8 @@ use super::metrics::HttpMetrics;
 use super::response::{self, Response};
 use super::service::{GraphqlBatch, GraphqlService};
 
-/// Runs a batch. Its status is 200 unless it is refused as a whole: an operation that fails has its errors at its place,
-/// and the others run.
+/// Runs a batch. Its status is 200 unless it is refused as a whole: an operation that fails has its errors at its
+/// place, and the others run.
 pub(super) async fn respond(
     service: &dyn GraphqlService,
     metrics: &HttpMetrics,

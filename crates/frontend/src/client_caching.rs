@@ -1,5 +1,5 @@
-//! What responses tell clients and their caches: `cache-control`, `age`, `etag` and `vary`, and 304 for what a client
-//! has already.
+//! The headers that tell clients and their caches about a response: `cache-control`, `age`, `etag` and `vary`, and 304
+//! for what a client has already.
 
 use cache::{
     AgeStyle, ClientCaching, ConditionalResponse, FoldedPolicy, Jitter, Scope, Validator, Vary,
@@ -23,7 +23,7 @@ pub struct ClientCacheRules {
     vary: HeaderValue,
     /// The same for responses that are compressed for clients that accept it.
     vary_compressed: HeaderValue,
-    /// True if responses may depend on headers of requests that the configuration does not name. Clients are told that
+    /// True if responses may depend on headers of requests that the configuration does not name. The headers say that
     /// they are private.
     has_unknown_headers: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct CachedRequest {
     is_personal: bool,
 }
 
-/// What clients and their caches may do with a response.
+/// The permissions of clients and their caches for a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClientCopy {
     /// They may not store it.
@@ -68,7 +68,7 @@ impl CachedRequest {
 
 impl ClientCacheRules {
     /// Creates the rules from the configuration. `tokens` are the places of tokens, where they are verified. `None` if
-    /// clients are told to store nothing.
+    /// clients may store nothing.
     pub fn new(config: &Config, tokens: Option<&TokenSources>) -> Option<Self> {
         let settings = &config.cache;
         if !settings.enabled {
@@ -107,8 +107,8 @@ impl ClientCacheRules {
         })
     }
 
-    /// Adds the headers of caching to a response with this policy. `is_compressible` is true if it is sent compressed to
-    /// clients that accept that.
+    /// Adds the headers of caching to a response with this policy. `is_compressible` is true if it is sent compressed
+    /// to clients that accept that.
     ///
     /// Hot path: all that a hit of the cache does for its headers.
     pub(crate) fn apply(

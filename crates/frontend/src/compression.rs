@@ -124,7 +124,7 @@ impl Compressor {
     }
 }
 
-/// Tells caches that a response depends on `accept-encoding`, unless they are told already.
+/// Tells caches that a response depends on `accept-encoding`, unless the response says it already.
 fn add_vary(response: &mut Response) {
     let name = ACCEPT_ENCODING.as_str().as_bytes();
     let mut told = response.headers().get_all(VARY).iter();

@@ -56,7 +56,7 @@ pub struct Pipeline {
     pub has_websocket_compression: bool,
     /// The endpoint for callbacks of subgraphs, if the listener for clients serves it.
     pub callbacks: Option<CallbackRoute>,
-    /// What clients and their caches are told; `None` if they must not store anything.
+    /// The headers for clients and their caches; `None` if they must not store anything.
     pub caching: Option<ClientCacheRules>,
     /// The counters of responses.
     pub metrics: HttpMetrics,

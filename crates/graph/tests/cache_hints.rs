@@ -1,5 +1,5 @@
-//! Reading `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate` and
-//! `@openfed__cachePopulate`.
+//! Reading `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate`
+//! and `@openfed__cachePopulate`.
 
 use graph::{CacheControlHint, CacheHints, ElementHints, SchemaErrors, SubgraphId, Supergraph};
 

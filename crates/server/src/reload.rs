@@ -164,8 +164,8 @@ fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_co
     );
 }
 
-/// Logs messages, except at the level `off`: at that level [`diagnostic::log`] prints the reasons of a failed start, and
-/// these are none.
+/// Logs messages, except at the level `off`: at that level [`diagnostic::log`] prints the reasons of a failed start,
+/// and these are none.
 pub(crate) fn log_if_enabled(messages: &[Diagnostic]) {
     if tracing::enabled!(tracing::Level::ERROR) {
         diagnostic::log(messages);

@@ -448,7 +448,7 @@ impl GenerationCaches {
                     responses.count_hit(&hit, now, || query.label(hit.is_private()));
                 }
                 let mut fold = PolicyFold::default();
-                // Clients are told times, and the response is stored nowhere else.
+                // The headers for clients contain times, and the response is stored nowhere else.
                 fold.add(&hit.times(), hit.age);
                 let Some(payload) = stored_payload(hit.shared_body(), hit.extra(), fold.finish())
                 else {

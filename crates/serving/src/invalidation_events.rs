@@ -52,8 +52,8 @@ pub fn read_invalidation_event(
     Ok(all)
 }
 
-/// Reads the value of a subscription field with `invalidate: true`: an object or a list of them, each with the fields of
-/// its keys. An object without a `__typename` is of the type of the field. Nulls name nothing.
+/// Reads the value of a subscription field with `invalidate: true`: an object or a list of them, each with the fields
+/// of its keys. An object without a `__typename` is of the type of the field. Nulls name nothing.
 ///
 /// # Errors
 /// The first mistake. Nothing of such an event should be applied.

@@ -313,8 +313,8 @@ pub async fn run(
     mut ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
-    // Taken out of the request, which may be kept as the key of shared work. An operation with files proceeds as fast as
-    // its client sends them, and holds no work of others meanwhile.
+    // Taken out of the request, which may be kept as the key of shared work. An operation with files proceeds as fast
+    // as its client sends them, and holds no work of others meanwhile.
     let ticket = ready.ticket.take().filter(|_| ready.uploads.is_none());
     let Some(ticket) = ticket else {
         return run_admitted(serving, ready, trace, None).await;

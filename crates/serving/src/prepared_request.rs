@@ -21,8 +21,8 @@ pub struct PreparedRequest {
     pub prepared: Arc<Prepared>,
     /// The values of its variables.
     pub variables: Variables,
-    /// The text of the declared variables, in memory of its own, for subscriptions and live queries, which outlive their
-    /// graph. Empty for other operations.
+    /// The text of the declared variables, in memory of its own, for subscriptions and live queries, which outlive
+    /// their graph. Empty for other operations.
     pub variables_text: Bytes,
     /// The `extensions` of a subscription, the text of a JSON object; empty for other operations. A subgraph may get
     /// members of it.

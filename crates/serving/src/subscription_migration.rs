@@ -54,8 +54,8 @@ fn streams_of(loaded: &ServingGraph, subgraph: SubgraphId) -> Option<&SubgraphSt
     loaded.streams.get(usize::from(subgraph.0)).and_then(Option::as_ref)
 }
 
-/// Creates the live operation of a prepared subscription or live query: its source, its group, and the resolver of its events with
-/// `timeout` for each, for clients with these claims.
+/// Creates the live operation of a prepared subscription or live query: its source, its group, and the resolver of its
+/// events with `timeout` for each, for clients with these claims.
 ///
 /// # Errors
 /// `FORBIDDEN`, or the operation's root field has no source here.

@@ -1,5 +1,5 @@
-//! The cost of a request in `extensions.trace`, for a client that sends the header `starling-trace`, if the configuration
-//! allows it.
+//! The cost of a request in `extensions.trace`, for a client that sends the header `starling-trace`, if the
+//! configuration allows it.
 //!
 //! A request with `starling-trace: 1` is served like any other one, so that its trace shows what others get: also that
 //! the whole response came from memory. With `starling-trace: execute` the operation is executed also if its response

@@ -1,9 +1,9 @@
 //! Metrics and the log of the process.
 //!
 //! A crate that counts declares its counters by [`counters!`], or a table of [`Metric`]s beside them: name, help text,
-//! and a function that reads the value. The admin listener walks all tables through one [`MetricsExporter`]; no other list of metrics exists.
-//! To add a metric, add a counter and a row to the table beside it. A new table also needs a line where the exporter
-//! is filled.
+//! and a function that reads the value. The admin listener walks all tables through one [`MetricsExporter`]; no other
+//! list of metrics exists. To add a metric, add a counter and a row to the table beside it. A new table also needs a
+//! line where the exporter is filled.
 //!
 //! Log lines pass through a bounded queue ([`logging`]); a [`LogLimit`] bounds the lines that clients can cause. Other
 //! logs, such as that of requests, have a [`LineWriter`] of their own and write [`LogLine`]s.

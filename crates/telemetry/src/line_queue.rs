@@ -137,8 +137,8 @@ impl LineQueue {
         }
     }
 
-    /// Writes batches to `out` until the queue is closed and empty. `report` logs a number of dropped lines when writing
-    /// works again.
+    /// Writes batches to `out` until the queue is closed and empty. `report` logs a number of dropped lines when
+    /// writing works again.
     pub(crate) fn write_to(
         &self,
         mut out: impl FnMut(&[u8]) -> io::Result<()>,

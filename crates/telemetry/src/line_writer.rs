@@ -1,4 +1,5 @@
-//! A writer of lines to standard output or to a file: any thread adds lines without waiting, and one thread writes them.
+//! A writer of lines to standard output or to a file: any thread adds lines without waiting, and one thread writes
+//! them.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! One line of a log as JSON or as text: `name=value` pairs.
 //!
-//! Nothing in a value can end a line or begin another pair: control characters are escaped, and texts that are not plain
-//! are quoted.
+//! Nothing in a value can end a line or begin another pair: control characters are escaped, and texts that are not
+//! plain are quoted.
 
 use std::fmt::Write;
 

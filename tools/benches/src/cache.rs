@@ -1,6 +1,6 @@
 //! `cargo xtask bench cache`: the cost of a response of the federation benchmark from memory: whole, and with all
-//! entities and root fields in memory, beside the floor and beside the router that stores nothing. [`crate::cache_load`]
-//! has the measurements of many clients.
+//! entities and root fields in memory, beside the floor and beside the router that stores nothing.
+//! [`crate::cache_load`] has the measurements of many clients.
 
 use crate::cache_load;
 use crate::load_generator::LoadRun;

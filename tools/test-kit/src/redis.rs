@@ -117,7 +117,8 @@ impl RedisServer {
     }
 }
 
-/// Sends a command with `redis-cli` to a server on this port, and returns what it prints; empty if there is no response.
+/// Sends a command with `redis-cli` to a server on this port, and returns what it prints; empty if there is no
+/// response.
 pub(crate) fn ask(port: u16, words: &[&str]) -> String {
     let Some(program) = programs::REDIS_SERVER.locate() else { return String::new() };
     let mut command = Command::new(program.with_file_name("redis-cli"));

@@ -58,7 +58,7 @@ pub(crate) struct Phase {
     pub(crate) elsewhere_factor: f64,
 }
 
-/// What was counted for a stream, in the order of the phase's streams.
+/// The counts of a stream, in the order of the phase's streams.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct StreamReport {
     pub(crate) offered: u64,
@@ -78,7 +78,7 @@ impl StreamReport {
     }
 }
 
-/// What was counted in a phase.
+/// The counts of a phase.
 #[derive(Debug)]
 pub(crate) struct PhaseReport {
     pub(crate) seconds: f64,

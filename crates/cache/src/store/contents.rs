@@ -1,5 +1,5 @@
-//! What a store knows about its entries as a whole: counts by class, and the largest ones. It follows each entry that is
-//! stored, replaced, removed or evicted.
+//! Facts about all entries of a store: counts by class, and the largest ones. It follows each entry that
+//! is stored, replaced, removed or evicted.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn weight_of(entry: &StoredEntry) -> u64 {
     (entry.len() + ENTRY_OVERHEAD_BYTES) as u64
 }
 
-/// What is known about the entries of a store beside the entries.
+/// Facts about the entries of a store, beside the entries.
 #[derive(Debug, Default)]
 pub(super) struct StoreContents {
     pub(super) classes: EntryClasses,

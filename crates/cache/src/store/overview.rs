@@ -1,5 +1,5 @@
-//! What operators see of a store: the entries that are found most often, the largest ones, totals by subgraph, and what
-//! an invalidation would make stale.
+//! The view of operators on a store: the entries that are found most often, the largest ones, totals by subgraph, and
+//! what an invalidation would make stale.
 
 use std::collections::HashSet;
 
@@ -43,7 +43,7 @@ pub struct LargeEntry {
     pub bytes: u64,
 }
 
-/// What an invalidation would make stale at this moment.
+/// The entries that an invalidation would make stale at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InvalidationPreview {
     /// The number of entries that can be served now, and could not be served then.
@@ -122,8 +122,8 @@ impl Store {
 
     /// Returns what the invalidations would make stale, among the first `entries_max` entries. Nothing is changed.
     ///
-    /// It walks over the entries, with a short lock for each. Run it where that delays nothing. Entries that are stored or
-    /// leave meanwhile may or may not count.
+    /// It walks over the entries, with a short lock for each. Run it where that delays nothing. Entries that are stored
+    /// or leave meanwhile may or may not count.
     pub fn preview<'a>(
         &self,
         invalidations: impl IntoIterator<Item = &'a Invalidation>,

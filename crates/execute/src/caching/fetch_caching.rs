@@ -15,14 +15,14 @@ pub struct FetchCaching {
     pub parts: Vec<PartCaching>,
     /// The root fields, for a fetch of root fields.
     pub root: Option<RootRequest>,
-    /// What executions have learned about each part.
+    /// The facts that executions have learned about each part.
     states: Vec<PartState>,
 }
 
 /// The facts about one batch, or about one root field.
 #[derive(Clone, Debug, Default)]
 pub struct PartCaching {
-    /// What the part asks for.
+    /// The entities or fields that the part asks for.
     pub selection: KeyedSelection,
     /// The policy that schema and configuration declare.
     pub declared: DeclaredPolicy,
@@ -54,7 +54,7 @@ pub struct RootTag {
     pub arguments: Vec<(Box<str>, Value)>,
 }
 
-/// What executions have learned about one part.
+/// The facts that executions have learned about one part.
 #[derive(Debug, Default)]
 struct PartState {
     /// The beginning of all keys of the part.

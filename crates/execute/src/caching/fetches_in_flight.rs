@@ -66,8 +66,8 @@ impl FetchesInFlight {
 }
 
 impl FlightGuard {
-    /// Adds an entry whose request begins at `now`. Returns the other request that will store it already, if there is one
-    /// and `is_valid` accepts the time at which that began: the response to an older one would not be stored.
+    /// Adds an entry whose request begins at `now`. Returns the other request that will store it already, if there is
+    /// one and `is_valid` accepts the time at which that began: the response to an older one would not be stored.
     pub(crate) fn add_or_join(
         &mut self,
         key: CacheKey,

@@ -224,7 +224,8 @@ impl ResponseStoring {
         }
     }
 
-    /// Adds the tags of a response that is not stored as a whole: those of its addresses and types, and those that it names.
+    /// Adds the tags of a response that is not stored as a whole: those of its addresses and types, and those that it
+    /// names.
     fn collect_tags(&self, response: &SubgraphResponse, fold: &mut PolicyFold) {
         let Some(caches) = self.generation.caches.as_deref() else { return };
         let Some(cache) = caches.of(self.subgraph) else { return };
@@ -388,7 +389,7 @@ struct NewPart<'a> {
     label: &'a dyn Fn(bool) -> EntryLabel,
 }
 
-/// What was stored of one response.
+/// The stored parts of one response.
 struct StoringProgress {
     fold: PolicyFold,
     /// The scope of what was stored of each part.

@@ -74,7 +74,7 @@ impl Look {
     }
 }
 
-/// What the lookups of one request may do.
+/// The rules for the lookups of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookRules {
     /// True if entries that another operation is fetching are awaited.
@@ -367,8 +367,8 @@ impl<'a> Execution<'a> {
         self.context.caching.is_some_and(|caching| caching.is_live)
     }
 
-    /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`). The
-    /// claims bound the number of such requests.
+    /// Fetches entries again in the background, while they are served, unless another router has done it (`wanted`).
+    /// The claims bound the number of such requests.
     pub(super) fn refresh(
         &self,
         fetch: &Fetch,

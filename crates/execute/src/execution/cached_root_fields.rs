@@ -197,8 +197,8 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Returns the fields that are worth a look into the shared store, each with the entry that is known, if only a later one
-/// is of interest: those whose last response was stored.
+/// Returns the fields that are worth a look into the shared store, each with the entry that is known, if only a later
+/// one is of interest: those whose last response was stored.
 fn wanted_fields<'f>(
     caching: &FetchCaching,
     fields: impl Iterator<Item = (&'f RequestedField, &'f Option<Hit>)>,

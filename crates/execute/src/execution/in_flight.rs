@@ -153,8 +153,8 @@ pub(super) struct SentRequest {
     pub(super) fetch: usize,
     /// The objects of each batch; empty if the request is not for entities.
     pub(super) collected: Vec<CollectedBatch>,
-    /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others or for
-    /// the shared store.
+    /// The body, for requests with several aliases that have not been repeated yet, and for those that wait for others
+    /// or for the shared store.
     pub(super) body: Bytes,
     /// The numbers of the root fields that it is about, if it is not about all of its fetch.
     pub(super) fields: Vec<u16>,

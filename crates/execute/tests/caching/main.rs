@@ -1,6 +1,6 @@
-//! Caching of entities and root fields: no value crosses between clients that the subgraph tells apart, nothing is served
-//! after its invalidation or after its time to live, also if two routers share a store, and an error is about its own
-//! entity or field only.
+//! Caching of entities and root fields: no value crosses between clients that the subgraph tells apart, nothing is
+//! served after its invalidation or after its time to live, also if two routers share a store, and an error is about
+//! its own entity or field only.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 #[path = "../kit/mod.rs"]
@@ -54,7 +54,7 @@ fn depends_on_language(id: u64) -> bool {
     id.is_multiple_of(2)
 }
 
-/// What the subgraph says about an entity to a client.
+/// The value of an entity that the subgraph sends to a client.
 fn value_of(id: u64, user: &str, language: &str, version: u64) -> String {
     let user = if is_private(id) { user } else { "all" };
     let language = if depends_on_language(id) { language } else { "all" };

@@ -1,6 +1,6 @@
-//! Reading of `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate`
-//! and `@openfed__cachePopulate`. Composition writes them as `@join__directive` on types and fields, with the subgraphs
-//! that give them.
+//! Reading of `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`,
+//! `@openfed__cacheInvalidate` and `@openfed__cachePopulate`. Composition writes them as `@join__directive` on types
+//! and fields, with the subgraphs that give them.
 
 use std::collections::HashMap;
 

@@ -141,8 +141,8 @@ impl ResolvedRequest {
     }
 }
 
-/// Looks up the operation of a request for which [`KnownOperations::is_concerned`] is true; `None` if the request runs as
-/// it is.
+/// Looks up the operation of a request for which [`KnownOperations::is_concerned`] is true; `None` if the request runs
+/// as it is.
 ///
 /// # Errors
 /// The operation is unknown, or may not run.

@@ -6,11 +6,11 @@
 //! 1. The hub opens the source of the first watcher: the query joins the table here, watches nothing, and is due. The
 //!    source is open when it has a first result.
 //! 2. `schedule` decides when a query is executed, and one task for all of them ([`LiveQueries::run`]) starts it on a
-//!    worker. The execution reads the caches of subgraphs as any query does, but uses nothing that has expired, and does
-//!    not read whole responses.
-//! 3. The result has the tags of all responses that it was made of, and the time at which the first of them expires. The
-//!    query watches the tags in the table of invalidations. If one of them was invalidated after the execution began, the
-//!    query is stale already.
+//!    worker. The execution reads the caches of subgraphs as any query does, but uses nothing that has expired, and
+//!    does not read whole responses.
+//! 3. The result has the tags of all responses that it was made of, and the time at which the first of them expires.
+//!    The query watches the tags in the table of invalidations. If one of them was invalidated after the execution
+//!    began, the query is stale already.
 //! 4. A result that differs from the one before is kept, and the hub gets an event. It reads the latest result, so a
 //!    slow reader skips those in between.
 //!

@@ -1,7 +1,7 @@
 //! When live queries are executed: state without a clock, a lock or a task.
 //!
-//! A query is executed when it begins, when something that it was made of is invalidated or expires, and after a failure.
-//! It has one execution at a time, and there is a minimum time between the starts of two.
+//! A query is executed when it begins, when something that it was made of is invalidated or expires, and after a
+//! failure. It has one execution at a time, and there is a minimum time between the starts of two.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after an execution with errors.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The part of the remaining time by which an execution is put off at random after the expiry of a part, so that queries
-/// with a common part are not executed at the same moment.
+/// The part of the remaining time by which an execution is delayed at random after the expiry of a part, so that
+/// queries with a common part are not executed at the same moment.
 const EXPIRY_SPREAD: u32 = 10;
 
-/// The longest time by which an execution is put off because of that.
+/// The longest time by which an execution is delayed because of that.
 const EXPIRY_SPREAD_MAX: Duration = Duration::from_millis(200);
 
 /// The live queries and the times of their next executions.
@@ -55,7 +55,7 @@ pub(super) struct Finished {
     pub(super) fresh_for: Option<Duration>,
 }
 
-/// What an invalidation did to a query.
+/// The effect of an invalidation on a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StaleOutcome {
     /// It is due at once.

@@ -48,11 +48,11 @@ pub struct OverloadProtection {
 #[derive(Debug)]
 struct ProtectionState {
     control: AdmissionControl,
-    /// The tasks that wait. Each is told its decision once.
+    /// The tasks that wait. Each gets its decision once.
     waiting: HashMap<WaiterId, oneshot::Sender<Result<WorkTicket, Refusal>>>,
 }
 
-/// What is known of a request before its operation is parsed.
+/// The facts about a request that are known before its operation is parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivingRequest<'a> {
     pub(crate) identity: &'a Identity,

@@ -75,8 +75,8 @@ impl RequestClasses {
         })
     }
 
-    /// Returns the key of the client by `admission.fair_by`; `None` if it counts by its identity or address: without the
-    /// expression, or if that is null or cannot be evaluated.
+    /// Returns the key of the client by `admission.fair_by`; `None` if it counts by its identity or address: without
+    /// the expression, or if that is null or cannot be evaluated.
     pub(super) fn client(&self, request: &ArrivingRequest<'_>) -> Option<String> {
         let fair_by = self.fair_by.as_ref()?;
         self.with_facts(request, |facts| match fair_by.evaluate(facts) {
