@@ -27,7 +27,7 @@ pub struct AdmissionSettings {
 /// A request for admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The client to whose share the work counts.
+    /// The client that has this work in its share.
     pub client: u64,
     /// The hash of what names the operation, by a function with a random seed: clients must not be able to choose it.
     pub operation: u64,
@@ -186,7 +186,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Decides about a request whose client waits until `deadline` at most. `random` is any random number.
+    /// Decides about a request with a client that waits until `deadline` at most. `random` is any random number.
     // hot path: below 1 µs with `finish`; `benches/admission.rs`
     pub fn request(
         &mut self,
@@ -303,7 +303,8 @@ impl AdmissionControl {
         Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false }
     }
 
-    /// Admits waiting requests while they fit, the most important class first. Requests whose time is over are refused.
+    /// Admits waiting requests while they fit, the most important class first. Requests that have waited too long are
+    /// refused.
     fn admit_waiting(&mut self, now: Duration, random: u64) {
         for class in Class::ALL {
             while let Some(waiter) = self.queues[class.index()].peek(now) {

@@ -38,7 +38,7 @@ const FIRST_EXECUTIONS: u32 = 8;
 const WEIGHT_MIN: u32 = UNITS / 10;
 const WEIGHT_MAX: u32 = UNITS * 10;
 
-/// The windows whose slow-down is remembered, for operations that are rarely executed.
+/// The number of windows with a slow-down that is remembered, for operations that are rarely executed.
 const WINDOWS_KEPT: usize = 16;
 
 #[derive(Clone, Copy, Default, Debug)]

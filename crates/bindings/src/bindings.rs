@@ -282,7 +282,7 @@ impl Bindings {
         topics
     }
 
-    /// Returns the topics whose events say what is stale in the caches (`invalidate: true`), in the order of the
+    /// Returns the topics with events that make entries of the caches stale (`invalidate: true`), in the order of the
     /// schema.
     pub fn invalidating_topics(&self) -> &[InvalidatingTopic] {
         &self.invalidating

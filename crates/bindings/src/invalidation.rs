@@ -1,5 +1,5 @@
-//! `invalidate: true`: the topics of a subscription field whose events say at every router what is stale in the caches,
-//! whether or not a client subscribes.
+//! `invalidate: true`: the topics of a subscription field with events that name stale entries of the caches of every
+//! router, whether or not a client subscribes.
 //!
 //! A topic with placeholders means all of its topics then, so the provider needs a wildcard.
 
@@ -11,7 +11,7 @@ use graph::{AppliedDirective, ConstValue, FieldId, Supergraph, TypeId};
 use crate::template::Template;
 use crate::topics::Topics;
 
-/// A topic whose events make stale what they name.
+/// A topic with events that name stale objects.
 #[derive(Clone)]
 pub struct InvalidatingTopic {
     /// The provider of the topic.

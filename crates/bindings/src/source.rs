@@ -13,7 +13,7 @@ use events::{
 #[derive(Clone)]
 pub struct Source(SourceKind);
 
-/// A source whose events are states: each one replaces all before it.
+/// A source of states: each event replaces all before it.
 pub trait StateSource: Send + Sync {
     /// Returns the name of the source in logs and on the admin pages, such as `live`.
     fn name(&self) -> &str;
@@ -25,7 +25,7 @@ pub trait StateSource: Send + Sync {
     /// Returns the names that the admin pages show in place of topics.
     fn topics(&self) -> &[Box<str>];
 
-    /// Opens a stream whose events carry nothing: each says that there is another state.
+    /// Opens a stream of events without content: each says that there is another state.
     ///
     /// # Errors
     /// The stream cannot be opened.

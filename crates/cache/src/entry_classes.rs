@@ -131,7 +131,7 @@ impl EntryClasses {
         &self.classes[usize::from(id)]
     }
 
-    /// Returns the totals of the classes whose first tag is accepted; `None` is the class without tags.
+    /// Returns the totals of the classes with an accepted first tag; `None` is the class without tags.
     pub(crate) fn totals(&self, accepts: impl Fn(Option<Tag>) -> bool) -> EntryTotals {
         let mut totals = EntryTotals::default();
         for class in &self.classes {

@@ -148,7 +148,7 @@ impl InvalidationTable {
         self.lock_watchers().add()
     }
 
-    /// Replaces the tags of a watcher whose result was made of fetches that began at `since` or later, and removes its
+    /// Replaces the tags of a watcher with a result of fetches that began at `since` or later, and removes its
     /// mark. With `keeps_old` the tags are added to those that it has. Returns false if one of `tags` was invalidated
     /// after `since`: the result is stale already, and the watcher is not marked because of it.
     pub fn set_watched(

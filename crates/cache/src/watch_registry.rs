@@ -318,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every watcher with an invalidated tag is notified, and nobody else.
+        /// Only watchers with an invalidated tag are notified, and all of them.
         #[test]
         fn watchers_are_told_of_their_tags_and_of_nothing_else(steps in steps()) {
             let mut registry = WatchRegistry::default();

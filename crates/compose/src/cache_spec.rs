@@ -13,10 +13,10 @@ pub(crate) const CACHE_CONTROL: &str = "cacheControl";
 /// The enum of its scopes.
 const SCOPE: &str = "CacheControlScope";
 
-/// The directive on mutation fields whose entity becomes stale.
+/// The directive on mutation fields that make their entity stale.
 pub(crate) const CACHE_INVALIDATE: &str = "openfed__cacheInvalidate";
 
-/// The directive on mutation fields whose entity is the new one.
+/// The directive on mutation fields that return the new entity.
 pub(crate) const CACHE_POPULATE: &str = "openfed__cachePopulate";
 
 /// The names and definitions of the directives.

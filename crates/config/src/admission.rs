@@ -28,7 +28,7 @@ pub struct Admission {
     #[schemars(length(max = 32))]
     pub priority: Vec<PriorityRule>,
 
-    /// The key of the client to whose share a request counts. It may use `request`, `client` and `claims`. By default,
+    /// The key of the client that has a request in its share. It may use `request`, `client` and `claims`. By default,
     /// and where it is null or cannot be evaluated, a client is the subject of a token or, without one, an address.
     #[schemars(extend("default" = null), with = "Option<RequestKeyText>", example = &"request.headers['x-tenant']")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -81,7 +81,7 @@ pub struct Caching {
     #[schemars(example = true)]
     pub send_age: bool,
 
-    /// Topics whose events say what is stale, by the name and key of an object or in the form of
+    /// Topics with events that make entries stale, by the name and key of an object or in the form of
     /// `POST /admin/invalidate`. If events may have been lost, everything is stale.
     #[schemars(length(max = 64))]
     pub invalidate: Vec<InvalidationTopic>,
@@ -95,7 +95,7 @@ pub struct Caching {
     pub subgraphs: SubgraphCaches,
 }
 
-/// A topic whose events say what is stale.
+/// A topic with events that make entries stale.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InvalidationTopic {

@@ -1,4 +1,4 @@
-//! Measures executions whose root fields are in the cache: `cargo bench -p execute --bench stored_root_fields`. Counts
+//! Measures executions with root fields in the cache: `cargo bench -p execute --bench stored_root_fields`. Counts
 //! of instructions are steadier than seconds; `benches/join.rs` says how to get those of one execution.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
 

@@ -142,7 +142,7 @@ impl Payload {
     }
 }
 
-/// The policy of a response whose bytes have changed.
+/// The policy of a response with changed bytes.
 fn without_validator(mut caching: Arc<FoldedPolicy>) -> Arc<FoldedPolicy> {
     if caching.validator.is_some() {
         Arc::make_mut(&mut caching).validator = None;

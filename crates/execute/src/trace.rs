@@ -45,14 +45,14 @@ pub struct LookupTrace {
     pub is_entities: bool,
     /// Entries from memory, in time.
     pub fresh: usize,
-    /// Entries from memory whose time is over, which were served while they are fetched again.
+    /// Expired entries from memory, which were served while they are fetched again.
     pub stale: usize,
     /// Entries that a request of another operation was fetching. This one waited for it.
     pub awaited: usize,
     /// Entries that were requested from the subgraph. An entry that was awaited, and that was not stored then, counts
     /// here too.
     pub sent: usize,
-    /// Entries whose time is over, and that were served because the subgraph failed.
+    /// Expired entries that were served because the subgraph failed.
     pub stale_if_error: usize,
     /// Entries that are fetched again in the background because of this operation.
     pub refreshed: usize,
@@ -85,7 +85,7 @@ impl Trace {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The lookups so far, by the index of their fetch. Fetches whose responses are never stored have none.
+    /// The lookups so far, by the index of their fetch. Fetches without stored responses have none.
     pub fn lookups(&self) -> Vec<LookupTrace> {
         self.lock_lookups().clone()
     }

@@ -1,5 +1,5 @@
-//! The part of the API schema that a client may use, for introspection: without the types and fields whose requirements
-//! it does not meet, and without everything that is reachable only through those.
+//! The part of the API schema that a client may use, for introspection: without the types and fields with requirements
+//! that it does not meet, and without everything that is reachable only through those.
 //!
 //! The result is a valid schema. Where an object type loses a field that an interface declares, the interface loses it,
 //! too; a type without fields or members is removed with the fields of that type. Arguments and members of input
@@ -46,7 +46,7 @@ impl Supergraph {
         }
     }
 
-    /// Removes the types and fields whose own requirements are not met.
+    /// Removes the types and fields with requirements of their own that are not met.
     fn remove_denied(&self, schema: &mut Schema, unmet: &RequirementSet) {
         let is_unmet = |requirements: &[u16]| requirements.iter().any(|it| unmet.contains(*it));
         schema.types.retain(|name, ty| {

@@ -19,7 +19,7 @@ use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, Value, Vari
 use crate::keyed_selection::SelectionWriter;
 use crate::root_division::divide;
 
-/// Returns the facts about each fetch of `plan`. `None` for fetches whose responses are never stored: those of
+/// Returns the facts about each fetch of `plan`. `None` for fetches without stored responses: those of
 /// mutations, of events, and of subgraphs without a cache.
 pub(crate) fn caching_of(
     plan: &Plan,
@@ -131,7 +131,7 @@ struct PartInProgress<'a> {
     root_tags: Vec<RootTag>,
 }
 
-/// The object whose fields are selected.
+/// The object with the selected fields.
 #[derive(Clone, Copy)]
 struct Parent {
     ty: TypeId,

@@ -36,7 +36,7 @@ impl<'a> SelectionWriter<'a> {
         text
     }
 
-    /// Returns the form of the selections whose texts are joined in `text`.
+    /// Returns the form of the selections with the texts that are joined in `text`.
     pub(crate) fn finish(self, text: String) -> KeyedSelection {
         let Self { variables, reads_context, .. } = self;
         KeyedSelection { text: text.into(), variables, reads_context }

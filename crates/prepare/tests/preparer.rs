@@ -522,7 +522,7 @@ async fn invalid_operations_are_refused_with_labels_too() {
     assert_eq!(stats(&preparer), (0, 1, 0));
 }
 
-/// A graph with a protected field, and a query root whose other field is protected, too.
+/// A graph with a protected field, and a query root with another protected field.
 const PROTECTED: &str = r#"
     schema
         @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)

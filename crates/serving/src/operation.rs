@@ -448,8 +448,8 @@ fn cached_query(ready: &PreparedRequest) -> Option<CachedQuery<'_>> {
     })
 }
 
-/// Executes an operation in the background, whose stored response was served, and stores its new one. Parts of it that
-/// end with the old response are fetched, also if they may still be used.
+/// Executes an operation in the background after its stored response was served, and stores the new one. Parts of it
+/// that end with the old response are fetched, also if they may still be used.
 fn refresh(
     mut ready: PreparedRequest,
     slot: ResponseSlot,

@@ -22,8 +22,8 @@ use super::{
 use crate::document_pool::PooledDocument;
 use crate::{Generation, SubgraphResponse};
 
-/// The request whose response is to be stored. It is owned by the request, which may outlive the operation that sent
-/// it.
+/// The request of the response that is to be stored. It is owned by the request, which may outlive the operation that
+/// sent it.
 pub(crate) struct ResponseStoring {
     generation: Arc<Generation>,
     subgraph: SubgraphId,

@@ -71,7 +71,7 @@ impl RootRequest {
         &self.fields
     }
 
-    /// The numbers of the fields whose conditions hold.
+    /// The numbers of the fields with conditions that hold.
     pub(crate) fn wanted(&self, variables: &Variables) -> Vec<u16> {
         // Operations have at most some thousand root fields (`limits.root_fields`).
         let numbers = self.fields.iter().zip(0_u16..);
@@ -133,7 +133,7 @@ impl RootRequest {
 }
 
 impl RootField {
-    /// The selections whose conditions hold.
+    /// The selections with conditions that hold.
     pub(super) fn holding(&self, variables: &Variables) -> HoldingSelections<'_> {
         if self.selections.iter().all(|it| it.holds(variables)) {
             return HoldingSelections::All;

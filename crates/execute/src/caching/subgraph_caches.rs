@@ -25,7 +25,7 @@ pub struct SubgraphCaches {
     pub shared: Option<Arc<dyn SharedCache>>,
     /// The fetches that will store their responses.
     pub in_flight: Arc<FetchesInFlight>,
-    /// The rules of each subgraph, by [`SubgraphId`]; `None` for those whose responses are never stored.
+    /// The rules of each subgraph, by [`SubgraphId`]; `None` for those without stored responses.
     pub subgraphs: Vec<Option<SubgraphCache>>,
     /// The header of responses to mutations that names stale tags.
     pub invalidate_header: Option<HeaderName>,

@@ -1,4 +1,4 @@
-//! Tests of sources whose events are states (live queries), with a scripted shard.
+//! Tests of sources of states (live queries), with a scripted shard.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! Mutations whose entity has changed also select its keys.
+//! Mutations that change an entity also select its keys.
 
 use std::sync::Arc;
 

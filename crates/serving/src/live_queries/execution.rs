@@ -32,7 +32,7 @@ pub(crate) struct LiveExecution {
     pub(crate) generation: Arc<Generation>,
     /// The headers of the first watcher. Others may have different ones for subgraphs that the query does not use.
     pub(crate) headers: Arc<ForwardedHeaders>,
-    /// The places of the rules for single subgraphs whose headers all watchers have in common.
+    /// The places of the rules for single subgraphs with headers that all watchers have in common.
     pub(crate) header_rules: Box<[usize]>,
     pub(crate) caching: RequestCaching,
     /// The maximum time of one execution.

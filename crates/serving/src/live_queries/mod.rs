@@ -1,6 +1,6 @@
 //! Live queries: the result of a query now, and again whenever something that it was made of is invalidated or expires.
 //!
-//! A live query is a source of the hub (`execution`), like a topic whose events carry nothing: each says that there is
+//! A live query is a source of the hub (`execution`), like a topic with events without content: each says that there is
 //! another result. So it has triggers, groups and subscribers like a subscription, and moves to a new graph like one.
 //!
 //! 1. The hub opens the source of the first watcher: the query joins the table here, watches nothing, and is due. The
@@ -151,7 +151,7 @@ impl LiveQueries {
         EventStream { messages }
     }
 
-    /// Ends a query whose stream was dropped.
+    /// Ends the query of a dropped stream.
     fn end(&self, id: WatcherId) {
         let mut state = self.lock();
         if let Some(query) = state.queries.remove(&id)

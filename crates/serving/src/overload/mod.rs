@@ -226,7 +226,7 @@ impl OverloadProtection {
     }
 }
 
-/// The decision about a request whose decision got lost. It cannot happen: each one is sent once.
+/// The decision about a request if its own got lost. It cannot happen: each one is sent once.
 const NOT_DECIDED: Refusal =
     Refusal { reason: admission::RefusalReason::WaitedTooLong, retry_after_seconds: 1 };
 

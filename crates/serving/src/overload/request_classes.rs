@@ -1,4 +1,4 @@
-//! The class of a request, and the client to whose share it counts, by the expressions of the configuration.
+//! The class of a request, and the client that has it in its share, by the expressions of the configuration.
 
 use std::borrow::Cow;
 use std::sync::Arc;
