@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use cache::SharedKey;
+use events::{Backoff, Retry};
 use execute::{FetchLocks, Filled, WantedEntry};
 use redis_store::{Command, Reply, Script, StoreError};
 use tokio::sync::mpsc;
@@ -16,10 +17,8 @@ use super::{RedisCache, count};
 /// The time after which the right ends if it is not given back.
 const LOCK_TTL: Duration = Duration::from_secs(2);
 
-/// The first pause between two looks for an entry that another router fetches, which is about two round trips. It
-/// doubles with each look.
-const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// The pauses between looks for an entry that another router fetches. The first one is about two round trips.
+const LOOKS: Retry = Retry { initial: Duration::from_millis(2), max: Duration::from_millis(20) };
 
 /// Deletes a key that still has the value of its owner.
 static UNLOCK: LazyLock<Script> = LazyLock::new(|| {
@@ -64,7 +63,7 @@ impl RedisCache {
     /// nothing has to be sent.
     pub(super) async fn lock_or_wait(&self, mut wanted: Vec<WantedEntry>) -> Filled {
         let deadline = Instant::now() + self.lock_wait;
-        let mut pause = PAUSE_MIN;
+        let mut backoff = Backoff::new(LOOKS);
         let mut locks = self.begin_locks();
         let mut has_waited = false;
         loop {
@@ -95,6 +94,7 @@ impl RedisCache {
                 }
             }
             let is_complete = wanted.is_empty();
+            let pause = backoff.next_delay();
             let is_late = Instant::now() + pause > deadline;
             if is_complete || is_away || is_locked || is_late {
                 if is_late && !(is_complete || is_away || is_locked) {
@@ -106,8 +106,7 @@ impl RedisCache {
                 count(&self.stats.lock_waits);
                 has_waited = true;
             }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::time::sleep(pause).await;
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use cache::{LogEpoch, Sequence, SharedMessage, SharedStart, StaleTags};
+use events::{Backoff, Retry};
 use redis_store::{BlockingConnection, StoreError};
 use telemetry::LogLimit;
 use tokio::time::sleep;
@@ -37,8 +38,7 @@ const READ_LIMIT: Duration = Duration::from_millis(1_500);
 const READ_COUNT: u64 = 1_000;
 
 /// The pauses between attempts to join.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(2);
+const RETRY: Retry = Retry { initial: Duration::from_millis(50), max: Duration::from_secs(2) };
 
 /// The time after which a connection counts as stable, so that the next pause is the first one again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ enum FollowError {
 /// Follows the log until the level is dropped.
 pub(super) async fn follow(cache: Arc<RedisCache>) {
     let failures = LogLimit::new();
-    let mut pause = RETRY_MIN;
+    let mut backoff = Backoff::new(RETRY);
     let mut skips_messages = false;
     loop {
         let began = Instant::now();
@@ -77,7 +77,7 @@ pub(super) async fn follow(cache: Arc<RedisCache>) {
             || matches!(error, FollowError::OtherEpoch)
             || began.elapsed() >= STABLE_AFTER
         {
-            pause = RETRY_MIN;
+            backoff.reset();
         }
         // A store that is away logs that itself. A refusal says what is missing: a permission, for example.
         let is_refused = matches!(
@@ -96,8 +96,7 @@ pub(super) async fn follow(cache: Arc<RedisCache>) {
                 "the log of invalidations is not followed; the shared cache is not used until it is"
             );
         }
-        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(RETRY_MAX);
+        sleep(backoff.next_delay()).await;
     }
 }
 

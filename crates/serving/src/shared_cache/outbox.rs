@@ -9,6 +9,7 @@ use std::time::Duration;
 use cache::{
     MESSAGE_TAGS_MAX, Sequence, SharedCacheStats, SharedMessage, SharedStart, SharedView, StaleTags,
 };
+use events::{Backoff, Retry};
 use redis_store::StoreError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
@@ -24,8 +25,7 @@ const MESSAGES_MAX: usize = 1_024;
 const EVENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The pauses between attempts to append.
-const RETRY_MIN: Duration = Duration::from_millis(5);
-const RETRY_MAX: Duration = Duration::from_millis(500);
+const RETRY: Retry = Retry { initial: Duration::from_millis(5), max: Duration::from_millis(500) };
 
 /// The invalidations that wait.
 #[derive(Debug, Default)]
@@ -172,7 +172,7 @@ pub(super) async fn append_messages(cache: Arc<RedisCache>) {
 
 /// Appends one message, again and again until the log has it. A message may be appended twice, which is harmless.
 async fn append_until_done(cache: &RedisCache, message: OutboxMessage) {
-    let mut pause = RETRY_MIN;
+    let mut backoff = Backoff::new(RETRY);
     let at = loop {
         match append_once(cache, &message).await {
             Ok(at) => break at,
@@ -183,8 +183,7 @@ async fn append_until_done(cache: &RedisCache, message: OutboxMessage) {
                     cache.routers.request_report();
                 }
                 tracing::debug!(%error, "an invalidation is not in the log yet; trying again");
-                sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                pause = (pause * 2).min(RETRY_MAX);
+                sleep(backoff.next_delay()).await;
             }
         }
     };
