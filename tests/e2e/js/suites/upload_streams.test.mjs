@@ -151,7 +151,6 @@ describe("streams of uploads", () => {
         uploads: {
           enabled: true, max_file_bytes: "70MiB", max_bytes: "80MiB", max_bytes_total: "8MiB", timeout: "60s",
         },
-        traffic: { all: { timeout: "1s" } },
         include_subgraph_errors: { all: true },
       },
     });
@@ -283,18 +282,31 @@ describe("streams of uploads", () => {
 
   it("the time of a subgraph begins when it has the file", async () => {
     behave((request, _, record) => count(request, record));
-    const upload = openUpload(router);
-    await upload.write(beginForm() + beginFile(0) + "y".repeat(100_000));
-    const first = await record();
-    await eventually(() => first.bytes >= 100_000, "the first bytes at the subgraph");
-    // Longer than the timeout of the subgraph.
-    const began = Date.now();
-    await eventually(() => Date.now() - began > 1_500, "the client's pause");
-    assert.equal(first.isAborted, false);
-    upload.request.end(END);
-    const { body } = await upload.response();
-    assert.match(body.errors[0].message, /no response within 1s/, JSON.stringify(body));
-    assert.equal(files.requests.length, 1);
+    const hasty = await startServe({
+      supergraph: SUPERGRAPH,
+      config: {
+        subgraphs: { files: { url: files.url } },
+        uploads: { enabled: true },
+        traffic: { all: { timeout: "1s" } },
+        include_subgraph_errors: { all: true },
+      },
+    });
+    try {
+      const upload = openUpload(hasty);
+      await upload.write(beginForm() + beginFile(0) + "y".repeat(100_000));
+      const first = await record();
+      await eventually(() => first.bytes >= 100_000, "the first bytes at the subgraph");
+      // Longer than the timeout of the subgraph.
+      const began = Date.now();
+      await eventually(() => Date.now() - began > 1_500, "the client's pause");
+      assert.equal(first.isAborted, false);
+      upload.request.end(END);
+      const { body } = await upload.response();
+      assert.match(body.errors[0].message, /no response within 1s/, JSON.stringify(body));
+      assert.equal(files.requests.length, 1);
+    } finally {
+      await hasty.stop();
+    }
   });
 
   it("files that arrive in another order than the operation needs them are kept", async () => {
