@@ -107,7 +107,7 @@ impl IntrospectedTokens {
         let mut until = now + if result.is_ok() { self.rules.ttl } else { self.rules.negative_ttl };
         if let Ok(token) = &result {
             until =
-                until.min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.identity.expires_at));
+                until.min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.identity.expires_at()));
         }
         self.cache.insert(hash, CachedResult { result: result.clone(), since: now, until });
         Ok(result)
@@ -224,7 +224,7 @@ mod tests {
         let tokens = tokens(Some("https://issuer"), &["starling", "other"]);
         let read =
             tokens.read_response(hash("a"), &Bytes::copy_from_slice(response.as_bytes()), at(NOW));
-        read.map(|it| it.map(|it| it.identity.expires_at))
+        read.map(|it| it.map(|it| it.identity.expires_at()))
     }
 
     #[test]

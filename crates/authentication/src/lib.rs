@@ -17,5 +17,5 @@ pub use introspection::{
 pub use jsonwebtoken::Algorithm;
 pub use keys::{KeyError, KeySet};
 pub use schedule::RefreshSchedule;
-pub use token_identity::{Fingerprint, TokenHash, TokenIdentity};
+pub use token_identity::{Fingerprint, SubjectFingerprint, TokenHash, TokenIdentity};
 pub use verifier::{Issuer, IssuerId, Rejection, TokenUse, VerifiedToken, Verifier, hash_token};

@@ -8,22 +8,28 @@ use sha2::{Digest, Sha256};
 /// The hash of a token, equal only for equal tokens. Caches keep it in place of the token.
 pub type TokenHash = [u8; 32];
 
-/// Half of a SHA-256: no second token or subject with an equal one can be found.
+/// Half of a SHA-256: no second token with an equal one can be found.
 pub type Fingerprint = [u8; 16];
+
+/// The first 96 bits of a SHA-256: nobody can find a second subject with the one of a given subject.
+pub type SubjectFingerprint = [u8; 12];
 
 /// Identifies a token and its subject. Every live connection with a token keeps one, so it is small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenIdentity {
-    /// The time at which the token expires, in seconds since 1970, with the leeway included.
-    pub expires_at: u64,
     /// The fingerprint of the token.
     pub fingerprint: Fingerprint,
-    /// The fingerprint of the issuer and the subject; `None` if the token names no subject.
-    pub subject: Option<Fingerprint>,
+    /// The fingerprint of the issuer and the subject; zeros if the token names no subject.
+    subject: SubjectFingerprint,
+    /// See [`TokenIdentity::expires_at`].
+    expires_at: u32,
 }
 
-// With the pointer to it at most 64 bytes of a connection, see `cargo xtask bench subscriptions --filter header-bytes`.
-const _: () = assert!(size_of::<TokenIdentity>() <= 48);
+// The allocator provides 32 bytes without waste. With the pointer to them, and the memory that is lost between such small
+// pieces, at most 64 bytes of a connection: `cargo xtask bench subscriptions --filter header-bytes`.
+const _: () = assert!(size_of::<TokenIdentity>() <= 32);
+
+const NO_SUBJECT: SubjectFingerprint = [0; 12];
 
 impl TokenIdentity {
     /// Creates the identity of the token with this hash and these claims.
@@ -33,27 +39,39 @@ impl TokenIdentity {
         let has_subject = subject.is_some_and(|path| values.json(&path).is_some());
         let mut canonical = Vec::new();
         values.append_canonical(&mut canonical);
+        let subject = has_subject.then(|| shorten(&Sha256::digest(&canonical).into()));
         Self {
-            expires_at,
             fingerprint: shorten(hash),
-            subject: has_subject.then(|| shorten(&Sha256::digest(&canonical).into())),
+            subject: subject.unwrap_or(NO_SUBJECT),
+            expires_at: u32::try_from(expires_at).unwrap_or(u32::MAX),
         }
+    }
+
+    /// The time at which the token expires, in seconds since 1970, with the leeway included. A token that is valid beyond
+    /// the year 2106 expires then.
+    pub fn expires_at(&self) -> u64 {
+        self.expires_at.into()
+    }
+
+    /// The fingerprint of the issuer and the subject; `None` if the token names no subject.
+    pub fn subject(&self) -> Option<&SubjectFingerprint> {
+        Some(&self.subject).filter(|subject| **subject != NO_SUBJECT)
     }
 
     /// True if the token has expired.
     pub fn has_expired(&self, now: SystemTime) -> bool {
-        seconds(now) >= self.expires_at
+        seconds(now) >= self.expires_at()
     }
 
     /// Returns the time until the token expires.
     pub fn time_left(&self, now: SystemTime) -> Duration {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Duration::from_secs(self.expires_at).saturating_sub(now)
+        Duration::from_secs(self.expires_at()).saturating_sub(now)
     }
 
     /// True if both tokens are of one issuer and subject. False without a subject.
     pub fn is_same_subject(&self, other: &Self) -> bool {
-        self.subject.is_some() && self.subject == other.subject
+        self.subject().is_some() && self.subject == other.subject
     }
 }
 
@@ -61,10 +79,11 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn shorten(hash: &TokenHash) -> Fingerprint {
-    let mut half = Fingerprint::default();
-    half.copy_from_slice(&hash[..size_of::<Fingerprint>()]);
-    half
+/// Returns the first `BYTES` bytes of a hash, which has 32.
+fn shorten<const BYTES: usize>(hash: &TokenHash) -> [u8; BYTES] {
+    let mut beginning = [0; BYTES];
+    beginning.copy_from_slice(&hash[..BYTES]);
+    beginning
 }
 
 #[cfg(test)]
@@ -89,5 +108,14 @@ mod tests {
         }
         let nobody = identity(1, r#"{"iss":"a","sub":null}"#);
         assert!(!nobody.is_same_subject(&nobody));
+        assert_eq!(nobody.subject(), None);
+    }
+
+    #[test]
+    fn a_token_without_end_expires_when_no_later_time_can_be_kept() {
+        let claims = Claims::new("{}".into()).expect("an object");
+        let expires_at = |at| TokenIdentity::new(&[1; 32], &claims, at).expires_at();
+        assert_eq!(expires_at(1_800_000_000), 1_800_000_000);
+        assert_eq!(expires_at(u64::MAX), 4_294_967_295);
     }
 }

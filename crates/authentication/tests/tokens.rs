@@ -75,7 +75,7 @@ fn a_valid_token_yields_its_claims() {
     let path = ClaimPath::parse("sub").expect("a name");
     let values = Claims::select(Some(&verified.claims), [&path]);
     assert_eq!(values.text(&path).as_deref(), Some("u1"));
-    assert_eq!(verified.identity.expires_at, NOW + 70);
+    assert_eq!(verified.identity.expires_at(), NOW + 70);
     assert_eq!(verified.identity.time_left(at(NOW)), Duration::from_secs(70));
     assert!(!format!("{verified:?}").contains("u1"));
 }

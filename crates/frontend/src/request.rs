@@ -34,7 +34,7 @@ impl ParsedRequest {
     pub(crate) fn with_path_id(mut self, id: Box<str>) -> Result<Self, RequestError> {
         let reason = match &mut self {
             Self::One(request) if request.query.is_empty() && request.document_id.is_none() => {
-                request.document_id = Some(id);
+                request.document_id = Some(id.into());
                 return Ok(self);
             }
             Self::One(_) => "send neither `query` nor `documentId`",
@@ -163,7 +163,7 @@ fn operation_of(
     }
     Ok(OperationRequest {
         query: query.map(|it| it.into_string().into()).unwrap_or_default(),
-        document_id,
+        document_id: document_id.map(Into::into),
         operation_name: string_member("operationName", operation_name)?,
         variables: object_member("variables", variables)?,
         extensions,

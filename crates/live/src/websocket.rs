@@ -15,7 +15,7 @@ pub(super) fn operation_request(request: graphql_transport_ws::Request) -> Opera
         request;
     OperationRequest {
         query: query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
-        document_id,
+        document_id: document_id.map(Into::into),
         operation_name,
         variables: variables.unwrap_or_default(),
         extensions: extensions.unwrap_or_default(),

@@ -43,6 +43,8 @@ type Candidates = SmallVec<[u32; 2]>;
 #[derive(Debug, Default)]
 pub struct DocumentSet {
     documents: Vec<PersistedDocument>,
+    /// True if some document belongs to one client.
+    has_clients: bool,
     /// Documents by their id, and by their hash where no other document has it as its id.
     by_id: HashMap<Box<str>, Candidates, RandomState>,
     by_text: HashMap<Bytes, Candidates, RandomState>,
@@ -71,6 +73,7 @@ impl DocumentSet {
             // The number of documents is limited to far less.
             let Ok(index) = u32::try_from(set.documents.len()) else { break };
             set.by_id.entry(document.id.clone()).or_default().push(index);
+            set.has_clients |= document.client.is_some();
             set.documents.push(document);
             if finds_texts {
                 let Self { documents, by_text, by_normal_form, .. } = &mut set;
@@ -107,6 +110,11 @@ impl DocumentSet {
     /// True if there are no documents.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
+    }
+
+    /// True if no document belongs to one client.
+    pub fn are_for_all_clients(&self) -> bool {
+        !self.has_clients
     }
 
     /// All documents, in the order of their manifests.

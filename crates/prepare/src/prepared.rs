@@ -20,8 +20,8 @@ use crate::plan_cache::SharedPlan;
 pub struct OperationRequest {
     /// The document. Empty if the client sends an id or a hash in its place.
     pub query: Bytes,
-    /// The id of a persisted document (`documentId`).
-    pub document_id: Option<Box<str>>,
+    /// The id of a persisted document (`documentId`). Shared, because requests are cloned from a cache.
+    pub document_id: Option<Arc<str>>,
     /// The name of the operation to execute.
     pub operation_name: Option<Box<str>>,
     /// JSON text of the object with variable values; empty if there are none.

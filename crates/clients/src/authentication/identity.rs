@@ -81,5 +81,6 @@ impl Identity {
 /// Returns the key under which work for the client with this token is queued and counted. Renewed tokens of one subject
 /// are one client; without a subject each token is a client of its own.
 pub fn client_key_of(token: &TokenIdentity) -> ClientKey {
-    ClientKey::of_identity(token.subject.as_ref().unwrap_or(&token.fingerprint))
+    let subject = token.subject().map(|subject| &subject[..]);
+    ClientKey::of_identity(subject.unwrap_or(&token.fingerprint))
 }

@@ -110,6 +110,12 @@ impl KnownOperations {
             || !request.extensions.is_empty()
     }
 
+    /// True if the names of clients decide about an operation, or are reported.
+    fn reads_names(&self) -> bool {
+        let is_off = self.mode == PersistedDocumentsMode::Off;
+        self.has_documents && !(is_off && self.documents.load().are_for_all_clients())
+    }
+
     /// Stores the text of an operation that was prepared, if its client has sent the hash.
     fn store(&self, hash: Option<TextHash>, text: &[u8]) {
         if let (Some(texts), Some(hash)) = (&self.stored_texts, hash)
@@ -155,7 +161,9 @@ pub(crate) async fn resolve(
     source: RequestSource<'_>,
 ) -> Result<Option<ResolvedRequest>, Vec<GraphqlError>> {
     let operations = &serving.known_operations;
-    let info = operations.has_documents.then(|| ClientInfo::of(&operations.client_info, headers));
+    // hot path: the name is read only if it matters.
+    let info =
+        operations.reads_names().then(|| ClientInfo::of(&operations.client_info, headers));
     let client_name = info.map(|it| it.name).filter(|name| !name.is_empty());
     let size = request.query.len() + request.extensions.len();
     let named = if size <= INLINE_BYTES_MAX {
@@ -184,7 +192,13 @@ pub(crate) async fn resolve(
     match named.map_err(refuse)? {
         NamedOperation::Unchanged => Ok(None),
         NamedOperation::Found { text, store_as } => {
-            let request = OperationRequest { query: text, document_id: None, ..request.clone() };
+            let request = OperationRequest {
+                query: text,
+                document_id: None,
+                operation_name: request.operation_name.clone(),
+                variables: request.variables.clone(),
+                extensions: request.extensions.clone(),
+            };
             Ok(Some(ResolvedRequest { request, store_as }))
         }
         NamedOperation::Refused { error, if_excepted } => {

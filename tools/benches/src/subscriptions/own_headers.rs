@@ -17,6 +17,9 @@ const HEADER_LENGTHS: [u32; 3] = [0, 512, 2_048];
 /// The maximum memory of a token that is not forwarded, for each subscriber.
 const TOKEN_BYTES_MAX: f64 = 64.0;
 
+/// The time after which the memory is measured: the allocator returns what only joining needed within ten seconds.
+const SETTLED: [&str; 2] = ["--hold", "15s"];
+
 /// The scopes of every second user, and those of the others. Only the first ones allow [`RESTRICTED`].
 const SCOPES: [&str; 2] = ["ticks:read profile", "profile"];
 
@@ -112,12 +115,13 @@ fn run_idle(
 ) -> Result<(Value, f64), Failure> {
     let router = stage.start_router(None, config)?;
     let count = stage.bench.clients.unwrap_or(CLIENTS);
-    let extra = [&IDLE_ARGUMENTS[..], extra].concat();
-    let clients = |name, count| ClientSettings { name, count, query, extra: &extra };
+    let idle = |hold: &[&'static str]| [&IDLE_ARGUMENTS[..2], hold, extra].concat();
+    let [warm, settled] = [&IDLE_ARGUMENTS[2..], &SETTLED].map(idle);
     // The warm-up loads the program's own pages, which would otherwise count as memory of clients.
-    stage.run_clients(&router, &clients("warm", WARM_UP_CLIENTS))?;
-    let load =
-        stage.bench.start_subscription_load(&router, stage.arguments(&clients(name, count)))?;
+    let warm = ClientSettings { name: "warm", count: WARM_UP_CLIENTS, query, extra: &warm };
+    stage.run_clients(&router, &warm)?;
+    let clients = ClientSettings { name, count, query, extra: &settled };
+    let load = stage.bench.start_subscription_load(&router, stage.arguments(&clients))?;
     // The groups while all clients are subscribed.
     let mut groups = 0.0;
     let run = load.observe_to_end(|| {

@@ -85,6 +85,10 @@ fn after_joining(
             if let (Some((idle, held)), Some(server)) = (held, &mut run.server) {
                 let seconds = stages.settings.hold.as_secs_f64();
                 server.idle_cores = Some(held.cpu_since(&idle).as_secs_f64() / seconds);
+                // Until now the allocator may have returned memory that only joining needed.
+                if let Some(before) = before {
+                    stages.set_idle_memory(server, &before, &held);
+                }
             }
             Ok(())
         }

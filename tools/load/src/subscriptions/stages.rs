@@ -397,20 +397,31 @@ impl RunStages<'_> {
         idle: &ServerSample,
     ) -> SubscriptionServerUsage {
         let clients = self.driver.live().max(1) as f64;
-        let kib = idle.usage.resident_kib as f64 - before.usage.resident_kib as f64;
         let joining = joined.map(|joined| joined.cpu_since(before));
-        SubscriptionServerUsage {
+        let mut server = SubscriptionServerUsage {
             pid: self.settings.pid.unwrap_or(0),
             resident_before_mib: before.resident_mib(),
-            resident_idle_mib: idle.resident_mib(),
-            bytes_per_subscription: kib * 1024.0 / clients,
             threads_before: before.usage.threads,
             threads_idle: idle.usage.threads,
             descriptors_before: before.descriptors.unwrap_or(0) as u64,
             descriptors_idle: idle.descriptors.unwrap_or(0) as u64,
             cpu_us_per_joining: joining.map(|cpu| cpu.as_secs_f64() * 1e6 / clients),
             ..SubscriptionServerUsage::default()
-        }
+        };
+        self.set_idle_memory(&mut server, before, idle);
+        server
+    }
+
+    /// Sets the memory with all clients subscribed.
+    pub(super) fn set_idle_memory(
+        &self,
+        server: &mut SubscriptionServerUsage,
+        before: &ServerSample,
+        idle: &ServerSample,
+    ) {
+        let kib = idle.usage.resident_kib as f64 - before.usage.resident_kib as f64;
+        server.resident_idle_mib = idle.resident_mib();
+        server.bytes_per_subscription = kib * 1024.0 / self.driver.live().max(1) as f64;
     }
 
     fn begin(&mut self, first: u64, count: u64, gap: Duration) {
