@@ -21,9 +21,9 @@ const READ_AHEAD: usize = 8;
 /// The maximum number of results that are sent in one pass.
 const RESULTS_MAX: usize = 256;
 
-/// The maximum number of members that get a message in one pass of several results. Sending to them takes some 30 ms,
-/// for which no input is read.
-const MEMBERS_MAX: usize = 4096;
+/// The maximum number of members that get a message in one pass of several results. Sending to them takes some 120 ms,
+/// for which no input is read, as with one result for a group of that size.
+const MEMBERS_MAX: usize = 16 << 10;
 
 /// One message of a pass: a result for a member, by its number.
 struct Recipient {
