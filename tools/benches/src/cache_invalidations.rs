@@ -35,8 +35,8 @@ const CONNECTIONS: u32 = 20;
 /// The number of items that are invalidated in turn, and of operations: those for one item, two, and so on.
 const ITEMS: u32 = 20;
 
-/// The time from an acknowledgement to the next invalidation. Without it, the invalidations would take the time of the
-/// requests, whose rate is fixed.
+/// The time from an acknowledgement to the next invalidation. Without it, invalidations would take all the time that
+/// requests leave.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time that the routers have to find each other in Redis.
@@ -88,7 +88,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<(), Failure> {
     bench.write_report("cache-invalidations", &outcome.report())?;
     match outcome.tally.example {
         None => Ok(()),
-        Some(stale) => Err(format!("{} responses are stale: {stale:?}", outcome.tally.stale)),
+        Some(stale) => Err(format!("{} responses are stale: {stale}", outcome.tally.stale)),
     }
 }
 
@@ -173,8 +173,8 @@ struct Invalidator {
 impl Invalidator {
     fn new(routers: &[ServerProcess], mock: &ServerProcess) -> Result<Self, Failure> {
         let admins = routers.iter().map(|router| {
-            let admin = router.admin.ok_or("the router has no admin listener")?;
-            Ok(HttpConnection::new(admin))
+            let admin = router.admin.ok_or_else(|| "the router has no admin listener".to_owned());
+            admin.map(HttpConnection::new)
         });
         Ok(Self {
             mock: HttpConnection::new(mock.address),
@@ -229,7 +229,7 @@ fn is_confirmed(response: &HttpResponse) -> bool {
         && body["pending"] == false
 }
 
-/// What was measured.
+/// The result of the measurement.
 struct Outcome {
     seconds: u32,
     runs: Vec<Value>,

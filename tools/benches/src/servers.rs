@@ -100,8 +100,8 @@ impl Bench {
         Ok(server)
     }
 
-    /// Starts Starling with this configuration in front of the mocked subgraphs of `benches/items`. `name` is that of its
-    /// scratch folder.
+    /// Starts Starling with this configuration in front of the mocked subgraphs of `benches/items`. Its files are in the
+    /// scratch folder `name`.
     pub(crate) fn start_items_router(
         &self,
         name: &str,

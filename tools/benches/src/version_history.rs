@@ -30,6 +30,13 @@ pub(crate) struct StaleEntity {
     acknowledged: u64,
 }
 
+impl std::fmt::Display for StaleEntity {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, version, acknowledged } = self;
+        write!(out, "entity {id} had version {version} after {acknowledged} was acknowledged")
+    }
+}
+
 /// The number of compared responses, and the stale ones.
 #[derive(Debug, Default)]
 pub(crate) struct StalenessTally {

@@ -72,7 +72,7 @@ fn print_counts(counts: &[LiveCounts]) {
     println!("\n| for each change, in the worst run | | to be | met |\n|---|---|---|---|");
     for (name, of) in [
         ("executions", (|it| it.executions) as fn(&LiveCounts) -> u64),
-        ("requests to subgraphs", |it| it.requests),
+        ("requests to subgraphs", (|it| it.requests) as fn(&LiveCounts) -> u64),
     ] {
         let each = counts.iter().map(|it| of(it) as f64 / it.changes.max(1) as f64);
         let worst = each.fold(
