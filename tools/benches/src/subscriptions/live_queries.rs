@@ -10,7 +10,9 @@ use crate::broker_connections::fetch_json_page;
 use crate::reports::{check_run, number, verdict};
 use crate::router_metrics::RouterMetrics;
 use crate::server_process::ServerProcess;
+use crate::setup::Bench;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 use test_kit::commands::Failure;
 
 /// The maximum CPU time of the router for a result, as a multiple of the floor's: as for subscriptions.
@@ -26,6 +28,13 @@ const SUBJECT: &str = "items.changed";
 
 /// The paths of the mocked subgraphs' changes and counts. Items change at the last one.
 const COUNTS_PATHS: [&str; 2] = ["/items/_entities", "/prices/_entities"];
+
+/// The log message of the router when it hears the topic. An event before it would be lost.
+const FOLLOWING_LOG_MESSAGE: &str = "following a topic that says what is stale";
+
+/// The time that the router has for that, and the interval between two looks into its log.
+const FOLLOWING_TIMEOUT: Duration = Duration::from_secs(30);
+const FOLLOWING_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The number of changes, and of what they caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +142,18 @@ fn arguments(stage: &Stage<'_>, mock: &ServerProcess, name: &str, count: u32) ->
     stage.arguments(&ClientSettings { name, count, query: QUERY, extra: &extra })
 }
 
+/// Waits until the router that was started last hears the topic.
+fn wait_for_topic(bench: &Bench) -> Result<(), Failure> {
+    let deadline = Instant::now() + FOLLOWING_TIMEOUT;
+    while !bench.read_log("starling")?.contains(FOLLOWING_LOG_MESSAGE) {
+        if Instant::now() > deadline {
+            return Err("the router does not follow the topic of invalidations".to_owned());
+        }
+        std::thread::sleep(FOLLOWING_INTERVAL);
+    }
+    Ok(())
+}
+
 /// Runs watchers of a fresh router, and returns the report and what their changes caused.
 fn run_router(stage: &Stage<'_>, name: &str, count: u32) -> Result<(Value, LiveCounts), Failure> {
     let mock = start_mock(stage)?;
@@ -146,6 +167,7 @@ fn run_router(stage: &Stage<'_>, name: &str, count: u32) -> Result<(Value, LiveC
         stage.nats.address
     );
     let router = stage.bench.start_items_router("live-queries", &config, &mock)?;
+    wait_for_topic(stage.bench)?;
     let load =
         stage.bench.start_subscription_load(&router, arguments(stage, &mock, name, count))?;
     // The counts when all watch and nothing has changed yet. Later the metrics are left alone until the end, because
