@@ -1,6 +1,6 @@
 //! A connection over which this program sends requests to a server, one after the other.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use test_kit::commands::Failure;
@@ -95,6 +95,7 @@ fn read_response(stream: &mut impl io::BufRead) -> io::Result<(HttpResponse, boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead as _, Read as _};
     use std::net::TcpListener;
 
     #[test]

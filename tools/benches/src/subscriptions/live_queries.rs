@@ -76,10 +76,13 @@ impl LiveCounts {
     }
 }
 
+/// A figure of the counts.
+type Figure = fn(&LiveCounts) -> u64;
+
 /// Prints the executions and requests for each change, each from the run in which it is furthest from one.
 fn print_counts(counts: &[LiveCounts]) {
     println!("\n| for each change, in the worst run | | to be | met |\n|---|---|---|---|");
-    let figures: [(&str, fn(&LiveCounts) -> u64); 2] =
+    let figures: [(&str, Figure); 2] =
         [("executions", |it| it.executions), ("requests to subgraphs", |it| it.requests)];
     for (name, figure) in figures {
         let each = counts.iter().map(|it| figure(it) as f64 / it.changes.max(1) as f64);
