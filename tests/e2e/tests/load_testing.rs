@@ -179,6 +179,52 @@ fn subscriptions_of_a_mocked_subgraph_share_operations_and_are_measured() {
     );
 }
 
+#[test]
+fn watchers_of_a_live_query_are_measured_while_a_mocked_subgraph_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/items/supergraph.graphql");
+    let mock = Program::start(
+        ["mock", "--supergraph", graph, "--listen", "127.0.0.1:0"],
+        "serving 2 mock subgraphs",
+    );
+    let config = eventually("the configuration for the router", || {
+        let config = mock.stdout();
+        (config.matches("{url: ").count() == 2 && config.ends_with('\n')).then_some(config)
+    });
+    let address = config.split_once("http://").unwrap().1.split_once('/').unwrap().0.to_owned();
+    let settings = "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}, \
+                    invalidate: [{provider: memory/default, topic: items.changed}]}\n\
+                    live_queries: {enabled: true, throttle_min: 0s}\n\
+                    events: {providers: {memory: [{id: default}]}}\n";
+    let file = folder.path().join("mock.yaml");
+    fs::write(&file, format!("{config}{settings}")).unwrap();
+    let router =
+        Router::start(["serve", "--config", file.to_str().unwrap(), "--supergraph", graph]);
+    let change = format!("http://{address}/prices/_entities");
+    let publish = format!("memory://{}/items.changed", router.admin());
+    let event = r#"{"__typename":"Item","id":"1","note":"$T"}"#;
+    let words = ["--query", "query @live { items(first: 1) { id note } }", "--clients", "30"];
+    let more = ["--event", event, "--change", &change, "--publish", &publish];
+    // Each change waits until all watchers have the one before: two changes at once could have one result.
+    let last = ["--scenario", "throughput", "--window", "1", "--duration", "500ms"];
+    let run = successful_run(&router, folder.path(), &[&words[..], &more, &last].concat());
+    let events = run["events"].as_u64().unwrap();
+    assert!(events > 0 && run["received"] == 30 * events, "{run}");
+    let message = run["message"].as_str().unwrap();
+    assert!(message.contains(r#""note":"1"#), "the result of an event: {message}");
+    let counts =
+        e2e::request(address.parse().unwrap(), "GET", "/prices/_entities", &[], b"").unwrap();
+    let counts: Value = serde_json::from_str(&counts.text()).unwrap();
+    assert!(counts["changes"].as_u64().unwrap() > events, "{counts} with those of the warm-up");
+    // The first execution is that of the first watcher. On a busy machine two changes of the warm-up may have one.
+    let executions = router.metric("starling_live_query_executions_total").unwrap();
+    assert!(
+        (events + 2..=counts["changes"].as_u64().unwrap() + 1).contains(&executions),
+        "{executions}"
+    );
+    assert_eq!(counts["requests"], executions);
+}
+
 /// Composes the subgraphs that `tests/graphs/NAME.yaml` lists, and returns the path of the supergraph in `folder`.
 fn compose(name: &str, folder: &Path) -> String {
     let config = format!("{}/tests/graphs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));

@@ -33,13 +33,7 @@ impl Broker {
                 let server = start_nats(bench, &["--http_port", &monitor.port().to_string()])?;
                 (Some(server), Some(monitor))
             }
-            Provider::Redis => {
-                let program = find_or_install(&REDIS_SERVER)?;
-                let server = bench.start_broker("redis-server", &program, |address| {
-                    test_kit::redis::arguments_on(address.port())
-                })?;
-                (Some(server), None)
-            }
+            Provider::Redis => (Some(start_redis(bench)?), None),
             Provider::Kafka => (Some(kafka::start(bench)?), None),
         };
         Ok(Self { provider, server, monitor })
@@ -137,6 +131,14 @@ impl Broker {
         write_file(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", self.config()))?;
         bench.start_starling(&config, &supergraph)
     }
+}
+
+/// Starts a Redis server.
+pub(crate) fn start_redis(bench: &Bench) -> Result<ServerProcess, Failure> {
+    let program = find_or_install(&REDIS_SERVER)?;
+    bench.start_broker("redis-server", &program, |address| {
+        test_kit::redis::arguments_on(address.port())
+    })
 }
 
 /// Starts a NATS server with extra arguments.

@@ -1,7 +1,8 @@
 //! `cargo xtask bench cache`: the cost of a response of the federation benchmark from memory: whole, and with all
 //! entities and root fields in memory, beside the floor and beside the router that stores nothing.
-//! [`crate::cache_load`] has the measurements of many clients.
+//! [`crate::cache_load`] has the measurements of many clients, [`crate::cache_invalidations`] that of several routers.
 
+use crate::cache_invalidations;
 use crate::cache_load;
 use crate::load_generator::LoadRun;
 use crate::reports::verdict;
@@ -32,14 +33,17 @@ const VARIANTS: [(&str, &str); 3] = [
     ("whole response", "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}}\n"),
 ];
 
-/// A measurement of many clients.
+/// A measurement of many clients or routers.
 type Measurement = fn(&Bench) -> Result<(), Failure>;
 
-/// The measurements of many clients, by name.
-const MEASUREMENTS: [(&str, Measurement); 2] =
-    [("stampede", cache_load::stampede), ("doubling", cache_load::doubling)];
+/// These measurements, by name.
+const MEASUREMENTS: [(&str, Measurement); 3] = [
+    ("stampede", cache_load::stampede),
+    ("doubling", cache_load::doubling),
+    ("invalidations", cache_invalidations::measure),
+];
 
-/// Measures floor and routers in turn, in each scenario with `filter` in its name, then many clients.
+/// Measures floor and routers in turn, in each scenario with `filter` in its name, then many clients and routers.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let scenarios = SCENARIOS.iter();
     let chosen: Vec<_> =

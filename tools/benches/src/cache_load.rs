@@ -1,15 +1,14 @@
 //! `cargo xtask bench cache --filter stampede` and `--filter doubling`: the load on subgraphs, and the latency of
 //! clients, when much that is stored ends at once, and when traffic doubles.
 
+use crate::http_connection::HttpConnection;
 use crate::load_generator::LoadRun;
 use crate::reports::{number, verdict};
 use crate::router_metrics::RouterMetrics;
 use crate::server_process::ServerProcess;
-use crate::servers::replace_subgraph_urls;
-use crate::setup::{Bench, read_file, write_file};
+use crate::servers::ITEMS_SUBGRAPHS;
+use crate::setup::{Bench, write_file};
 use serde_json::{Value, json};
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +16,6 @@ use test_kit::commands::Failure;
 
 /// The latency of each subgraph request.
 const LATENCY: &str = "50ms";
-
-/// The subgraphs of an operation, each of which is asked once for a response that is not stored.
-const SUBGRAPHS: [&str; 2] = ["items", "prices"];
 
 /// The clients of a stampede, and its measured seconds by default.
 const STAMPEDE_CLIENTS: u32 = 10_000;
@@ -66,12 +62,7 @@ impl<'a> SlowGraph<'a> {
     }
 
     fn start_router(&self, name: &str, config: &str) -> Result<ServerProcess, Failure> {
-        let folder = self.bench.scratch_folder(name)?;
-        let (file, supergraph) = (folder.join("starling.yaml"), folder.join("supergraph.graphql"));
-        write_file(&file, config)?;
-        let text = read_file(&self.bench.file("benches/items/supergraph.graphql"))?;
-        write_file(&supergraph, &replace_subgraph_urls(&text, &SUBGRAPHS, self.mock.address))?;
-        self.bench.start_starling(&file, &supergraph)
+        self.bench.start_items_router(name, config, &self.mock)
     }
 }
 
@@ -107,13 +98,14 @@ pub(crate) fn stampede(bench: &Bench) -> Result<(), Failure> {
             format!("cache: {{enabled: true, jitter: 0, subgraphs: {{all: {{ttl: {ttl}}}}}}}\n");
         let router = graph.start_router("cache-stampede", &config)?;
         let admin = router.admin.ok_or("the router has no admin listener")?;
+        let mut admin = HttpConnection::new(admin);
         let (ended, invalidations) = (AtomicBool::new(false), AtomicU64::new(0));
         let began = Instant::now();
         let run = std::thread::scope(|scope| {
             let invalidating = scope.spawn(|| -> Result<(), Failure> {
                 while is_invalidated && !ended.load(Ordering::SeqCst) {
                     std::thread::sleep(INVALIDATION_INTERVAL);
-                    invalidate_all(admin).map_err(|error| format!("invalidating: {error}"))?;
+                    invalidate_all(&mut admin)?;
                     invalidations.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok(())
@@ -129,7 +121,8 @@ pub(crate) fn stampede(bench: &Bench) -> Result<(), Failure> {
         if run["failed"] != 0 {
             return Err(format!("{name}: {}: {}", run["failed"], run["example"]));
         }
-        let requests = subgraph_requests(&router)? / SUBGRAPHS.len() as f64;
+        // Each subgraph is asked once for a response that is not stored.
+        let requests = subgraph_requests(&router)? / ITEMS_SUBGRAPHS.len() as f64;
         let ends = match (is_invalidated, ttl) {
             (true, _) => invalidations.load(Ordering::SeqCst) as f64,
             (false, "1s") => began.elapsed().as_secs_f64().floor(),
@@ -261,19 +254,10 @@ fn measure_window(
     })
 }
 
-fn invalidate_all(admin: SocketAddr) -> std::io::Result<()> {
-    let body = r#"{"kind":"all"}"#;
-    let mut stream = TcpStream::connect(admin)?;
-    let length = body.len();
-    write!(
-        stream,
-        "POST /admin/invalidate HTTP/1.1\r\nhost: {admin}\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response)?;
-    match response.starts_with("HTTP/1.1 200") {
-        true => Ok(()),
-        false => Err(std::io::Error::other(response)),
+fn invalidate_all(admin: &mut HttpConnection) -> Result<(), Failure> {
+    let response = admin.post("/admin/invalidate", r#"{"kind":"all"}"#)?;
+    match response.status {
+        200 => Ok(()),
+        status => Err(format!("an invalidation failed with status {status}: {}", response.body)),
     }
 }

@@ -21,19 +21,48 @@ pub(crate) struct LoadRun<'a> {
     pub(crate) extra: Vec<String>,
 }
 
-/// A running load generator.
+/// The parameters of one run of the load generator with a fixed rate of requests, beside other work.
+pub(crate) struct RateRun<'a> {
+    pub(crate) name: &'a str,
+    /// The file of the operation.
+    pub(crate) operation: &'a Path,
+    /// Requests a second.
+    pub(crate) rate: u32,
+    pub(crate) connections: u32,
+    /// The measured seconds.
+    pub(crate) seconds: u32,
+    /// The file for the report.
+    pub(crate) report: PathBuf,
+    /// Further arguments of `starling bench query`.
+    pub(crate) extra: Vec<String>,
+}
+
+/// A running load generator, killed on drop.
 pub(crate) struct RunningLoad {
     child: Child,
     report: PathBuf,
 }
 
+impl Drop for RunningLoad {
+    fn drop(&mut self) {
+        // The process has ended unless the measurement failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl RunningLoad {
+    /// True until the load generator has ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+
     /// Calls `observe` at intervals until the load generator ends, then returns its report.
     pub(crate) fn observe_to_end(
         mut self,
         mut observe: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Value, Failure> {
-        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        while self.is_running() {
             observe()?;
             std::thread::sleep(OBSERVATION_INTERVAL);
         }
@@ -83,24 +112,25 @@ impl Bench {
     pub(crate) fn start_query_load(
         &self,
         server: &ServerProcess,
-        operation: &Path,
-        rate: u32,
-        connections: u32,
-        seconds: u32,
-        report: &Path,
-    ) -> Result<Child, Failure> {
+        run: RateRun<'_>,
+    ) -> Result<RunningLoad, Failure> {
+        let _ = std::fs::remove_file(&run.report);
         let mut command = pinned_command(OTHER_CORE, &self.tool);
         command
-            .args(["bench", "query", "--quiet", "--url", &server.url()])
-            .args(["--rate", &rate.to_string(), "--connections", &connections.to_string()])
-            .args(["--duration", &format!("{seconds}s"), "--operation"])
-            .arg(operation)
+            .args(["bench", "query", "--quiet", "--name", run.name, "--url", &server.url()])
+            .args(["--rate", &run.rate.to_string()])
+            .args(["--connections", &run.connections.to_string()])
+            .args(["--duration", &format!("{}s", run.seconds), "--operation"])
+            .arg(run.operation)
             .arg("--json")
-            .arg(report)
+            .arg(&run.report)
+            .args(&run.extra)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))
+        let child =
+            command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))?;
+        Ok(RunningLoad { child, report: run.report })
     }
 
     /// Runs `starling bench subscriptions` against a server and returns its report.

@@ -13,7 +13,8 @@
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
 //! - [`events`]: the rate of events through one trigger, by provider, size and selection.
 //! - [`shared_limits`]: one rate limit of three routers in one Redis, and latency without Redis.
-//! - [`cache`]: responses from memory; [`cache_load`]: many clients when entries end, and when traffic doubles.
+//! - [`cache`]: responses from memory; [`cache_load`]: many clients when entries end, and when traffic doubles;
+//!   [`cache_invalidations`]: invalidations at three routers with one Redis, and stale responses.
 //! - [`soaks`]: clients that come and go, and reloads, with a verdict.
 //!
 //! All of them start their processes with a [`setup::Bench`].
@@ -23,9 +24,11 @@ mod arguments;
 mod broker_connections;
 mod brokers;
 mod cache;
+mod cache_invalidations;
 mod cache_load;
 mod document_ids;
 mod events;
+mod http_connection;
 mod kafka;
 mod load_generator;
 mod provider;
@@ -43,6 +46,7 @@ mod soaks;
 mod statistics;
 mod subscriptions;
 mod tokens;
+mod version_history;
 
 use arguments::{Command, Name, Options, Soak};
 use clap::Parser;

@@ -9,6 +9,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use test_kit::commands::Failure;
 
+/// The subgraphs of `benches/items`, as named in its supergraph: the list of items, and a part of each by its key.
+pub(crate) const ITEMS_SUBGRAPHS: [&str; 2] = ["items", "prices"];
+
 /// The subgraphs of the federation benchmark, as named in its supergraph.
 pub(crate) const BENCHMARK_SUBGRAPHS: [&str; 4] = ["accounts", "inventory", "products", "reviews"];
 
@@ -95,6 +98,22 @@ impl Bench {
             self.start_server(command, "starling", address, "/graphql".to_owned(), Some(body))?;
         server.admin = Some(admin);
         Ok(server)
+    }
+
+    /// Starts Starling with this configuration in front of the mocked subgraphs of `benches/items`. Its files are in the
+    /// scratch folder `name`.
+    pub(crate) fn start_items_router(
+        &self,
+        name: &str,
+        config: &str,
+        mock: &ServerProcess,
+    ) -> Result<ServerProcess, Failure> {
+        let folder = self.scratch_folder(name)?;
+        let (file, supergraph) = (folder.join("starling.yaml"), folder.join("supergraph.graphql"));
+        write_file(&file, config)?;
+        let text = read_file(&self.file("benches/items/supergraph.graphql"))?;
+        write_file(&supergraph, &replace_subgraph_urls(&text, &ITEMS_SUBGRAPHS, mock.address))?;
+        self.start_starling(&file, &supergraph)
     }
 
     /// Starts Starling with a configuration that itself sets the listener to `address`.

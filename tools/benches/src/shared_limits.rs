@@ -4,7 +4,8 @@
 //! The load is three times what the limit admits, so that the rate of admitted operations is that of the limit. It is
 //! read from the metrics of the routers.
 
-use crate::load_generator::LoadRun;
+use crate::brokers::start_redis;
+use crate::load_generator::{LoadRun, RateRun};
 use crate::server_process::ServerProcess;
 use crate::setup::{Bench, Defaults, write_file};
 use serde_json::Value;
@@ -14,8 +15,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use test_kit::commands::Failure;
-use test_kit::installation::find_or_install;
-use test_kit::programs::REDIS_SERVER;
 
 /// The defaults of this measurement.
 pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 10, pairs: 1 };
@@ -41,12 +40,11 @@ const MARGIN_SECONDS: u32 = 3;
 /// Measures the rate of admitted operations, and latency without Redis.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter));
-    let program = find_or_install(&REDIS_SERVER)?;
     let operation = bench.scratch_folder("shared-limits")?.join("operation.graphql");
     write_file(&operation, "{ __typename }\n")?;
     let mut reports = Vec::new();
     if is_wanted("rate") {
-        let redis = start_redis(bench, &program)?;
+        let redis = start_redis(bench)?;
         measure_rate(bench, &redis, &operation)?;
     }
     if is_wanted("latency") {
@@ -57,7 +55,7 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         for (name, change) in
             [("serves", None), ("hangs", Some("STOP")), ("is killed", Some("KILL"))]
         {
-            let redis = start_redis(bench, &program)?;
+            let redis = start_redis(bench)?;
             let report = measure_latency(bench, &redis, &operation, name, change)?;
             let number = |value: &Value| value.as_f64().unwrap_or(0.0) / 1e3;
             let p99 = number(&report["latency"]["p99_us"]);
@@ -69,10 +67,6 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         bench.write_report("shared-limits", &reports)?;
     }
     Ok(())
-}
-
-fn start_redis(bench: &Bench, program: &Path) -> Result<ServerProcess, Failure> {
-    bench.start_broker("redis", program, |address| test_kit::redis::arguments_on(address.port()))
 }
 
 /// Starts a router with a limit of all operations in this Redis.
@@ -94,17 +88,26 @@ fn measure_rate(bench: &Bench, redis: &ServerProcess, operation: &Path) -> Resul
     let routers = routers.collect::<Result<Vec<_>, _>>()?;
     let seconds = bench.seconds + 2 * MARGIN_SECONDS;
     let loads = routers.iter().enumerate().map(|(index, router)| {
-        let report = bench.reports.join(format!("shared-limits-{index}.json"));
-        bench.start_query_load(router, operation, OFFERED_RATE, CONNECTIONS, seconds, &report)
+        let run = RateRun {
+            name: &format!("router {}", index + 1),
+            operation,
+            rate: OFFERED_RATE,
+            connections: CONNECTIONS,
+            seconds,
+            report: bench.reports.join(format!("shared-limits-{index}.json")),
+            extra: Vec::new(),
+        };
+        bench.start_query_load(router, run)
     });
-    let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
+    let loads = loads.collect::<Result<Vec<_>, _>>()?;
     std::thread::sleep(Duration::from_secs(MARGIN_SECONDS.into()));
     let (began, before) = (Instant::now(), admitted(&routers)?);
     std::thread::sleep(Duration::from_secs(bench.seconds.into()));
     let (elapsed, after) = (began.elapsed(), admitted(&routers)?);
-    for load in &mut loads {
-        // A load generator that ends with a failure has counted refused operations.
-        let _ = load.wait();
+    for load in loads {
+        // Its report counts refused operations, and is missing if the first ones were refused. The figures are those of
+        // the routers.
+        let _ = load.finish();
     }
     let admitted = (after.0 - before.0) as f64;
     let refused = (after.1 - before.1) as f64;

@@ -20,6 +20,16 @@ impl Samples {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the smallest value that at least this share of the values does not exceed; zero without measurements.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        let rank = (share * self.0.len() as f64).ceil() as usize;
+        self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+    }
+
     pub(crate) fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(0.0)
     }
@@ -50,6 +60,18 @@ mod tests {
             let mut samples = Samples::default();
             values.into_iter().for_each(|value| samples.push(value));
             assert_eq!((samples.median(), samples.format_with_range(1).as_str()), (median, shown));
+        }
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.quantile(0.99), 0.0);
+        (1..=200).rev().for_each(|value| samples.push(f64::from(value)));
+        for (share, expected) in
+            [(0.0, 1.0), (0.5, 100.0), (0.501, 101.0), (0.99, 198.0), (1.0, 200.0)]
+        {
+            assert_eq!(samples.quantile(share), expected, "{share}");
         }
     }
 }

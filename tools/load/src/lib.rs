@@ -11,6 +11,8 @@
 //! The crate knows nothing of the router's internals.
 
 #[cfg(target_os = "linux")]
+mod clock;
+#[cfg(target_os = "linux")]
 pub mod floor;
 pub mod histogram;
 pub mod mock;

@@ -135,6 +135,50 @@ fn only_nullable_fields_are_null_and_keys_never_are() {
 }
 
 #[test]
+fn a_changed_entity_has_its_new_values_by_every_path() {
+    let subgraph = subgraph(Invention::default());
+    let change = |entity: Value| subgraph.change_entity(entity.as_object().unwrap().clone());
+    let query = "query($r: [_Any!]!) {
+      user(id: 7) { id email name age bestFriend { id } reviews { body } } users(offset: 6, first: 2) { id name age }
+      _entities(representations: $r) { ... on User { name age } }
+    }";
+    let representations =
+        json!({ "r": [{ "__typename": "User", "email": "user7@example.com", "name": "old" }] });
+    let before = send_query(&subgraph, query, representations.clone());
+    change(json!({ "__typename": "User", "id": "7", "name": "Ann", "bestFriend": { "id": "9" } }))
+        .unwrap();
+    change(json!({ "__typename": "User", "email": "user7@example.com", "age": 70 })).unwrap();
+    let after = send_query(&subgraph, query, representations);
+    let mut expected = before.clone();
+    expected["user"]["bestFriend"]["id"] = "9".into();
+    for user in ["/user", "/users/0", "/_entities/0"] {
+        let user = expected.pointer_mut(user).unwrap();
+        (user["name"], user["age"]) = ("Ann".into(), 70.into());
+    }
+    assert_eq!(after, expected);
+    assert_ne!(before["users"][1], before["users"][0]);
+    assert_eq!(subgraph.change_count(), 2);
+
+    for (entity, reason) in [
+        (json!({ "id": "7" }), "__typename"),
+        (json!({ "__typename": "Nothing", "id": "7" }), "object type `Nothing`"),
+        (json!({ "__typename": "User", "name": "x" }), "complete key"),
+        (json!({ "__typename": "Review", "stars": 1 }), "complete key"),
+        (json!({ "__typename": "User", "id": "7", "nam": "x" }), "`User.nam`"),
+    ] {
+        let refused = change(entity).unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    let given = Subgraph::builder(SDL).records("User", [json!({ "id": "1" })]);
+    let given = given.invent(Invention::default()).build().unwrap();
+    let entity = json!({ "__typename": "User", "id": "1", "name": "x" });
+    assert!(
+        given.change_entity(entity.as_object().unwrap().clone()).unwrap_err().contains("made up")
+    );
+    assert_eq!((subgraph.change_count(), given.change_count()), (2, 0));
+}
+
+#[test]
 fn data_of_a_representation_is_not_made_up() {
     let query = "query($r: [_Any!]!) { _entities(representations: $r) { ... on Product { upc weight cost } } }";
     let representations =

@@ -29,6 +29,7 @@ fn settings(address: SocketAddr) -> QuerySettings {
         timeout: Duration::from_secs(10),
         pid: None,
         seed: 1,
+        log: None,
     }
 }
 
@@ -221,6 +222,43 @@ fn a_run_begins_only_with_a_correct_response() {
     assert!(matches!(run(&none, |_| {}), Err(QueryError::Settings(_))));
     let gone = QuerySettings { pid: Some(u32::MAX), ..settings(nobody) };
     assert!(matches!(run(&gone, |_| {}), Err(QueryError::Process { .. })));
+}
+
+#[test]
+fn every_correct_response_is_logged_with_its_times() {
+    // The first response is that of the comparison; each third one is wrong, and the others count.
+    let address = server(|number| {
+        let body = match number {
+            0 => BODY.to_owned(),
+            number if number % 3 == 0 => "oops".to_owned(),
+            number => format!("{{\"data\":\n{{\"a\":{number}}}}}"),
+        };
+        (http("200 OK", &body), true)
+    });
+    let file = std::env::temp_dir().join(format!("load-response-log-{}", std::process::id()));
+    let now =
+        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    let before = now();
+    let run =
+        run_once(&QuerySettings { connections: 1, log: Some(file.clone()), ..settings(address) });
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let (mut last, mut numbers) = (before, Vec::new());
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ' ');
+        let [sent, ended] = [(); 2].map(|()| parts.next().unwrap().parse::<u128>().unwrap());
+        assert!(last <= sent && sent <= ended, "{line}");
+        last = ended;
+        let body: serde_json::Value = serde_json::from_str(parts.next().unwrap()).unwrap();
+        numbers.push(body["data"]["a"].as_u64().unwrap());
+    }
+    assert!(last <= now());
+    let expected: Vec<u64> = (1..).filter(|number| number % 3 != 0).take(numbers.len()).collect();
+    assert_eq!(numbers, expected);
+    assert!(numbers.len() as u64 >= run.requests - run.failed && run.failed > 0, "{numbers:?}");
+
+    let blind = QuerySettings { check: Check::Status, log: Some(file), ..settings(address) };
+    assert!(matches!(load::query::run(&blind, |_| {}), Err(QueryError::Settings(_))));
 }
 
 #[test]

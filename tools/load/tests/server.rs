@@ -9,7 +9,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
-use load::subgraph::{Fault, Server, Subgraph};
+use load::subgraph::{Fault, Invention, Server, Subgraph};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -89,6 +89,27 @@ async fn a_connection_is_kept_for_many_requests_which_are_counted_and_recorded()
     assert_eq!(requests[0].headers["x-seen"], "yes");
     assert_eq!(requests[0].json()["query"], "{ flight { id gate } }");
     assert!(server.controls().take_requests().is_empty());
+}
+
+#[tokio::test]
+async fn entities_are_changed_by_a_post_and_changes_are_counted() {
+    let sdl = "type Query { flight(id: ID!): Flight } type Flight @key(fields: \"id\") { id: ID! gate: String! }";
+    let flights = Subgraph::builder(sdl).invent(Invention::default()).build().unwrap();
+    let server = Server::builder().subgraph("/flights", flights).start().await.unwrap();
+    let mut client = Client::connect(&server).await;
+    let counts =
+        |changes, requests| json!({ "changes": changes, "requests": requests }).to_string();
+    let change = r#"{"__typename":"Flight","id":"7","gate":"B2"}"#;
+    assert_eq!(client.post("/flights/_entities", change).await.unwrap(), ok(&counts(1, 0)));
+    let query = r#"{"query":"{ flight(id: 7) { id gate } }"}"#;
+    let changed = r#"{"data":{"flight":{"id":"7","gate":"B2"}}}"#;
+    assert_eq!(client.post("/flights", query).await.unwrap(), ok(changed));
+    for wrong in ["[]", r#"{"__typename":"Flight","id":"7","gaet":"B2"}"#] {
+        let refused = client.post("/flights/_entities", wrong).await.unwrap();
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    let request = Request::get("/flights/_entities").body(Full::default()).unwrap();
+    assert_eq!(client.send(request).await.unwrap(), ok(&counts(1, 1)));
 }
 
 #[tokio::test]

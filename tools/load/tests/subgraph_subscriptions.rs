@@ -265,6 +265,7 @@ async fn the_load_generator_measures_a_mock() {
         scenario: Scenario::FanOut,
         events: Some(load::subscriptions::Events {
             destination,
+            changes: None,
             text: r#"{"id":"$T"}"#.to_owned(),
             padding_bytes: 0,
         }),

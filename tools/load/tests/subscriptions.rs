@@ -28,7 +28,12 @@ fn settings(address: SocketAddr) -> SubscriptionSettings {
         },
         clients: 20,
         scenario: Scenario::FanOut,
-        events: Some(Events { destination, text: EVENT.to_owned(), padding_bytes: 0 }),
+        events: Some(Events {
+            destination,
+            changes: None,
+            text: EVENT.to_owned(),
+            padding_bytes: 0,
+        }),
         event_count: 10,
         rate: 200.0,
         hold: Duration::from_millis(200),

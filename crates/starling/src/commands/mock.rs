@@ -26,7 +26,9 @@ starling mock --schema reviews.graphql --latency 'normal(20ms,5ms)' --errors 1%\
 Subscriptions are served over WebSocket (graphql-transport-ws and graphql-ws) at the same URL. All of a subgraph get \
 --event-rate events a second with different data. A POST to URL/_events publishes another one: its JSON body is the \
 value of the root field, and the fields that it lacks are made up. A GET returns the numbers of connections and \
-operations.")]
+operations.\n\n\
+A POST to URL/_entities changes an entity from then on: its JSON body has __typename, the fields of a key, and new \
+values of other fields. A GET returns the numbers of changes and of requests.")]
 pub(crate) struct MockArguments {
     /// The supergraph file (SDL): each of its subgraphs is served at /NAME.
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,7 @@
 //! `--filter`; compared servers run in turn, pair by pair.
 //!
 //! - `compare`: floor and router, the router with and without clients that never read.
+//! - `live_queries`: watchers of a live query, beside the floor.
 //! - `idle_memory`: memory, idle CPU use, storms of connections.
 //! - `own_headers`: the memory of headers and tokens that differ by client.
 //! - `sustained_load`: more events than usual, more groups, reloads.
@@ -12,6 +13,7 @@
 
 mod compare;
 mod idle_memory;
+mod live_queries;
 mod own_headers;
 pub(crate) mod stage;
 pub(crate) mod sustained_load;
@@ -29,9 +31,10 @@ pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 15, pairs: 5 };
 /// The name of a measurement, and the function that runs it.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
-const MEASUREMENTS: [Measurement; 17] = [
+const MEASUREMENTS: [Measurement; 18] = [
     ("fan-out", |stage| compare::compare_with_floor(stage, PLAIN)),
     ("entity-join", |stage| compare::compare_with_floor(stage, JOINED)),
+    ("live-queries", live_queries::compare_with_floor),
     ("never-readers", compare::compare_with_never_readers),
     ("memory", |stage| idle_memory::measure_memory(stage, false)),
     ("memory-tls", |stage| idle_memory::measure_memory(stage, true)),

@@ -107,6 +107,12 @@ impl ReceivedBody {
         &self.differing_bytes
     }
 
+    /// Returns the body, if the check keeps bodies: any check but [`Check::Status`].
+    pub(super) fn bytes<'a>(&'a self, first: &'a [u8]) -> &'a [u8] {
+        // A body that does not differ is the first response, or its beginning.
+        if self.differs { &self.differing_bytes } else { &first[..self.length.min(first.len())] }
+    }
+
     /// Classifies the complete response.
     pub(super) fn classify(
         &self,
@@ -120,7 +126,7 @@ impl ReceivedBody {
         if check == Check::Status || (!self.differs && self.length == first.len()) {
             return RequestOutcome::Correct;
         }
-        let found = if self.differs { &self.differing_bytes[..] } else { &first[..self.length] };
+        let found = self.bytes(first);
         if response.encoded || found.len() != self.length {
             return RequestOutcome::NotGraphql;
         }
@@ -197,6 +203,9 @@ mod tests {
                         CompletedResponse { status: 200, keep_alive: true, encoded: false };
                     let found = response.classify(check, first.as_bytes(), &completed);
                     assert_eq!(found, expected, "{body} by {size} with {check:?}");
+                    if check != Check::Status {
+                        assert_eq!(response.bytes(first.as_bytes()), body.as_bytes());
+                    }
                 }
             }
         }

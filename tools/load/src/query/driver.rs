@@ -17,6 +17,8 @@ use super::check::{Check, ReceivedBody, RequestOutcome};
 use super::recorder::{QueryRecorder, RequestEnd};
 use super::request::RequestTemplate;
 use super::response::{MalformedResponse, ResponseReader};
+use super::response_log::ResponseLog;
+use crate::clock::now_us;
 use crate::rate::Schedule;
 use crate::report::QueryInterval;
 
@@ -46,6 +48,8 @@ pub(super) struct RunPlan<'a> {
     pub(super) end: Duration,
     /// The number of the first request, for unique values.
     pub(super) first_number: u64,
+    /// The file that gets all correct responses.
+    pub(super) log: Option<ResponseLog>,
 }
 
 struct QueryConnection {
@@ -54,6 +58,8 @@ struct QueryConnection {
     /// The scheduled start and the actual start of the current request.
     intended: Duration,
     sent: Duration,
+    /// The start in microseconds since 1970, if responses are logged.
+    sent_us: u64,
     kind: usize,
     output: Vec<u8>,
     written: usize,
@@ -96,6 +102,7 @@ impl<'a> QueryDriver<'a> {
                 state: ConnectionState::Pausing(Duration::ZERO),
                 intended: Duration::ZERO,
                 sent: Duration::ZERO,
+                sent_us: 0,
                 kind: 0,
                 output: Vec::new(),
                 written: 0,
@@ -170,6 +177,9 @@ impl<'a> QueryDriver<'a> {
             }
         }
         while recorder.tick(self.started.elapsed()).is_some() {}
+        if let Some(log) = self.plan.log {
+            log.finish()?;
+        }
         Ok(self.number)
     }
 
@@ -200,6 +210,10 @@ impl<'a> QueryDriver<'a> {
         connection.written = 0;
         connection.intended = intended;
         connection.sent = now;
+        if self.plan.log.is_some() {
+            // Before the first byte is written: what was known before this time was known before the request.
+            connection.sent_us = now_us();
+        }
         connection.body.clear();
         connection.state = ConnectionState::Busy;
         self.busy += 1;
@@ -310,6 +324,9 @@ impl<'a> QueryDriver<'a> {
             body_bytes: connection.body.len(),
         };
         recorder.record(&event, connection.body.differing_bytes());
+        if let Some(log) = self.plan.log.as_mut().filter(|_| outcome == RequestOutcome::Correct) {
+            log.add(connection.sent_us, now_us(), connection.body.bytes(first));
+        }
         self.busy -= 1;
         connection.state = ConnectionState::Idle;
         // A server that responds before it has read the whole request cannot read the next one.

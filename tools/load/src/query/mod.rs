@@ -6,7 +6,7 @@
 //!
 //! - `run`: one run, from its settings to its report.
 //! - `request`: the requests. `response`: the parser of responses. `check`: whether a response is correct.
-//! - `driver`: the loop. `recorder`: the counts.
+//! - `driver`: the loop. `recorder`: the counts. `response_log`: a file with all responses.
 //! - `condition`, `search`: the highest rate that meets a condition.
 //!
 //! The generator is light, so that it can share a machine with the measured server: no allocation and no task for a
@@ -18,6 +18,7 @@ mod driver;
 mod recorder;
 mod request;
 pub(crate) mod response;
+mod response_log;
 mod run;
 mod search;
 

@@ -3,6 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::check::{Check, RequestOutcome, classify_body};
@@ -10,6 +11,7 @@ use super::driver::{QueryDriver, RunPlan};
 use super::recorder::QueryRecorder;
 use super::request::{MeasuredOperation, QueryTarget, RequestTemplate};
 use super::response::ResponseReader;
+use super::response_log::ResponseLog;
 use crate::process::Process;
 use crate::rate::{Arrivals, Rate, Schedule};
 use crate::report::{FailureCount, QueryGeneratorUsage, QueryInterval, Run};
@@ -101,6 +103,9 @@ pub struct QuerySettings {
     pub pid: Option<u32>,
     /// The seed of the gaps of Poisson arrivals.
     pub seed: u64,
+    /// A file that gets a line for each correct response, with the times of the request and of the response in
+    /// microseconds since 1970, and the body.
+    pub log: Option<PathBuf>,
 }
 
 /// Runs load and measures it. `progress` is called for every interval that has passed, a second or longer.
@@ -118,6 +123,11 @@ pub fn run(
     if settings.duration.is_zero() {
         return Err(QueryError::Settings("the duration must be longer than zero".to_owned()));
     }
+    if settings.log.is_some() && settings.check == Check::Status {
+        let message = "responses are logged only if their bodies are checked".to_owned();
+        return Err(QueryError::Settings(message));
+    }
+    let log = settings.log.as_deref().map(ResponseLog::create).transpose()?;
     if let Some(pid) = settings.pid {
         Process::Id(pid).usage().map_err(|error| QueryError::Process { pid, error })?;
     }
@@ -149,6 +159,7 @@ pub fn run(
         begin: settings.warmup,
         end: settings.warmup + settings.duration,
         first_number: number,
+        log,
     };
     let before = Process::Own.usage()?;
     let started = Instant::now();

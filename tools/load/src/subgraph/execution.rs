@@ -3,10 +3,12 @@
 //! Values are completed as in section 6.4.3 of the specification: a null at a non-null position is an error at that
 //! path, and the nearest nullable parent becomes null; its output so far is removed from the buffer again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
+use super::changes::ChangedEntities;
 use super::errors::FieldError;
 use super::input::Argument;
 use super::invention::{FieldRule, FieldRuleKind, Identity, Inventor, RequestedItems};
@@ -63,6 +65,7 @@ pub(super) struct Execution<'a> {
     store: &'a Store,
     resolvers: &'a Resolvers,
     inventor: Option<&'a Inventor>,
+    changes: Arc<ChangedEntities>,
     operation: &'a CompiledOperation,
     variables: &'a [Option<Value>],
     fault: Option<&'a FieldFault>,
@@ -91,6 +94,7 @@ impl<'a> Execution<'a> {
             store,
             resolvers,
             inventor,
+            changes: Arc::default(),
             operation,
             variables,
             fault,
@@ -101,6 +105,12 @@ impl<'a> Execution<'a> {
             objects_left: OBJECTS_MAX,
             is_exhausted: false,
         }
+    }
+
+    /// Reads these changes of made-up entities.
+    pub(super) fn with_changes(mut self, changes: Arc<ChangedEntities>) -> Self {
+        self.changes = changes;
+        self
     }
 
     /// Resolves the root field of a subscription from this event.
@@ -238,7 +248,12 @@ impl<'a> Execution<'a> {
                             self.complete_json(value, model, shape, selection)
                         }
                         FieldSource::InventedField(identity) => {
-                            self.invent(identity, type_id, index, shape, arguments, selection)
+                            let changed = self.changes.get(&identity).cloned();
+                            match changed.as_ref().and_then(|fields| fields.get(&*model.name)) {
+                                Some(value) => self.complete_json(value, model, shape, selection),
+                                None => self
+                                    .invent(identity, type_id, index, shape, arguments, selection),
+                            }
                         }
                     },
                 }

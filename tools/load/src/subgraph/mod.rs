@@ -12,7 +12,7 @@
 //! - `operation`: an operation text compiled to numbers, once per text.
 //! - `input`: variables and arguments.
 //! - `execution`: compiled operation and records to response bytes.
-//! - `invention`: data that is made up for missing records.
+//! - `invention`: data that is made up for missing records. `changes`: changes of it at run time.
 //! - `weather`: simulated latency and failures.
 //! - `fault`: faults that tests inject, and requests that tests observe.
 //! - `server`: sockets. `response`: HTTP responses. `subscription_socket`: WebSockets.
@@ -28,6 +28,7 @@
 //! published by a test, over HTTP or at a fixed rate. It does not serve introspection (`_service { sdl }` returns the
 //! schema), and it does not enforce authorization.
 
+mod changes;
 mod errors;
 mod execution;
 mod fault;

@@ -5,7 +5,8 @@
 //! here are routers under test.
 //!
 //! `/_events` below the path of a subgraph is for load generators: a `POST` publishes its JSON body as an event, or a
-//! made-up one if it has none, and a `GET` returns the numbers of subscriptions.
+//! made-up one if it has none, and a `GET` returns the numbers of subscriptions. `/_entities` changes made-up entities:
+//! a `POST` has one of them as its JSON body, and a `GET` returns the numbers of changes and of requests.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,6 +50,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The path of events, below that of a subgraph.
 const EVENTS_PATH: &str = "/_events";
+
+/// The path of changes of entities, below that of a subgraph.
+const ENTITIES_PATH: &str = "/_entities";
 
 const HTML: &str = "<!doctype html><title>502 Bad Gateway</title><h1>Bad Gateway</h1>";
 
@@ -326,6 +330,10 @@ async fn respond(
     if let Some(endpoint) = path.strip_suffix(EVENTS_PATH).and_then(|path| shared.endpoint(path)) {
         return respond_events(endpoint, request).await.map(Responded::Http);
     }
+    if let Some(endpoint) = path.strip_suffix(ENTITIES_PATH).and_then(|path| shared.endpoint(path))
+    {
+        return respond_entities(endpoint, request).await.map(Responded::Http);
+    }
     let Some(endpoint) = shared.endpoint(path) else {
         let body = errors_only("there is no subgraph at this path");
         let response = build_response(StatusCode::NOT_FOUND, JSON, SentBody::whole(body));
@@ -419,6 +427,31 @@ async fn respond_events(
         "operationsStarted": counts.operations_started,
         "results": counts.results,
         "eventsDropped": counts.events_dropped,
+    });
+    Ok(build_response(StatusCode::OK, JSON, SentBody::whole(body.to_string())))
+}
+
+/// Changes an entity, or reports the numbers of changes and operations.
+async fn respond_entities(
+    endpoint: &Endpoint,
+    request: Request<Incoming>,
+) -> Result<Response<SentBody>, Closed> {
+    if request.method() == Method::POST {
+        let body = match read_body(request.into_body(), EVENT_BYTES_MAX).await? {
+            Ok(body) => body,
+            Err(refused) => return Ok(refused),
+        };
+        let changed = serde_json::from_slice(&body)
+            .map_err(|error| format!("the entity is not a JSON object: {error}"))
+            .and_then(|entity| endpoint.subgraph.change_entity(entity));
+        if let Err(message) = changed {
+            let body = SentBody::whole(errors_only(&message));
+            return Ok(build_response(StatusCode::BAD_REQUEST, JSON, body));
+        }
+    }
+    let body = serde_json::json!({
+        "changes": endpoint.subgraph.change_count(),
+        "requests": endpoint.controls.request_count(),
     });
     Ok(build_response(StatusCode::OK, JSON, SentBody::whole(body.to_string())))
 }

@@ -7,6 +7,7 @@ use quick_cache::sync::Cache;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::changes::EntityChanges;
 use super::errors::{FieldError, SubgraphError};
 use super::execution::{Execution, FieldFault};
 use super::input;
@@ -36,6 +37,7 @@ struct SubgraphParts {
     store: Store,
     resolvers: Resolvers,
     inventor: Option<Inventor>,
+    changes: EntityChanges,
     documents: Cache<Box<str>, Arc<Document>>,
 }
 
@@ -108,8 +110,42 @@ impl Subgraph {
         variables: &'a [Option<Value>],
         fault: Option<&'a FieldFault>,
     ) -> Execution<'a> {
-        let SubgraphParts { model, store, resolvers, inventor, .. } = &*self.inner;
+        let SubgraphParts { model, store, resolvers, inventor, changes, .. } = &*self.inner;
         Execution::new(model, store, resolvers, inventor.as_ref(), operation, variables, fault)
+            .with_changes(changes.snapshot())
+    }
+
+    /// Changes fields of a made-up entity, for every operation that begins later. `entity` has `__typename`, the fields
+    /// of one of its keys, and new values, which are interpreted like those of resolvers.
+    ///
+    /// # Errors
+    /// A message for the client: the entity is not of this subgraph or not made up, or too many entities have changes.
+    pub fn change_entity(&self, entity: Map<String, Value>) -> Result<(), String> {
+        let SubgraphParts { model, store, inventor, changes, .. } = &*self.inner;
+        let type_name = entity.get("__typename").and_then(Value::as_str);
+        let type_name = type_name.ok_or("the entity has no `__typename`")?;
+        let type_id = model.type_id(type_name);
+        let type_id = type_id.ok_or_else(|| format!("there is no object type `{type_name}`"))?;
+        let object = model.object(type_id);
+        if !object.keys.iter().any(|key| key.text_of(&entity).is_some()) {
+            return Err(format!("the entity of `{type_name}` has no complete key"));
+        }
+        let inventor = inventor.as_ref().filter(|_| !store.has_records(type_id));
+        let inventor =
+            inventor.ok_or_else(|| format!("entities of `{type_name}` are not made up"))?;
+        let identity = inventor.entity_by_key(model, type_id, &entity);
+        let is_key = |name: &str| object.keys.iter().any(|key| key.has_member(name));
+        let mut fields = entity.clone();
+        fields.retain(|name, _| name != "__typename" && !is_key(name));
+        if let Some(name) = fields.keys().find(|name| object.field_index(name).is_none()) {
+            return Err(format!("there is no field `{type_name}.{name}`"));
+        }
+        changes.apply(identity, fields)
+    }
+
+    /// Returns the number of changes of entities since the start.
+    pub fn change_count(&self) -> u64 {
+        self.inner.changes.count()
     }
 
     /// Returns the compiled form of an operation text, from the cache if the text is known.
@@ -197,7 +233,14 @@ impl SubgraphBuilder {
         let inventor = self.invention.map(|invention| Inventor::new(&model, invention));
         let documents = Cache::new(DOCUMENTS_MAX);
         Ok(Subgraph {
-            inner: Arc::new(SubgraphParts { model, store, resolvers, inventor, documents }),
+            inner: Arc::new(SubgraphParts {
+                model,
+                store,
+                resolvers,
+                inventor,
+                changes: EntityChanges::default(),
+                documents,
+            }),
         })
     }
 }

@@ -15,8 +15,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::SubscriptionSettings;
 use super::client::{ClientMessages, ClientProtocol, ClientStage, ConnectionEnd, ResultListener};
 use super::message::ResultReader;
-use super::publisher::now_us;
 use super::recorder::{ReceivedResult, SubscriptionRecorder};
+use crate::clock::now_us;
 use crate::histogram::Histogram;
 use crate::report::subscriptions::SubscriptionInterval;
 
@@ -110,8 +110,8 @@ struct RecordingListener<'a> {
 impl ResultListener for RecordingListener<'_> {
     fn result(&mut self, text: &[u8]) {
         let outcome = self.reader.result(text);
-        if outcome.has_errors || self.recorder.message.is_none() {
-            self.recorder.keep(text, outcome.has_errors);
+        if outcome.has_errors || self.recorder.wants_message() {
+            self.recorder.keep(text, &outcome);
         }
         let (client, bytes) = (self.client, text.len());
         if let Some(expected) = self.settings.subscription.expected_text(client) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::client::ConnectionEnd;
 use super::confirmed::ConfirmedEvents;
+use super::message::ResultInfo;
 use crate::histogram::Histogram;
 use crate::process::{Process, Usage};
 use crate::report::FailureCount;
@@ -55,9 +56,12 @@ pub(super) struct SubscriptionRecorder {
     pub(super) ends: BTreeMap<ConnectionEnd, u64>,
     /// The same for clients that never read.
     pub(super) slow_ends: BTreeMap<ConnectionEnd, u64>,
-    /// The first problem, and the first result.
+    /// The first problem.
     pub(super) problem: Option<String>,
+    /// The first result of an event, or the first result while there is none.
     pub(super) message: Option<String>,
+    /// True if `message` is the result of an event.
+    has_event_message: bool,
     observed_server: Option<Process>,
     pub(super) resident_peak_kib: u64,
     interval: Histogram,
@@ -71,7 +75,7 @@ pub(super) struct SubscriptionRecorder {
 /// A received result; see `message`.
 pub(super) struct ReceivedResult {
     pub(super) client: usize,
-    pub(super) outcome: super::message::ResultInfo,
+    pub(super) outcome: ResultInfo,
     pub(super) bytes: usize,
     /// The time of receipt in microseconds since 1970.
     pub(super) now_us: u64,
@@ -99,6 +103,7 @@ impl SubscriptionRecorder {
             slow_ends: BTreeMap::new(),
             problem: None,
             message: None,
+            has_event_message: false,
             observed_server,
             resident_peak_kib: 0,
             interval: Histogram::default(),
@@ -159,12 +164,19 @@ impl SubscriptionRecorder {
         }
     }
 
-    /// Keeps the first result, and the first result with errors as a problem.
-    pub(super) fn keep(&mut self, text: &[u8], has_errors: bool) {
-        if has_errors {
+    /// True as long as there was no result of an event that reports can show.
+    pub(super) fn wants_message(&self) -> bool {
+        !self.has_event_message
+    }
+
+    /// Keeps the first result of an event, and the first result with errors as a problem. The results that live queries
+    /// begin with are of no event: one of them is kept until there is a better one.
+    pub(super) fn keep(&mut self, text: &[u8], result: &ResultInfo) {
+        if result.has_errors {
             self.keep_problem(text);
-        } else if self.message.is_none() {
+        } else if self.message.is_none() || (self.wants_message() && result.stamp.is_some()) {
             self.message = Some(truncate_text(text));
+            self.has_event_message = result.stamp.is_some();
         }
     }
 
@@ -247,7 +259,6 @@ pub(super) fn list_ends(ends: &BTreeMap<ConnectionEnd, u64>) -> Vec<FailureCount
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subscriptions::message::ResultInfo;
 
     fn result(client: usize, stamp: u64, lost: u64) -> ReceivedResult {
         let outcome = ResultInfo { stamp: Some(stamp), lost, ..ResultInfo::default() };
@@ -276,6 +287,27 @@ mod tests {
             recorder.received(&result(client, stamp, 0));
         }
         assert_eq!(recorder.disordered, 2);
+    }
+
+    #[test]
+    fn the_first_result_of_an_event_takes_the_place_of_a_result_without_one() {
+        let mut recorder = SubscriptionRecorder::new(1, 1, None);
+        let event = ResultInfo { stamp: Some(1), ..ResultInfo::default() };
+        let failed = ResultInfo { has_errors: true, ..event };
+        for (text, result, message, is_wanted) in [
+            ("failed", failed, None, true),
+            ("initial", ResultInfo::default(), Some("initial"), true),
+            ("initial again", ResultInfo::default(), Some("initial"), true),
+            ("event", event, Some("event"), false),
+            ("another", event, Some("event"), false),
+        ] {
+            recorder.keep(text.as_bytes(), &result);
+            assert_eq!(
+                (recorder.message.as_deref(), recorder.wants_message()),
+                (message, is_wanted)
+            );
+        }
+        assert_eq!(recorder.problem.as_deref(), Some("failed"));
     }
 
     #[test]

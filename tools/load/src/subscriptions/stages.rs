@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::driver::SubscriptionDriver;
-use super::publisher::{Batch, Pace, Publisher, now_us};
+use super::publisher::{Batch, Pace, Publisher};
 use super::recorder::{SubscriptionRecorder, list_ends};
 use super::scenario::Scenario;
 use super::server_usage::{ObservedServer, ServerSample};
 use super::{SubscriptionRunError, SubscriptionSettings};
+use crate::clock::now_us;
 use crate::process::Process;
 use crate::report::subscriptions::{
     DisconnectReport, SlowConsumerReport, SubscriptionInterval, SubscriptionRun,

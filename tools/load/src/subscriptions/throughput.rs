@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::SubscriptionRunError;
 use super::confirmed::ConfirmedEvents;
-use super::publisher::{Batch, Gate, Pace, now_us};
+use super::publisher::{Batch, Gate, Pace};
 use super::stages::RunStages;
+use crate::clock::now_us;
 use crate::process::Process;
 use crate::report::LatencySummary;
 use crate::report::subscriptions::{SubscriptionRun, ThroughputReport};

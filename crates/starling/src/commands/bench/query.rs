@@ -99,6 +99,10 @@ pub(crate) struct QueryArguments {
     /// Also writes a self-contained page with plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also writes a line for each correct response: when its request was sent, when it was complete, both in
+    /// microseconds since 1970, and its body.
+    #[arg(long, value_name = "FILE", conflicts_with = "find_max")]
+    log: Option<PathBuf>,
     /// Prints no progress.
     #[arg(long, short)]
     quiet: bool,
@@ -210,6 +214,7 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
         timeout: arguments.timeout,
         pid: arguments.pid,
         seed: arguments.seed,
+        log: arguments.log.clone(),
     })
 }
 

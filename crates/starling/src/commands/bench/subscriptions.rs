@@ -60,7 +60,10 @@ starling bench subscriptions --url ws://127.0.0.1:4000/graphql --query 'subscrip
 --publish nats://127.0.0.1:4222/tick --clients 10000 --events 100 --rate 10 --pid $(pidof starling) --floor\n  \
 starling bench subscriptions --url … --query … --scenario idle --clients 10000 --hold 30s --pid …\n  \
 starling bench subscriptions --url … --query 'subscription { tickOf(key: \"$K\") { id } }' --scenario filters \\\n    \
---publish 'memory://127.0.0.1:8088/tick.$K'")]
+--publish 'memory://127.0.0.1:8088/tick.$K'\n  \
+starling bench subscriptions --url … --query 'query @live { items(first: 1) { id note } }' \\\n    \
+--change http://127.0.0.1:4200/prices/_entities --publish nats://127.0.0.1:4222/items.changed \\\n    \
+--event '{\"__typename\":\"Item\",\"id\":\"1\",\"note\":\"$T\"}'")]
 pub(crate) struct SubscriptionArguments {
     /// The endpoint, such as ws://127.0.0.1:4000/graphql or wss://localhost:4443/graphql.
     #[arg(long, required_unless_present = "simulate")]
@@ -72,10 +75,10 @@ pub(crate) struct SubscriptionArguments {
     /// and reports their cost and the time in which an event reaches all of them.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["url", "query", "operation", "publish", "pid", "scenario", "clients"])]
     simulate: Option<u64>,
-    /// The subscription (GraphQL).
+    /// The subscription or live query (GraphQL).
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["operation", "simulate"])]
     query: Option<String>,
-    /// A file with the subscription, instead of --query.
+    /// A file with the operation, instead of --query.
     #[arg(long, value_name = "FILE", conflicts_with = "query")]
     operation: Option<PathBuf>,
     /// The variables: a JSON object, or a file with one.
@@ -92,6 +95,10 @@ pub(crate) struct SubscriptionArguments {
     /// POSTed).
     #[arg(long, value_name = "URL")]
     publish: Option<Destination>,
+    /// The http:// URL that each event is posted to before it is published, such as http://HOST:PORT/NAME/_entities
+    /// of `starling mock`: the subgraph then has the change that the event names, as live queries need it.
+    #[arg(long, value_name = "URL", requires = "publish")]
+    change: Option<Destination>,
     /// The text of an event.
     #[arg(long, value_name = "JSON", default_value = r#"{"__typename":"Tick","id":"$T"}"#)]
     event: String,
@@ -291,6 +298,7 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
         scenario,
         events: arguments.publish.as_ref().map(|destination| Events {
             destination: destination.clone(),
+            changes: arguments.change.clone(),
             text: arguments.event.clone(),
             padding_bytes: arguments.padding.unwrap_or(if is_slow {
                 SLOW_PADDING_BYTES

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::broker::BrokerConnection;
-use super::clock::now_us;
+use crate::clock::now_us;
 
 /// The kinds of requests, and their versions.
 const PRODUCE: (i16, i16) = (0, 7);

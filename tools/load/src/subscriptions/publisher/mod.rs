@@ -6,10 +6,11 @@
 //!
 //! - `destination`: the URL of events. `broker`: a connection to it. `event`: the text of events.
 //! - `nats`, `redis`, `kafka`, `http`: the protocols, only the part of each that publishing needs.
-//! - `clock`: the time that events carry. `gate`: the limit of a publisher without a pace of its own.
+//! - `changes`: a destination that gets each event before the broker does.
+//! - `gate`: the limit of a publisher without a pace of its own.
 
 mod broker;
-mod clock;
+mod changes;
 mod destination;
 mod event;
 mod gate;
@@ -23,17 +24,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(super) use clock::now_us;
 pub use destination::Destination;
 pub(super) use gate::Gate;
 
 use broker::BrokerConnection;
+use changes::ChangingPublisher;
 use destination::DestinationKind;
 use event::EventTemplate;
 use http::HttpPublisher;
 use kafka::KafkaPublisher;
 use nats::NatsPublisher;
 use redis::RedisPublisher;
+
+use crate::clock::now_us;
 
 /// The interval of flushes, which also respond to the broker's pings: NATS disconnects a client that is silent for
 /// some minutes.
@@ -47,6 +50,9 @@ const PIECE_BYTES_MAX: usize = 128 * 1024;
 pub struct Events {
     /// The destination of the events.
     pub destination: Destination,
+    /// The URL that each event is posted to before it is published, so that a subgraph has the change that the event
+    /// names.
+    pub changes: Option<Destination>,
     /// The text of an event, with `$T` (publishing time), `$K` (key), `$N` (number) and `$P` (padding).
     pub text: String,
     /// The length of the padding.
@@ -96,6 +102,13 @@ impl Publisher {
         let address = events.destination.address;
         let wrong = move |error: io::Error| format!("cannot publish at {address}: {error}");
         let mut broker = connect(&events.destination).map_err(wrong)?;
+        if let Some(changes) = &events.changes {
+            let address = changes.address;
+            let changing = ChangingPublisher::open(changes, broker);
+            broker = Box::new(
+                changing.map_err(|error| format!("cannot post changes to {address}: {error}"))?,
+            );
+        }
         let (batches, todo) = mpsc::channel::<Batch>();
         let (report, published) = mpsc::channel();
         let template = EventTemplate::new(&events.text, events.padding_bytes);
