@@ -61,6 +61,8 @@
 //! if its fetch began before that. There are no lists from tags to entries. The guarantee: when [`Store::invalidate`]
 //! has returned, no later lookup finds anything that was fetched before, also if that fetch was still in flight.
 //!
+//! The response to a mutation may bring the values that its invalidation makes room for: [`Store::replace`].
+//!
 //! A result that is kept up to date watches the tags that it was made of ([`InvalidationTable::watch`]), and is told
 //! when one of them is invalidated ([`Dependencies`], `watch_registry`).
 //!
@@ -116,6 +118,7 @@ mod scope;
 mod shared_entry;
 mod shared_log;
 mod shared_message;
+mod shared_replacement;
 mod shared_stats;
 mod shared_view;
 mod stats;
@@ -161,6 +164,7 @@ pub use scope::Scope;
 pub use shared_entry::{NotAnEntry, SHARED_BODY_BYTES_MAX, SHARED_ENTRY_BYTES_MAX, SharedEntry};
 pub use shared_log::{LogEpoch, SharedStart};
 pub use shared_message::{MESSAGE_TAGS_MAX, SharedMessage};
+pub use shared_replacement::Replacement;
 pub use shared_stats::{
     ConfirmationBuckets, SHARED_CACHE_COUNTERS, SHARED_CACHE_METRICS, SharedCacheStats,
 };

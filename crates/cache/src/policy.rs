@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::address::EntryAddress;
 use crate::scope::Scope;
 use crate::tags::{TAGS_MAX, Tag, Tags};
 use crate::validator::Validator;
@@ -25,6 +26,16 @@ pub struct CachePolicy {
 }
 
 impl CachePolicy {
+    /// Returns the policy without the tags that follow from an address.
+    #[must_use]
+    pub fn without_implied_tags(&self, address: &EntryAddress) -> Self {
+        let tags = match self.tags.is_unbounded() {
+            true => self.tags.clone(),
+            false => self.tags.iter().filter(|tag| !address.tags.contains(tag)).collect(),
+        };
+        Self { tags, ..self.clone() }
+    }
+
     /// Returns the policy with the times that are left at this age.
     #[must_use]
     pub fn left_at(&self, age: Duration) -> Self {

@@ -25,6 +25,7 @@ use crate::time::Timestamp;
 
 mod contents;
 mod overview;
+mod replacement;
 
 use contents::{EntryWeight, Evicted, NoteEvictions, StoreContents, weight_of};
 pub use overview::{HotEntry, InvalidationPreview, LargeEntry};
