@@ -16,7 +16,8 @@
 //! 1. [`Store::lookup`] returns a fresh entry, a stale one, or a reason for a miss. One of the callers also gets a
 //!    [`RefreshClaim`] when the entry should be fetched again (`refresh`).
 //! 2. [`PolicyFold`] joins the policies of all parts of a response to a client, with the time that is left of each.
-//! 3. [`ClientCaching`] prints the result for clients and CDNs, [`Validator`] is its `ETag` and decides about 304, and
+//! 3. [`BodyCopies`] has the body in other codings, for clients that accept them.
+//! 4. [`ClientCaching`] prints the result for clients and CDNs, [`Validator`] is its `ETag` and decides about 304, and
 //!    [`Vary`] merges the headers on which it depends.
 //!
 //! ```
@@ -93,6 +94,7 @@
 //! the store of the process, with its true age.
 
 mod address;
+mod body_copies;
 mod cache_control;
 mod client_caching;
 mod entity_key;
@@ -133,6 +135,7 @@ mod vary;
 mod watch_registry;
 
 pub use address::EntryAddress;
+pub use body_copies::{BodyCopies, EntryId};
 pub use cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_header};
 pub use client_caching::{AgeStyle, ClientCaching};
 pub use entity_key::{EntityKey, EntityKeyError, KEY_FIELDS_MAX};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::address::EntryAddress;
+use crate::body_copies::BodyCopies;
 use crate::scope::Scope;
 use crate::tags::{TAGS_MAX, Tag, Tags};
 use crate::validator::Validator;
@@ -132,6 +133,9 @@ pub struct FoldedPolicy {
     /// The strong validator of the bytes of the response, if it is known: it is stored with a whole response. `None`
     /// after each change of the bytes.
     pub validator: Option<Validator>,
+    /// The entry of the response, if it was found in a store: it has copies of the bytes in other codings. `None` after
+    /// each change of the bytes.
+    pub copies: Option<BodyCopies>,
 }
 
 /// The names that make a response stale.
@@ -214,7 +218,7 @@ impl PolicyFold {
     pub fn finish(&self) -> Option<FoldedPolicy> {
         let times = self.times.as_ref().filter(|_| !self.is_forbidden)?;
         let policy = CachePolicy { tags: self.all_tags(), ..times.clone() };
-        Some(FoldedPolicy { policy, age: self.age, validator: None })
+        Some(FoldedPolicy { policy, age: self.age, validator: None, copies: None })
     }
 
     /// Returns what makes the response stale, also if it may not be stored.

@@ -24,6 +24,7 @@ use crate::tags::{Tag, TagHasher};
 use crate::time::Timestamp;
 
 mod contents;
+mod copies;
 mod overview;
 mod replacement;
 
