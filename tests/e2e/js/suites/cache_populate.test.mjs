@@ -8,7 +8,7 @@ import { startRedis } from "../redis.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
-const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@cacheTag"])';
+const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.12", import: ["@key", "@cacheTag"])';
 const CATALOGUE = `${LINK}
 type Query { products(ids: [ID!]!): [Product!]! }
 type Product @key(fields: "id") { id: ID! }`;
@@ -242,7 +242,7 @@ describe("a Redis that two routers share", { skip: skipWithout(redisServer, "red
       headers,
       // Without room for whole responses, the entities are what is asked for.
       cache: { ...cache, store: "shared", response_memory: "1KiB" },
-      storage_providers: { redis: [{ id: "shared", urls: [redis.url], timeout: "2s" }] },
+      storage_providers: { redis: [{ id: "shared", urls: [redis.url], timeout: "500ms" }] },
     };
     routers = await Promise.all([1, 2].map(() => startServe({ supergraph, config })));
     await eventually(async () => {
