@@ -269,11 +269,13 @@ describe("a Redis that two routers share", { skip: skipWithout(redisServer, "red
     await set(first, id);
     await eventually(async () => (await stores(first)) > stored, "Redis to have the new value");
     // The other router hears of the invalidation meanwhile.
+    const asked = [];
     await eventually(async () => {
       const found = await levels(second, [id]);
-      assert.deepEqual(found.asked, []);
+      asked.push(...found.asked);
       return found.levels[0] > old;
     }, "the other router to show the new value");
+    assert.deepEqual(asked, []);
     assert.deepEqual(await levels(first, [id]), { levels: [level], asked: [] });
   });
 
