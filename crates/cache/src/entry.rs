@@ -1,5 +1,7 @@
-//! A stored entry: one allocation with a head of fixed size, the tags, the caller's extra bytes and the body.
+//! A stored entry: one allocation with a head of fixed size, the tags, the caller's extra bytes and the body; behind it
+//! the copies of the body in other codings, if there are any, each of them with its coding and size at the end.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +19,9 @@ use crate::time_to_live::ResponseContent;
 pub const EXTRA_BYTES_MAX: usize = u16::MAX as usize;
 
 const TAG_BYTES: usize = size_of::<u64>();
+
+/// The size of the coding and the size of one copy, behind all copies.
+const COPY_HEAD_BYTES: usize = size_of::<u8>() + size_of::<u32>();
 
 /// The fixed part of an entry. A million entries exist, so each field is as small as its range allows.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +108,7 @@ impl U48 {
 const IS_PRIVATE: u16 = 1;
 const IS_NOT_FOUND: u16 = 2;
 const IS_UNBOUNDED: u16 = 4;
+const HAS_COPIES: u16 = 8;
 
 /// The number of bits of the flags.
 const FLAG_BITS: u32 = 5;
@@ -273,26 +279,91 @@ impl StoredEntry {
         &self.bytes()[self.extra_start()..self.body_start()]
     }
 
+    fn body_end(&self) -> usize {
+        let sizes = self.copy_heads().map(|(_, size)| size);
+        let (count, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
+        // The number of copies is behind their heads.
+        let heads = if count > 0 { count * COPY_HEAD_BYTES + 1 } else { 0 };
+        self.bytes().len() - heads - all
+    }
+
     pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes()[self.body_start()..]
+        &self.bytes()[self.body_start()..self.body_end()]
     }
 
     /// Returns the body as shared bytes that keep the entry alive. Allocates some 40 bytes and copies nothing.
     pub(crate) fn shared_body(&self) -> Bytes {
-        Bytes::from_owner(EntryBody(self.clone()))
+        Bytes::from_owner(EntryPart(self.clone(), self.body_start()..self.body_end()))
+    }
+
+    /// The coding and the size of each copy.
+    fn copy_heads(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
+        let has_copies = self.head().class_and_flags & HAS_COPIES != 0;
+        let bytes = if has_copies { self.bytes() } else { &[] };
+        let (count, rest) = bytes.split_last().map_or((0, bytes), |(count, rest)| (*count, rest));
+        let heads = &rest[rest.len() - usize::from(count) * COPY_HEAD_BYTES..];
+        let (heads, _) = heads.as_chunks::<COPY_HEAD_BYTES>();
+        heads
+            .iter()
+            .map(|[coding, a, b, c, d]| (*coding, u32::from_le_bytes([*a, *b, *c, *d]) as usize))
+    }
+
+    /// Returns the copy of the body in a coding, as shared bytes that keep the entry alive.
+    pub(crate) fn copy_in(&self, coding: u8) -> Option<Bytes> {
+        let mut start = self.body_end();
+        for (known, size) in self.copy_heads() {
+            if known == coding {
+                return Some(Bytes::from_owner(EntryPart(self.clone(), start..start + size)));
+            }
+            start += size;
+        }
+        None
+    }
+
+    /// The number of bytes that a further copy of this size adds.
+    pub(crate) fn copy_bytes(&self, size: usize) -> usize {
+        let is_first = self.head().class_and_flags & HAS_COPIES == 0;
+        size + COPY_HEAD_BYTES + usize::from(is_first)
+    }
+
+    /// Returns the entry with a further copy of its body. `copy` has less than 4 GiB, as all entries, and there are at
+    /// most 255 copies.
+    pub(crate) fn with_copy(&self, coding: u8, copy: &[u8]) -> Self {
+        let heads: Vec<(u8, usize)> = self.copy_heads().chain([(coding, copy.len())]).collect();
+        let old = self.bytes();
+        let copies_end = self.body_end() + heads.iter().rev().skip(1).map(|it| it.1).sum::<usize>();
+        let mut bytes = Vec::with_capacity(old.len() + self.copy_bytes(copy.len()));
+        bytes.extend_from_slice(&old[..copies_end]);
+        bytes.extend_from_slice(copy);
+        for (coding, size) in &heads {
+            bytes.push(*coding);
+            bytes.extend_from_slice(&(*size as u32).to_le_bytes());
+        }
+        bytes.push(heads.len() as u8);
+        let mut head = *self.head();
+        head.class_and_flags |= HAS_COPIES;
+        Self(ThinArc::from_header_and_slice(head, &bytes))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(self.head(), other.head())
     }
+
+    /// True if both are the same response, with other copies at most.
+    pub(crate) fn is_same_response(&self, other: &Self) -> bool {
+        self.is_same(other)
+            || self.sequence() == other.sequence()
+                && self.began() == other.began()
+                && self.bytes()[..self.body_end()] == other.bytes()[..other.body_end()]
+    }
 }
 
-/// The body of an entry as the owner of shared bytes.
-struct EntryBody(StoredEntry);
+/// A part of an entry as the owner of shared bytes.
+struct EntryPart(StoredEntry, Range<usize>);
 
-impl AsRef<[u8]> for EntryBody {
+impl AsRef<[u8]> for EntryPart {
     fn as_ref(&self) -> &[u8] {
-        self.0.body()
+        &self.0.bytes()[self.1.clone()]
     }
 }
 
@@ -316,6 +387,7 @@ mod tests {
             is_not_found: bool,
             extra: Vec<u8>,
             body: Vec<u8>,
+            copies in proptest::collection::vec(any::<Vec<u8>>(), 0..4),
         ) {
             let fresh_for = Duration::from_millis(fresh_for.into());
             let [stale_for, stale_if_error] = stale_times.map(Duration::from_millis);
@@ -344,7 +416,7 @@ mod tests {
             with_own.tags.extend([Tag(1), Tag(2)]);
             prop_assert_eq!(entry.policy(&implied), with_own);
             let stored: Vec<Tag> = [Tag(1), Tag(2)].into_iter().chain(all.iter().skip(2)).collect();
-            prop_assert_eq!(entry.stored_tags().collect::<Vec<_>>(), stored);
+            prop_assert_eq!(&entry.stored_tags().collect::<Vec<_>>(), &stored);
             prop_assert_eq!(entry.class(), ClassId(class));
             let bits = |tag: Tag| tag.to_40_bits();
             let expected = entity.map(Tag).map(bits).filter(|it| *it != [0; 5]);
@@ -352,7 +424,26 @@ mod tests {
             prop_assert_eq!(entry.is_private(), is_private);
             prop_assert_eq!(entry.content(), content);
             prop_assert_eq!((entry.extra(), entry.body()), (&extra[..], &body[..]));
-            prop_assert_eq!(entry.shared_body(), body);
+            prop_assert_eq!(&entry.shared_body(), &body);
+            let mut with_copies = entry.clone();
+            for (number, copy) in copies.iter().enumerate() {
+                prop_assert_eq!(with_copies.copy_in(number as u8), None);
+                let larger = with_copies.with_copy(number as u8, copy);
+                let added = with_copies.copy_bytes(copy.len());
+                prop_assert_eq!(larger.len(), with_copies.len() + added);
+                prop_assert!(larger.is_same_response(&entry) && !larger.is_same(&entry));
+                with_copies = larger;
+            }
+            for (number, copy) in copies.iter().enumerate() {
+                let found = with_copies.copy_in(number as u8);
+                prop_assert_eq!(found.as_deref(), Some(&copy[..]));
+            }
+            prop_assert_eq!((with_copies.extra(), with_copies.body()), (&extra[..], &body[..]));
+            prop_assert_eq!(with_copies.shared_body(), body);
+            prop_assert_eq!(with_copies.times(), entry.times());
+            prop_assert_eq!(with_copies.class(), ClassId(class));
+            let tags: Vec<Tag> = with_copies.stored_tags().collect();
+            prop_assert_eq!(tags, stored);
         }
     }
 

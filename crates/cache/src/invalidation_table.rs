@@ -107,8 +107,25 @@ impl InvalidationTable {
     /// Makes everything stale that has one of `tags`, also responses to fetches in flight. When this returns, no later
     /// lookup finds it, and its watchers are marked.
     pub fn invalidate(&self, tags: impl IntoIterator<Item = Tag>) {
+        self.invalidate_checked(tags, |_| ());
+    }
+
+    /// Makes everything stale, also responses to fetches in flight, and marks all watchers.
+    pub fn invalidate_all(&self) {
+        self.invalidate_all_checked(|_| ());
+    }
+
+    /// Does what [`InvalidationTable::invalidate`] does, for a caller that knows the new values. `check` is called
+    /// first, and no other invalidation comes between it and this one. Returns its result, and the sequence from which
+    /// on the new values count. `None` at the end of all sequences.
+    pub fn invalidate_checked<T>(
+        &self,
+        tags: impl IntoIterator<Item = Tag>,
+        check: impl FnOnce(&Self) -> T,
+    ) -> Option<(T, Sequence)> {
         let mut watchers = self.lock_watchers();
-        let Some(sequence) = self.next_sequence() else { return };
+        let checked = check(self);
+        let sequence = self.next_sequence()?;
         let has_marked = if watchers.is_empty() {
             tags.into_iter().for_each(|tag| self.stamp(tag, sequence));
             false
@@ -119,17 +136,24 @@ impl InvalidationTable {
         };
         drop(watchers);
         self.wake_owner_if(has_marked);
+        Some((checked, Sequence(sequence)))
     }
 
-    /// Makes everything stale, also responses to fetches in flight, and marks all watchers.
-    pub fn invalidate_all(&self) {
+    /// As [`InvalidationTable::invalidate_checked`], for everything.
+    pub fn invalidate_all_checked<T>(
+        &self,
+        check: impl FnOnce(&Self) -> T,
+    ) -> Option<(T, Sequence)> {
         let mut watchers = self.lock_watchers();
-        if let Some(sequence) = self.next_sequence() {
+        let checked = check(self);
+        let sequence = self.next_sequence();
+        if let Some(sequence) = sequence {
             self.floor.store(sequence, SeqCst);
         }
         let has_marked = watchers.mark_all();
         drop(watchers);
         self.wake_owner_if(has_marked);
+        Some((checked, Sequence(sequence?)))
     }
 
     /// Sets the callback that is called when watchers were marked, on the thread of the invalidation, which must not

@@ -57,6 +57,11 @@ impl LargeEntries {
         }
     }
 
+    /// Returns the label of an entry that is in the list.
+    pub(crate) fn label_of(&self, key: CacheKey) -> Option<EntryLabel> {
+        self.lock().get(&key).map(|(_, label)| label.clone())
+    }
+
     /// Returns all entries of the list, the largest first.
     pub(crate) fn sorted(&self) -> Vec<(CacheKey, u64, EntryLabel)> {
         let list = self.lock();

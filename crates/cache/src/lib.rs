@@ -16,7 +16,8 @@
 //! 1. [`Store::lookup`] returns a fresh entry, a stale one, or a reason for a miss. One of the callers also gets a
 //!    [`RefreshClaim`] when the entry should be fetched again (`refresh`).
 //! 2. [`PolicyFold`] joins the policies of all parts of a response to a client, with the time that is left of each.
-//! 3. [`ClientCaching`] prints the result for clients and CDNs, [`Validator`] is its `ETag` and decides about 304, and
+//! 3. [`BodyCopies`] has the body in other codings, for clients that accept them.
+//! 4. [`ClientCaching`] prints the result for clients and CDNs, [`Validator`] is its `ETag` and decides about 304, and
 //!    [`Vary`] merges the headers on which it depends.
 //!
 //! ```
@@ -61,6 +62,8 @@
 //! if its fetch began before that. There are no lists from tags to entries. The guarantee: when [`Store::invalidate`]
 //! has returned, no later lookup finds anything that was fetched before, also if that fetch was still in flight.
 //!
+//! The response to a mutation may bring the values that its invalidation makes room for: [`Store::replace`].
+//!
 //! A result that is kept up to date watches the tags that it was made of ([`InvalidationTable::watch`]), and is told
 //! when one of them is invalidated ([`Dependencies`], `watch_registry`).
 //!
@@ -91,6 +94,7 @@
 //! the store of the process, with its true age.
 
 mod address;
+mod body_copies;
 mod cache_control;
 mod client_caching;
 mod entity_key;
@@ -116,6 +120,7 @@ mod scope;
 mod shared_entry;
 mod shared_log;
 mod shared_message;
+mod shared_replacement;
 mod shared_stats;
 mod shared_view;
 mod stats;
@@ -130,6 +135,7 @@ mod vary;
 mod watch_registry;
 
 pub use address::EntryAddress;
+pub use body_copies::{BodyCopies, EntryId};
 pub use cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_header};
 pub use client_caching::{AgeStyle, ClientCaching};
 pub use entity_key::{EntityKey, EntityKeyError, KEY_FIELDS_MAX};
@@ -161,6 +167,7 @@ pub use scope::Scope;
 pub use shared_entry::{NotAnEntry, SHARED_BODY_BYTES_MAX, SHARED_ENTRY_BYTES_MAX, SharedEntry};
 pub use shared_log::{LogEpoch, SharedStart};
 pub use shared_message::{MESSAGE_TAGS_MAX, SharedMessage};
+pub use shared_replacement::Replacement;
 pub use shared_stats::{
     ConfirmationBuckets, SHARED_CACHE_COUNTERS, SHARED_CACHE_METRICS, SharedCacheStats,
 };

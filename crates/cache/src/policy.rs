@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::address::EntryAddress;
+use crate::body_copies::BodyCopies;
 use crate::scope::Scope;
 use crate::tags::{TAGS_MAX, Tag, Tags};
 use crate::validator::Validator;
@@ -25,6 +27,16 @@ pub struct CachePolicy {
 }
 
 impl CachePolicy {
+    /// Returns the policy without the tags that follow from an address.
+    #[must_use]
+    pub fn without_implied_tags(&self, address: &EntryAddress) -> Self {
+        let tags = match self.tags.is_unbounded() {
+            true => self.tags.clone(),
+            false => self.tags.iter().filter(|tag| !address.tags.contains(tag)).collect(),
+        };
+        Self { tags, ..self.clone() }
+    }
+
     /// Returns the policy with the times that are left at this age.
     #[must_use]
     pub fn left_at(&self, age: Duration) -> Self {
@@ -121,6 +133,9 @@ pub struct FoldedPolicy {
     /// The strong validator of the bytes of the response, if it is known: it is stored with a whole response. `None`
     /// after each change of the bytes.
     pub validator: Option<Validator>,
+    /// The entry of the response, if it was found in a store: it has copies of the bytes in other codings. `None` after
+    /// each change of the bytes.
+    pub copies: Option<BodyCopies>,
 }
 
 /// The names that make a response stale.
@@ -203,7 +218,7 @@ impl PolicyFold {
     pub fn finish(&self) -> Option<FoldedPolicy> {
         let times = self.times.as_ref().filter(|_| !self.is_forbidden)?;
         let policy = CachePolicy { tags: self.all_tags(), ..times.clone() };
-        Some(FoldedPolicy { policy, age: self.age, validator: None })
+        Some(FoldedPolicy { policy, age: self.age, validator: None, copies: None })
     }
 
     /// Returns what makes the response stale, also if it may not be stored.

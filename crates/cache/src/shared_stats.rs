@@ -25,7 +25,8 @@ telemetry::counters! {
             "Keys that were not looked up, because the router does not know all invalidations at present";
         counter stores = "starling_cache_shared_stores": "Entries written to the shared store";
         counter dropped = "starling_cache_shared_dropped":
-            "Entries that were not written, because they are large or too many others waited";
+            "Entries that were not written, because they are large, too many others waited, or something made them stale \
+             while a mutation returned them";
         counter lock_waits = "starling_cache_shared_lock_waits":
             "Requests that waited for another router to fetch the same";
         counter lock_timeouts = "starling_cache_shared_lock_timeouts":

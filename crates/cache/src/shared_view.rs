@@ -19,8 +19,13 @@
 //! announcement ends. A reader takes its [`crate::FetchStart`] first, and then asks whether an entry is valid. If the
 //! invalidation was applied to the process before that start, the entry is recognised here; if it is applied after it,
 //! the copy in the process is stale.
+//!
+//! # Values that a mutation brought
+//!
+//! [`SharedView::announce_replacing`] announces the invalidation of a mutation with the new values, which may be shared
+//! under the number of that invalidation: see [`Replacement`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +35,8 @@ use crate::invalidation::Invalidation;
 use crate::invalidation_table::{InvalidationTable, Sequence};
 use crate::shared_entry::SharedEntry;
 use crate::shared_log::{LogEpoch, SharedStart};
-use crate::tags::{Tag, TagHasher};
+use crate::shared_replacement::{Replacement, Replacements};
+use crate::tags::{Tag, TagHasher, Tags};
 
 /// The tags that one invalidation makes stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +63,14 @@ impl StaleTags {
         tags.map_or(Self::All, Self::Tags)
     }
 
+    /// The tags; `None` for everything.
+    fn tags(&self) -> Option<&[Tag]> {
+        match self {
+            Self::Tags(tags) => Some(tags),
+            Self::All => None,
+        }
+    }
+
     /// True if nothing is stale.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Tags(tags) if tags.is_empty())
@@ -79,6 +93,7 @@ pub struct SharedView {
     /// The number of invalidations in `announced`: no lock is taken if there are none.
     announced_count: AtomicUsize,
     announced: Mutex<AnnouncedTags>,
+    replacements: Arc<Replacements>,
 }
 
 /// The invalidations of one life of the log.
@@ -105,11 +120,13 @@ impl SharedView {
     pub fn begin_epoch(&self, epoch: LogEpoch, applied: Sequence) {
         if let Some(known) = self.epoch.load_full().filter(|known| known.epoch == epoch) {
             if known.applied.load(SeqCst) != applied.0 {
+                self.replacements.break_stale(None);
                 known.table.record(applied, &[], true);
                 known.applied.store(applied.0, SeqCst);
             }
             return;
         }
+        self.replacements.break_stale(None);
         let table = InvalidationTable::default();
         table.record(applied, &[], true);
         self.epoch.store(Some(Arc::new(EpochView {
@@ -158,6 +175,13 @@ impl SharedView {
         }
     }
 
+    /// Records an invalidation of another router, as [`SharedView::record`] does.
+    pub fn record_foreign(&self, at: SharedStart, stale: &StaleTags) {
+        self.record(at, stale);
+        // Last: a replacement that has not begun by now sees the number.
+        self.replacements.break_stale(stale.tags());
+    }
+
     /// Notes that the log was applied up to and with this number.
     pub fn set_applied(&self, at: SharedStart) {
         let view = self.epoch.load();
@@ -170,13 +194,42 @@ impl SharedView {
     /// [`SharedView::end_announcement`].
     pub fn announce(&self, stale: &StaleTags) {
         let mut announced = self.lock_announced();
-        match stale {
-            StaleTags::All => announced.all += 1,
-            StaleTags::Tags(tags) => {
-                tags.iter().for_each(|tag| *announced.tags.entry(*tag).or_default() += 1);
-            }
-        }
+        self.replacements.break_stale(stale.tags());
+        announced.add(stale);
         self.announced_count.fetch_add(1, SeqCst);
+    }
+
+    /// Announces an invalidation as [`SharedView::announce`] does, for a caller that knows the new values: those with
+    /// `tags`, which a request has brought that began at `since`. They may be shared as of the number of this
+    /// invalidation if, when the log was applied up to that number, the result is still intact. `None` if they must not
+    /// be shared.
+    pub fn announce_replacing(
+        &self,
+        stale: &StaleTags,
+        since: SharedStart,
+        tags: &Tags,
+    ) -> Option<Replacement> {
+        let mut announced = self.lock_announced();
+        self.replacements.break_stale(stale.tags());
+        let is_announced = announced.concerns(tags.iter(), tags.is_unbounded());
+        announced.add(stale);
+        self.announced_count.fetch_add(1, SeqCst);
+        if is_announced || tags.is_unbounded() {
+            return None;
+        }
+        let watched: HashSet<Tag> = tags.iter().collect();
+        let replacement = self.replacements.begin(watched)?;
+        // Behind the beginning, so that no invalidation is missed that the log brings meanwhile.
+        let view = self.epoch.load();
+        let view = view.as_ref().filter(|view| view.epoch == since.epoch)?;
+        let is_valid = view.table.is_valid(since.sequence, tags.iter(), false);
+        is_valid.then_some(replacement)
+    }
+
+    /// True if the log was applied up to and with this number.
+    pub fn has_applied(&self, at: SharedStart) -> bool {
+        let position = self.position();
+        position.is_some_and(|it| it.epoch == at.epoch && it.sequence >= at.sequence)
     }
 
     /// Ends the announcement of an invalidation, after its number was recorded.
@@ -198,9 +251,7 @@ impl SharedView {
         let all = || tags.iter().chain(implied.iter().copied());
         // Before the table: a number is recorded before its announcement ends.
         if self.announced_count.load(SeqCst) > 0 {
-            let announced = self.lock_announced();
-            let is_any = announced.all > 0 || is_unbounded && !announced.tags.is_empty();
-            if is_any || all().any(|tag| announced.tags.contains_key(&tag)) {
+            if self.lock_announced().concerns(all(), is_unbounded) {
                 return Err(SharedMiss::Stale);
             }
         }
@@ -219,6 +270,22 @@ impl SharedView {
 }
 
 impl AnnouncedTags {
+    fn add(&mut self, stale: &StaleTags) {
+        match stale {
+            StaleTags::All => self.all += 1,
+            StaleTags::Tags(tags) => {
+                tags.iter().for_each(|tag| *self.tags.entry(*tag).or_default() += 1);
+            }
+        }
+    }
+
+    /// True if something with these tags is stale.
+    fn concerns(&self, mut tags: impl Iterator<Item = Tag>, is_unbounded: bool) -> bool {
+        self.all > 0
+            || is_unbounded && !self.tags.is_empty()
+            || tags.any(|tag| self.tags.contains_key(&tag))
+    }
+
     fn remove(&mut self, tag: Tag) {
         if let Some(count) = self.tags.get_mut(&tag) {
             *count -= 1;
@@ -361,5 +428,57 @@ mod tests {
         assert_eq!(view.check(&with_tag(at(FIRST, 7), 2), &[]), Err(SharedMiss::Stale));
         view.end_announcement(&StaleTags::All);
         assert_eq!(view.check(&with_tag(at(FIRST, 7), 2), &[]), Ok(()));
+    }
+
+    /// Begins a replacement of values with tag 1 by a request that began at number 4.
+    fn replace(view: &SharedView) -> Option<Replacement> {
+        let tags = [tag(1)].into_iter().collect();
+        view.announce_replacing(&StaleTags::Tags(vec![tag(1)]), at(FIRST, 4), &tags)
+    }
+
+    fn following() -> SharedView {
+        let view = SharedView::default();
+        view.begin_epoch(FIRST, Sequence(4));
+        view.set_current(true);
+        view
+    }
+
+    #[test]
+    fn a_replacement_is_intact_if_its_own_invalidation_is_the_only_one() {
+        let (view, own) = (following(), StaleTags::Tags(vec![tag(1)]));
+        let replacement = replace(&view).expect("a replacement");
+        view.record_foreign(at(FIRST, 5), &StaleTags::Tags(vec![tag(2)]));
+        view.set_applied(at(FIRST, 5));
+        view.record(at(FIRST, 6), &own);
+        view.end_announcement(&own);
+        assert!(!view.has_applied(at(FIRST, 6)));
+        follow(&view, at(FIRST, 6), &own);
+        assert!(view.has_applied(at(FIRST, 6)) && replacement.is_intact());
+        assert_eq!(view.check(&with_tag(at(FIRST, 6), 1), &[]), Ok(()));
+        assert_eq!(view.check(&with_tag(at(FIRST, 4), 1), &[]), Err(SharedMiss::Stale));
+    }
+
+    #[test]
+    fn any_other_invalidation_breaks_a_replacement() {
+        let other = StaleTags::Tags(vec![tag(7), tag(1)]);
+        let breaks: [&dyn Fn(&SharedView); 5] = [
+            &|view| view.record_foreign(at(FIRST, 5), &other),
+            &|view| view.announce(&other),
+            &|view| view.announce(&StaleTags::All),
+            &|view| view.begin_epoch(SECOND, Sequence(0)),
+            &|view| drop(replace(view)),
+        ];
+        for (number, break_it) in breaks.iter().enumerate() {
+            let view = following();
+            let replacement = replace(&view).expect("a replacement");
+            break_it(&view);
+            assert!(!replacement.is_intact(), "{number}: after its beginning");
+            let view = following();
+            break_it(&view);
+            assert!(replace(&view).is_none(), "{number}: before it");
+        }
+        let tags = Tags::unbounded();
+        let unbounded = following().announce_replacing(&StaleTags::All, at(FIRST, 4), &tags);
+        assert!(unbounded.is_none());
     }
 }

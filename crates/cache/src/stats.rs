@@ -43,6 +43,9 @@ telemetry::counters! {
         counter unbounded_tags = "starling_cache_unbounded_tags":
             "Responses stored with too many tags to keep them; any invalidation makes them stale";
         counter invalidations = "starling_cache_invalidations": "Invalidations applied";
+        counter copies = "starling_cache_copies": "Compressed copies stored with their entries";
+        counter copies_refused = "starling_cache_copies_refused":
+            "Compressed copies that were not stored, because the entry would be too large or had gone";
     }
 }
 

@@ -24,7 +24,9 @@ use crate::tags::{Tag, TagHasher};
 use crate::time::Timestamp;
 
 mod contents;
+mod copies;
 mod overview;
+mod replacement;
 
 use contents::{EntryWeight, Evicted, NoteEvictions, StoreContents, weight_of};
 pub use overview::{HotEntry, InvalidationPreview, LargeEntry};

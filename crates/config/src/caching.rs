@@ -27,7 +27,7 @@ pub struct Caching {
     #[schemars(with = "SizeText", example = &"1GiB")]
     pub memory: usize,
 
-    /// The memory of whole responses to clients.
+    /// The memory of whole responses to clients, with their compressed copies.
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256MiB")]
     pub response_memory: usize,

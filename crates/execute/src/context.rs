@@ -64,7 +64,7 @@ pub struct RequestContext {
     pub claims: Option<Claims>,
     /// The files of the request, if it has any.
     pub uploads: Option<Arc<Uploads>>,
-    /// The use of the caches of subgraphs' responses; `None` if the operation must not read from them: mutations,
-    /// events and the current state before them.
+    /// The use of the caches of subgraphs' responses; `None` for operations that neither read from them nor store
+    /// anything: events and the current state before them. Mutations store the entities that they populate.
     pub caching: Option<RequestCaching>,
 }

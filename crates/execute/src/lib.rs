@@ -64,8 +64,9 @@ mod uploads;
 pub use argument_text::print_value;
 pub use caching::{
     Announcement, ChangedEntity, ChangedKey, ChangedKeyField, FetchCaching, FetchLocks,
-    FetchesInFlight, Filled, KeyedSelection, PartCaching, RequestCaching, RootField, RootRequest,
-    RootSelection, RootTag, SharedCache, SubgraphCache, SubgraphCaches, TypeTags, WantedEntry,
+    FetchesInFlight, Filled, KeyedSelection, PartCaching, PopulatedEntry, PopulatedMember,
+    ReplacementStart, RequestCaching, RootField, RootRequest, RootSelection, RootTag, SharedCache,
+    SubgraphCache, SubgraphCaches, TypeTags, WantedEntry,
 };
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};

@@ -137,15 +137,16 @@ impl Payload {
             errors: self.errors,
             headers: self.headers.clone(),
             cost: self.cost,
-            caching: self.caching.clone().map(without_validator),
+            caching: self.caching.clone().map(of_changed_bytes),
         }
     }
 }
 
 /// The policy of a response with changed bytes.
-fn without_validator(mut caching: Arc<FoldedPolicy>) -> Arc<FoldedPolicy> {
-    if caching.validator.is_some() {
-        Arc::make_mut(&mut caching).validator = None;
+fn of_changed_bytes(mut caching: Arc<FoldedPolicy>) -> Arc<FoldedPolicy> {
+    if caching.validator.is_some() || caching.copies.is_some() {
+        let changed = Arc::make_mut(&mut caching);
+        (changed.validator, changed.copies) = (None, None);
     }
     caching
 }

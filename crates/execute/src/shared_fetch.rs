@@ -7,7 +7,7 @@ use bytes::Bytes;
 use graph::SubgraphId;
 use single_flight::{Role, WorkFailed};
 
-use crate::caching::{ChangedEntity, ResponseStoring, invalidate_by_response};
+use crate::caching::{MutationChanges, ResponseStoring, invalidate_by_response};
 use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;
 use crate::{
@@ -21,18 +21,18 @@ pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
 }
 
 /// Sends one request to a subgraph, shared if that is allowed, traced if requested, and stored by `storing`. The
-/// response to a mutation has made stale what it names when this returns, and the `changed` entities in it.
+/// response to a mutation has made stale what it names when this returns, and the changed entities in it.
 pub(crate) async fn fetch(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
-    changed: &[ChangedEntity],
+    changes: MutationChanges<'_>,
 ) -> Result<SubgraphResponse, FetchError> {
     let result = fetch_traced(context, subgraph, body, is_mutation, storing).await;
     if is_mutation && let Ok(response) = &result {
-        invalidate_by_response(context, subgraph, response, changed).await;
+        invalidate_by_response(context, subgraph, response, changes).await;
     }
     result
 }

@@ -1,9 +1,11 @@
 //! Compressed bodies, both ways: responses for clients that accept them, and requests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cache::{BodyCopies, EntryId};
 use clients::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
 use coding::{Coding, ExpandError, Preference};
 use config::Compression;
@@ -12,6 +14,7 @@ use http::HeaderMap;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY,
 };
+use single_flight::{Role, SingleFlight};
 use telemetry::{Metric, read};
 use tokio::sync::Semaphore;
 
@@ -21,10 +24,25 @@ use super::response::{Response, ResponseBody};
 /// which a worker serves no other client. The handover to the pool and back costs about 20 µs.
 const BLOCKING_BYTES_MIN: usize = 16 << 10;
 
-/// Compresses responses as far as CPUs are free for it.
+/// The time in which a compression ends that several requests wait for. A caller that has much more time does not join
+/// one.
+const COMPRESSION_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Compresses responses as far as CPUs are free for it. A response from memory is compressed once in each coding: the
+/// copy is stored with it.
 #[derive(Debug)]
 pub struct Compressor {
     settings: Compression,
+    work: Arc<CompressionWork>,
+    /// The compressions of stored responses in progress.
+    in_progress: Arc<SingleFlight<(EntryId, Coding), Option<Bytes>>>,
+    /// The number of responses that were sent with a stored copy.
+    reused: AtomicU64,
+}
+
+/// The compression of single bodies.
+#[derive(Debug)]
+struct CompressionWork {
     /// Permits for large bodies that are compressed at the same time. More would only take CPUs from the workers and
     /// threads from the system.
     permits: Semaphore,
@@ -39,30 +57,37 @@ pub const COMPRESSION_METRICS: &[Metric<Compressor>] = &[
     Metric::counter(
         "starling_http_compression_in_bytes",
         "Bytes of responses before compression",
-        |it| read(&it.bytes_before),
+        |it| read(&it.work.bytes_before),
     ),
     Metric::counter(
         "starling_http_compression_out_bytes",
         "Bytes of responses after compression",
-        |it| read(&it.bytes_after),
+        |it| read(&it.work.bytes_after),
     ),
     Metric::counter(
         "starling_http_compression_skipped",
         "Responses not compressed because all CPUs were compressing already",
-        |it| read(&it.uncompressed),
+        |it| read(&it.work.uncompressed),
+    ),
+    Metric::counter(
+        "starling_http_compression_reused",
+        "Responses from memory that were sent with a compressed copy that was made before, or by an equal request at \
+         the same time",
+        |it| read(&it.reused),
     ),
 ];
 
 impl Compressor {
     /// Returns a compressor for a router with `cores` workers.
     pub fn new(settings: Compression, cores: usize) -> Self {
-        Self {
-            settings,
+        let work = CompressionWork {
             permits: Semaphore::new(cores),
             bytes_before: AtomicU64::new(0),
             bytes_after: AtomicU64::new(0),
             uncompressed: AtomicU64::new(0),
-        }
+        };
+        let (in_progress, reused) = (Arc::default(), AtomicU64::new(0));
+        Self { settings, work: Arc::new(work), in_progress, reused }
     }
 
     /// Returns the codings that the client of a request with these headers accepts.
@@ -74,8 +99,14 @@ impl Compressor {
         coding::negotiate(values.filter_map(|value| value.to_str().ok()))
     }
 
-    /// Compresses `response` if its client accepts that and it is worth it.
-    pub async fn compress(&self, wanted: Preference, response: &mut Response) {
+    /// Compresses `response` if its client accepts that and it is worth it. `copies` has the compressed copies of a
+    /// response from memory.
+    pub async fn compress(
+        &self,
+        wanted: Preference,
+        copies: Option<BodyCopies>,
+        response: &mut Response,
+    ) {
         if !self.is_candidate(response) {
             return;
         }
@@ -83,28 +114,50 @@ impl Compressor {
         let ResponseBody::Whole(body) = response.body() else { return };
         let body = body.clone();
         let Some(coding) = wanted.coding else { return };
-        let length = body.len();
-        let compressed = if length < BLOCKING_BYTES_MIN {
-            coding::compress(coding, &body)
-        } else {
-            let permit = match wanted.identity {
-                // While all CPUs compress, an uncompressed response arrives sooner.
-                true => self.permits.try_acquire().ok(),
-                false => self.permits.acquire().await.ok(),
-            };
-            let Some(_permit) = permit else {
-                self.uncompressed.fetch_add(1, Ordering::Relaxed);
-                return;
-            };
-            let work = tokio::task::spawn_blocking(move || coding::compress(coding, &body));
-            // A panic there was reported by its own hook; the client gets the uncompressed body.
-            work.await.ok().flatten()
+        let found = copies.as_ref().and_then(|copies| copies.find(number_of(coding)));
+        let compressed = match (found, copies) {
+            (Some(copy), _) => {
+                self.reused.fetch_add(1, Ordering::Relaxed);
+                Some(copy)
+            }
+            // Once for each copy, so its state is not moved with that of every request.
+            (None, Some(copies)) => Box::pin(self.make_copy(copies, coding, body, wanted)).await,
+            (None, None) => self.work.compress(coding, body, wanted.identity, None).await,
         };
         let Some(compressed) = compressed else { return };
-        self.bytes_before.fetch_add(length as u64, Ordering::Relaxed);
-        self.bytes_after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
-        *response.body_mut() = ResponseBody::Whole(compressed.into());
+        *response.body_mut() = ResponseBody::Whole(compressed);
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    }
+
+    /// Makes the copy of a response from memory, once for all requests that wait for it. `None` if it does not become
+    /// smaller, or if no CPU is free for it and the client accepts the response as it is.
+    async fn make_copy(
+        &self,
+        copies: BodyCopies,
+        coding: Coding,
+        body: Bytes,
+        wanted: Preference,
+    ) -> Option<Bytes> {
+        let (work, own, may_skip) = (Arc::clone(&self.work), body.clone(), wanted.identity);
+        let (key, deadline) = ((copies.id(), coding), Instant::now() + COMPRESSION_TIME_MAX);
+        let joined = self.in_progress.join(key, deadline, || async move {
+            // It may have been made after the first look.
+            if let Some(copy) = copies.find(number_of(coding)) {
+                return Some(copy);
+            }
+            work.compress(coding, own, may_skip, Some(copies)).await
+        });
+        match joined.await {
+            Ok((Some(copy), role)) => {
+                if role == Role::Follower {
+                    self.reused.fetch_add(1, Ordering::Relaxed);
+                }
+                Some(copy)
+            }
+            // The other client accepts the response as it is, and this one does not.
+            _ if !may_skip => self.work.compress(coding, body, false, None).await,
+            _ => None,
+        }
     }
 
     /// True if the response is worth compressing: it depends on `accept-encoding`.
@@ -119,9 +172,57 @@ impl Compressor {
     /// left uncompressed because no CPU was free.
     #[cfg(test)]
     fn counters(&self) -> [u64; 3] {
-        [&self.bytes_before, &self.bytes_after, &self.uncompressed]
+        [&self.work.bytes_before, &self.work.bytes_after, &self.work.uncompressed]
             .map(|it| it.load(Ordering::Relaxed))
     }
+}
+
+impl CompressionWork {
+    /// Compresses a body, and stores the result in `copies`. `None` if the body does not become smaller, or if it need
+    /// not be compressed (`may_skip`) and no CPU is free for it.
+    async fn compress(
+        &self,
+        coding: Coding,
+        body: Bytes,
+        may_skip: bool,
+        copies: Option<BodyCopies>,
+    ) -> Option<Bytes> {
+        let length = body.len();
+        let compress = move || {
+            let compressed = coding::compress(coding, &body)?;
+            if let Some(copies) = copies {
+                copies.keep(number_of(coding), &compressed);
+            }
+            Some(compressed)
+        };
+        let compressed = if length < BLOCKING_BYTES_MIN {
+            compress()
+        } else {
+            let permit = match may_skip {
+                // While all CPUs compress, an uncompressed response arrives sooner.
+                true => self.permits.try_acquire().ok(),
+                false => self.permits.acquire().await.ok(),
+            };
+            let Some(_permit) = permit else {
+                self.uncompressed.fetch_add(1, Ordering::Relaxed);
+                return None;
+            };
+            let work = tokio::task::spawn_blocking(compress);
+            // A panic there was reported by its own hook; the client gets the uncompressed body.
+            work.await.ok().flatten()
+        };
+        let compressed = compressed?;
+        self.bytes_before.fetch_add(length as u64, Ordering::Relaxed);
+        self.bytes_after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
+        Some(compressed.into())
+    }
+}
+
+/// The number under which copies in a coding are stored, the same for the whole process.
+fn number_of(coding: Coding) -> u8 {
+    let number = Coding::ALL.iter().position(|known| *known == coding);
+    // There are at most four.
+    number.unwrap_or_default() as u8
 }
 
 /// Tells caches that a response depends on `accept-encoding`, unless the response says it already.
@@ -244,8 +345,6 @@ pub(crate) async fn expand(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::response;
     use http::StatusCode;
@@ -264,7 +363,7 @@ mod tests {
     ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-        compressor.compress(compressor.negotiate(&headers), &mut response).await;
+        compressor.compress(compressor.negotiate(&headers), None, &mut response).await;
         let ResponseBody::Whole(body) = response.body() else { panic!("a stream") };
         let header = |name| response.headers().get(name).cloned();
         (header(CONTENT_ENCODING), body.len(), header(VARY))
@@ -320,11 +419,95 @@ mod tests {
     #[tokio::test]
     async fn a_response_stays_uncompressed_while_all_cpus_compress() {
         let compressor = compressor(1000);
-        let _taken = compressor.permits.try_acquire().expect("one");
+        let _taken = compressor.work.permits.try_acquire().expect("one");
         let (coding, length, _) = compressed(&compressor, "gzip", body(100_000)).await;
         assert_eq!((coding, length, compressor.counters()), (None, 100_000, [0, 0, 1]));
         let (coding, ..) = compressed(&compressor, "gzip", body(1000)).await;
         assert!(coding.is_some(), "small bodies need no permit");
+    }
+
+    /// Stores a body, and returns the entry that is found then.
+    fn stored(store: &Arc<cache::Store>, body: &[u8]) -> BodyCopies {
+        let fresh_for = Duration::from_secs(60);
+        let policy = cache::CachePolicy { fresh_for, ..cache::CachePolicy::default() };
+        let base = cache::KeyBase::new(
+            &cache::KeySecret::from_bytes([1; 16]),
+            cache::HashDomain::Response,
+        );
+        let (keys, tags) = (base.keys_of(body), Default::default());
+        let address = cache::EntryAddress { keys, tags };
+        let start = store.begin_fetch(cache::Timestamp(1));
+        let content = cache::ResponseContent::Data;
+        let new = cache::NewEntry { policy: &policy, start, content, extra: b"", body };
+        let stats = cache::LookupStats::default();
+        store.insert(&address, &new, cache::Timestamp(1), &stats);
+        match store.lookup(&address, cache::Timestamp(2), u64::MAX, &stats) {
+            cache::Lookup::Fresh(hit) => store.copies_of(&hit),
+            miss => panic!("{miss:?}"),
+        }
+    }
+
+    fn new_store() -> Arc<cache::Store> {
+        Arc::new(cache::Store::new(&cache::StoreSettings::default(), Arc::default()))
+    }
+
+    async fn send(compressor: &Compressor, coding: Coding, copies: &BodyCopies) -> Response {
+        let mut response = body(100_000);
+        let wanted = Preference { coding: Some(coding), identity: true };
+        compressor.compress(wanted, Some(copies.clone()), &mut response).await;
+        response
+    }
+
+    #[tokio::test]
+    async fn a_stored_response_is_compressed_once_in_each_coding() {
+        let (compressor, store) = (compressor(1000), new_store());
+        let copies = stored(&store, &[b'a'; 100_000]);
+        for (number, coding) in (1..).zip(Coding::ALL) {
+            let local = tokio::task::LocalSet::new();
+            let both = local.run_until(async {
+                tokio::join!(send(&compressor, coding, &copies), send(&compressor, coding, &copies))
+            });
+            let (first, second) = both.await;
+            let third = send(&compressor, coding, &copies).await;
+            let name = Some(&HeaderValue::from_static(coding.name()));
+            for response in [&first, &second, &third] {
+                assert_eq!(response.headers().get(CONTENT_ENCODING), name);
+                let ResponseBody::Whole(sent) = response.body() else { panic!("a stream") };
+                let expanded = coding::expand(coding, sent, 100_000).expect("a body");
+                assert_eq!(expanded, [b'a'; 100_000]);
+            }
+            assert_eq!(compressor.counters()[0], number * 100_000, "{coding:?}");
+            assert_eq!(compressor.reused.load(Ordering::Relaxed), number * 2);
+        }
+        let stats = store.stats();
+        assert_eq!(
+            [read(&stats.copies), read(&stats.copies_refused)],
+            [Coding::ALL.len() as u64, 0]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stored_response_below_the_threshold_has_no_copies() {
+        let (compressor, store) = (compressor(100_001), new_store());
+        let copies = stored(&store, &[b'a'; 100_000]);
+        let response = send(&compressor, Coding::Gzip, &copies).await;
+        assert_eq!(response.headers().get(CONTENT_ENCODING), None);
+        assert_eq!(copies.find(number_of(Coding::Gzip)), None);
+    }
+
+    #[tokio::test]
+    async fn a_stored_copy_is_sent_while_all_cpus_compress() {
+        let (compressor, store) = (compressor(1000), new_store());
+        let copies = stored(&store, &[b'a'; 100_000]);
+        let taken = compressor.work.permits.try_acquire().expect("one");
+        let response = send(&compressor, Coding::Gzip, &copies).await;
+        assert_eq!(response.headers().get(CONTENT_ENCODING), None);
+        drop(taken);
+        send(&compressor, Coding::Gzip, &copies).await;
+        let _taken = compressor.work.permits.try_acquire().expect("one");
+        let response = send(&compressor, Coding::Gzip, &copies).await;
+        let gzip = HeaderValue::from_static("gzip");
+        assert_eq!(response.headers().get(CONTENT_ENCODING), Some(&gzip));
     }
 
     #[test]

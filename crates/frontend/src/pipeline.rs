@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cache::FoldedPolicy;
+use cache::{BodyCopies, FoldedPolicy};
 use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity, TokenUse};
 use clients::cache_control;
@@ -82,9 +82,10 @@ pub(super) async fn handle(
     let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = pipeline.compressor.negotiate(request.headers());
+    let mut copies = None;
     let (checked, version) = (framing::check_framing(&request), request.version());
     let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
-        Ok(()) => route(pipeline, client, request).await,
+        Ok(()) => route(pipeline, client, request, &mut copies).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let status = StatusCode::BAD_REQUEST;
@@ -95,7 +96,7 @@ pub(super) async fn handle(
             response
         }
     };
-    pipeline.compressor.compress(coding, &mut response).await;
+    pipeline.compressor.compress(coding, copies, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
     response::join_vary(&mut response);
@@ -109,11 +110,12 @@ pub(super) async fn handle(
     response
 }
 
-/// Classifies a request and passes it to its handler.
+/// Classifies a request and passes it to its handler. `copies` gets the compressed copies of a response from memory.
 async fn route(
     pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
+    copies: &mut Option<BodyCopies>,
 ) -> Response {
     if let Some(callbacks) = &pipeline.callbacks
         && callbacks.has_path(request.uri().path())
@@ -143,6 +145,7 @@ async fn route(
             let copy = match (&pipeline.caching, policy) {
                 (Some(caching), Some(policy)) => {
                     let is_compressible = pipeline.compressor.is_candidate(&response);
+                    *copies = policy.copies.clone();
                     caching.apply(&cached, &policy, is_compressible, &mut response)
                 }
                 _ => ClientCopy::Forbidden,

@@ -32,6 +32,15 @@ pub struct ElementHints {
     /// True for a mutation field that has changed the entity that it returns (`@openfed__cacheInvalidate`,
     /// `@openfed__cachePopulate`).
     pub changes_entity: bool,
+    /// Set for a mutation field with `@openfed__cachePopulate`: the entity that it returns may be stored.
+    pub populates: Option<PopulateHint>,
+}
+
+/// The arguments of one `@openfed__cachePopulate`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PopulateHint {
+    /// `maxAge`, in seconds: takes the place of the time that the type of the entity has.
+    pub max_age: Option<u32>,
 }
 
 /// The arguments of one `@cacheControl`. Absent arguments are `None`.

@@ -31,7 +31,7 @@ mod visible_schema;
 pub use access::{
     AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,
 };
-pub use cache_hints::{CACHE_TAGS_MAX, CacheControlHint, CacheHints, ElementHints};
+pub use cache_hints::{CACHE_TAGS_MAX, CacheControlHint, CacheHints, ElementHints, PopulateHint};
 pub use costs::{Costs, FieldCosts, IGNORED_MAX, ListSize, WEIGHT_PARTS, Weight};
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;

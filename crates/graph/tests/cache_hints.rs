@@ -1,7 +1,9 @@
 //! Reading `@cacheControl`, `@cacheTag`, `@openfed__entityCache`, `@openfed__queryCache`, `@openfed__cacheInvalidate`
 //! and `@openfed__cachePopulate`.
 
-use graph::{CacheControlHint, CacheHints, ElementHints, SchemaErrors, SubgraphId, Supergraph};
+use graph::{
+    CacheControlHint, CacheHints, ElementHints, PopulateHint, SchemaErrors, SubgraphId, Supergraph,
+};
 
 const A: SubgraphId = SubgraphId(0);
 const B: SubgraphId = SubgraphId(1);
@@ -62,17 +64,18 @@ fn a_hint_holds_in_the_subgraphs_that_give_it() {
 
 #[test]
 fn both_directives_on_mutations_say_that_the_entity_has_changed() {
-    for (name, is_change) in [
-        ("openfed__cacheInvalidate", true),
-        ("openfed__cachePopulate", true),
-        ("openfed__queryCache", false),
+    let populates = PopulateHint { max_age: Some(5) };
+    for (name, is_change, populates) in [
+        ("openfed__cacheInvalidate", true, None),
+        ("openfed__cachePopulate", true, Some(populates)),
+        ("openfed__queryCache", false, None),
     ] {
         let on_field =
             format!(r#"@join__directive(graphs: [A], name: "{name}", args: {{maxAge: 5}})"#);
         let graph = read("", &on_field).expect("a supergraph");
         let users = graph.field_named(graph.query, "users").expect("a known field");
         let hints = hints_of(&graph).of_field(A, users).expect("a hint");
-        assert_eq!(hints.changes_entity, is_change, "{name}");
+        assert_eq!((hints.changes_entity, hints.populates), (is_change, populates), "{name}");
     }
 }
 

@@ -1,20 +1,25 @@
 //! The entities that mutations return and have changed (`@openfed__cacheInvalidate`, `@openfed__cachePopulate`). The
 //! requests of such a plan also select the keys of the entities, whatever the client selects, because the router finds
-//! what it has stored about an entity by its keys.
+//! what it has stored about an entity by its keys. `populated_entities` says what is stored of them.
 
 use std::fmt::Write as _;
 
 use apollo_compiler::ast::{self, Definition, Selection};
 use apollo_compiler::parser::Parser;
+use cache::TtlRules;
 use execute::{ChangedEntity, ChangedKey, ChangedKeyField};
 use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeKind};
 use plan::{FetchKind, OperationKind, Plan};
+
+use crate::fetch_caching::Selections;
+use crate::populated_entities::PopulatedField;
 
 /// Selects the keys of changed entities in the mutations of `plan`. Returns the entities by fetch; empty if there are
 /// none.
 pub(crate) fn select_changed_entities(
     plan: &mut Plan,
     graph: &Supergraph,
+    rules: &TtlRules,
 ) -> Vec<Vec<ChangedEntity>> {
     let (Some(mutation), OperationKind::Mutation) = (graph.mutation, plan.kind) else {
         return Vec::new();
@@ -31,24 +36,41 @@ pub(crate) fn select_changed_entities(
         let Ok(document) = Parser::new().parse_ast(&*operation.text, "fetch.graphql") else {
             return Vec::new();
         };
+        let selections = Selections(document);
         let mut changed: Vec<ChangedEntity> = Vec::new();
         let mut insertions: Vec<(usize, String)> = Vec::new();
-        for (field, end) in root_fields(&document) {
+        for (field, end) in root_fields(&selections.0) {
             let Some(id) = graph.field_named(mutation, &field.name) else { continue };
-            if !hints.of_field(subgraph, id).is_some_and(|it| it.changes_entity) {
+            let Some(hint) = hints.of_field(subgraph, id).filter(|it| it.changes_entity) else {
                 continue;
-            }
+            };
             let ty = graph.field_type_in(id, subgraph);
-            let (keys, text) = keys_of(graph, ty, subgraph, &alias);
+            let EntityKeys { all: keys, of_requests, text } = keys_of(graph, ty, subgraph, &alias);
             if keys.is_empty() {
                 continue;
             }
             insertions.push((end, text));
             let data_key: Box<str> = field.response_name().as_str().into();
-            // A field under several conditions is selected once for each.
-            if !changed.iter().any(|it| it.data_key == data_key) {
-                changed.push(ChangedEntity { data_key, keys });
+            if let Some(known) = changed.iter_mut().find(|it| it.data_key == data_key) {
+                // A field under several conditions is selected once for each, and which of its selections the
+                // response has depends on variables.
+                known.populated.clear();
+                continue;
             }
+            let populated = hint.populates.map(|hint| {
+                let populated = PopulatedField {
+                    graph,
+                    rules,
+                    subgraph,
+                    variables: &operation.variables,
+                    representations: &alias,
+                    selections: &selections,
+                    max_age: hint.max_age,
+                };
+                populated.entries(field, &keys, &of_requests)
+            });
+            let populated = populated.unwrap_or_default();
+            changed.push(ChangedEntity { data_key, keys, populated });
         }
         insertions.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
         let mut text = operation.text.to_string();
@@ -103,23 +125,30 @@ fn root_fields(document: &ast::Document) -> Vec<(&ast::Field, usize)> {
     found
 }
 
-/// Returns the keys of an entity that a subgraph resolves, and the text that selects them.
-fn keys_of(
-    graph: &Supergraph,
-    ty: TypeId,
-    subgraph: SubgraphId,
-    alias: &str,
-) -> (Vec<ChangedKey>, String) {
+/// The keys of an entity that a subgraph resolves.
+#[derive(Default)]
+struct EntityKeys {
+    all: Vec<ChangedKey>,
+    /// The indices of those by which the router requests the entity from the subgraph itself.
+    of_requests: Vec<usize>,
+    /// The text that selects all of them.
+    text: String,
+}
+
+/// Returns the keys of an entity that a subgraph resolves.
+fn keys_of(graph: &Supergraph, ty: TypeId, subgraph: SubgraphId, alias: &str) -> EntityKeys {
     let entity = graph.ty(ty);
-    let (mut keys, mut text) = (Vec::new(), String::new());
+    let mut found = EntityKeys::default();
     if entity.kind != TypeKind::Object {
-        return (keys, text);
+        return found;
     }
+    let EntityKeys { all: keys, of_requests, text } = &mut found;
     let mut selected: Vec<(String, String)> = Vec::new();
     // Representations of interface objects have the name of the interface.
-    for named in [ty].into_iter().chain(entity.implements.iter().copied()) {
-        let named = graph.ty(named);
-        for key in named.subgraphs.iter().flat_map(|it| &it.keys) {
+    for id in [ty].into_iter().chain(entity.implements.iter().copied()) {
+        let named = graph.ty(id);
+        let all = named.subgraphs.iter().flat_map(|it| it.keys.iter().map(move |key| (it, key)));
+        for (of_subgraph, key) in all {
             let Some(fields) = fields_of(graph, ty, subgraph, &key.fields) else { continue };
             // A selection that several keys have in common is written once.
             let fields = fields.into_iter().map(|field| {
@@ -136,13 +165,19 @@ fn keys_of(
                 };
                 ChangedKeyField { response_key: response_key.into(), ..field }
             });
-            let key = ChangedKey { type_name: named.name.clone(), fields: fields.collect() };
-            if !keys.contains(&key) {
-                keys.push(key);
+            let changed = ChangedKey { type_name: named.name.clone(), fields: fields.collect() };
+            let known = keys.iter().position(|known| *known == changed);
+            let index = known.unwrap_or(keys.len());
+            if known.is_none() {
+                keys.push(changed);
+            }
+            let is_own = id == ty && of_subgraph.subgraph == subgraph && key.resolvable;
+            if is_own && !of_requests.contains(&index) {
+                of_requests.push(index);
             }
         }
     }
-    (keys, text)
+    found
 }
 
 /// Returns the fields of a key, with their names as response keys. `None` if the subgraph does not resolve all of them.

@@ -61,12 +61,12 @@ fn of_fetch(fetch: &Fetch, graph: &Supergraph, rules: &TtlRules) -> Option<Fetch
                 let root = &selections.operation()?.selection_set;
                 let mut fields = root.iter().filter_map(Selection::as_field);
                 let field = fields.find(|it| *it.response_name() == *batch.data_key)?;
-                let mut writer = SelectionWriter::new(&operation.variables, Some(&batch.variable));
-                let text = writer.write_top(field);
-                let keyed = writer.finish(text);
-                let mut part = PartInProgress::new(graph, rules, fetch.subgraph, keyed);
-                part.add_entities(&selections, &field.selection_set);
-                Some(part.finish())
+                let request = EntitiesRequest {
+                    variables: &operation.variables,
+                    representations: &batch.variable,
+                    max_age: None,
+                };
+                Some(entities_part(graph, rules, fetch.subgraph, &selections, field, &request))
             });
             Some(FetchCaching::new(parts.collect::<Option<Vec<_>>>()?))
         }
@@ -77,8 +77,35 @@ fn of_fetch(fetch: &Fetch, graph: &Supergraph, rules: &TtlRules) -> Option<Fetch
     }
 }
 
+/// The facts about a field `_entities` beside its selections.
+pub(crate) struct EntitiesRequest<'a> {
+    /// The variables of the operation.
+    pub(crate) variables: &'a [(Box<str>, VariableId)],
+    /// The variable of the representations.
+    pub(crate) representations: &'a str,
+    /// The time that takes the place of those of the entity types.
+    pub(crate) max_age: Option<u32>,
+}
+
+/// Returns the facts about the entities that a field `_entities` selects.
+pub(crate) fn entities_part(
+    graph: &Supergraph,
+    rules: &TtlRules,
+    subgraph: SubgraphId,
+    selections: &Selections,
+    field: &ast::Field,
+    request: &EntitiesRequest<'_>,
+) -> PartCaching {
+    let mut writer = SelectionWriter::new(request.variables, Some(request.representations));
+    let text = writer.write_top(field);
+    let keyed = writer.finish(text);
+    let mut part = PartInProgress::new(graph, rules, subgraph, keyed);
+    part.add_entities(selections, &field.selection_set, request.max_age);
+    part.finish()
+}
+
 /// The text of a fetch, parsed.
-struct Selections(ast::Document);
+pub(crate) struct Selections(pub(crate) ast::Document);
 
 impl Selections {
     /// `None` if the text cannot be parsed, which does not happen to texts of the planner.
@@ -202,14 +229,18 @@ impl<'a> PartInProgress<'a> {
         self.graph.cache_hints.as_ref()?.of_field(self.subgraph, field)
     }
 
-    /// Adds the selections of `_entities`: fragments on entity types.
-    fn add_entities(&mut self, selections: &Selections, all: &[Selection]) {
+    /// Adds the selections of `_entities`: fragments on entity types. `max_age` takes the place of their times.
+    fn add_entities(&mut self, selections: &Selections, all: &[Selection], max_age: Option<u32>) {
         for selection in all {
             let Some((Some(name), below)) = selections.of_fragment(selection) else { continue };
             let id = self.graph.type_named(name);
             let hints = id.and_then(|id| self.type_hints(id));
             let mut hint = id.map(|id| self.type_hint(id, false)).unwrap_or_default();
-            let has_whole_time = apply_whole_time(&mut hint, hints);
+            let mut has_whole_time = apply_whole_time(&mut hint, hints);
+            if let Some(seconds) = max_age {
+                hint.max_age = Some(Duration::from_secs(seconds.into()));
+                has_whole_time = true;
+            }
             self.fold.add_entity(hint, self.rules.of_type(self.subgraph_name, name));
             if let Some(ty) = id {
                 self.add_selections(

@@ -45,6 +45,7 @@ mod operation_variant;
 mod override_labels;
 mod pipeline;
 mod plan_cache;
+mod populated_entities;
 mod prepared;
 mod preparer;
 mod root_division;

@@ -262,7 +262,7 @@ impl Pipeline {
             .map(|model| Arc::new(OperationCost::compile(model, &variant.graph, operation, &plan)));
         let caching = self.settings.caching.as_ref();
         let caching = caching.map(|rules| {
-            let changed = select_changed_entities(&mut plan, &variant.graph);
+            let changed = select_changed_entities(&mut plan, &variant.graph, rules);
             (caching_of(&plan, &variant.graph, rules), changed)
         });
         let (caching, changed) = caching.unwrap_or_default();

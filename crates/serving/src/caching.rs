@@ -450,8 +450,11 @@ impl GenerationCaches {
                 let mut fold = PolicyFold::default();
                 // The headers for clients contain times, and the response is stored nowhere else.
                 fold.add(&hit.times(), hit.age);
-                let Some(payload) = stored_payload(hit.shared_body(), hit.extra(), fold.finish())
-                else {
+                let mut folded = fold.finish();
+                if let Some(folded) = &mut folded {
+                    folded.copies = Some(responses.copies_of(&hit));
+                }
+                let Some(payload) = stored_payload(hit.shared_body(), hit.extra(), folded) else {
                     return ResponseLookup::Miss(slot(address));
                 };
                 let (age, is_stale) = (hit.age, hit.age >= hit.times().fresh_for);

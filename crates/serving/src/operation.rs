@@ -207,8 +207,9 @@ pub async fn prepare_text(
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
     })?;
-    // A mutation changes data, and an event is newer than what is stored.
-    let caching = loaded.caching.as_ref().filter(|_| prepared.kind == OperationKind::Query);
+    // A mutation stores what it returns at most, and an event is newer than what is stored.
+    let stores = prepared.kind != OperationKind::Subscription;
+    let caching = loaded.caching.as_ref().filter(|_| stores);
     let caching = caching.map(|it| {
         it.request_caching(identity.claims(), client_headers.map(), prepared.live.is_some())
     });
@@ -368,7 +369,8 @@ async fn run_admitted(
         (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
         _ => payload,
     };
-    let mut source = ready.caching.map(|_| ResponseSource::NotLookedUp);
+    let is_query = kind == OperationKind::Query;
+    let mut source = ready.caching.filter(|_| is_query).map(|_| ResponseSource::NotLookedUp);
     let must_execute = trace.as_ref().is_some_and(|it| it.must_execute);
     let slot = match stored_response(&ready, must_execute) {
         Some(ResponseLookup::Hit(stored)) => {
@@ -431,7 +433,8 @@ fn with_cost(payload: Payload, shown_cost: Option<u64>) -> Payload {
 fn stored_response(ready: &PreparedRequest, must_execute: bool) -> Option<ResponseLookup> {
     let caches = ready.loaded.caching.as_ref()?;
     let query = cached_query(ready)?;
-    if must_execute || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
+    let is_query = ready.prepared.kind == OperationKind::Query;
+    if !is_query || must_execute || ready.prepared.plan.fetches.is_empty() || !may_share(ready) {
         return None;
     }
     Some(caches.look_up(&query))

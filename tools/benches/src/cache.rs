@@ -1,5 +1,6 @@
-//! `cargo xtask bench cache`: the cost of a response of the federation benchmark from memory: whole, and with all
-//! entities and root fields in memory, beside the floor and beside the router that stores nothing.
+//! `cargo xtask bench cache`: the cost of a response of the federation benchmark from memory: whole, whole for clients
+//! that accept gzip, and with all entities and root fields in memory, beside the floor and beside the router that stores
+//! nothing.
 //! [`crate::cache_load`] has the measurements of many clients, [`crate::cache_invalidations`] that of several routers.
 
 use crate::cache_invalidations;
@@ -17,6 +18,9 @@ use test_kit::commands::Failure;
 /// The maximum CPU time of a whole response from memory above the floor, in microseconds.
 const WHOLE_US_MAX: f64 = 8.0;
 
+/// The maximum CPU time of a compressed whole response from memory above an uncompressed one, in microseconds.
+const COMPRESSED_US_MAX: f64 = 2.0;
+
 /// The maximum part of the cost without a cache if all entities are in memory.
 const ENTITIES_PART_MAX: f64 = 0.6;
 
@@ -25,13 +29,20 @@ const SCENARIOS: [Scenario; 2] = [
     Scenario { name: "50 connections", connections: 50, unique: false },
 ];
 
+/// The settings of a router with whole responses in memory.
+const WHOLE_RESPONSES: &str = "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}}\n";
+
 /// The routers of the comparison, and their settings of the cache. Work in flight is not shared, so that each request
 /// without a cache does its own.
-const VARIANTS: [(&str, &str); 3] = [
+const VARIANTS: [(&str, &str); 4] = [
     ("nothing stored", ""),
     ("entities", "cache: {enabled: true, response_memory: 1KiB, subgraphs: {all: {ttl: 1h}}}\n"),
-    ("whole response", "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}}\n"),
+    ("whole response", WHOLE_RESPONSES),
+    (WHOLE_GZIP, WHOLE_RESPONSES),
 ];
+
+/// The variant with clients that accept gzip. The load generator does not expand what it gets.
+const WHOLE_GZIP: &str = "whole response, gzip";
 
 /// A measurement of many clients or routers.
 type Measurement = fn(&Bench) -> Result<(), Failure>;
@@ -109,9 +120,13 @@ fn compare(
     let mut runs = Vec::new();
     for _ in 0..bench.pairs {
         for ((name, server), samples) in servers.iter().zip(&mut samples) {
+            let extra: &[&str] = match *name {
+                WHOLE_GZIP => &["--header", "accept-encoding: gzip", "--check", "status"],
+                _ => &[],
+            };
+            let extra = extra.iter().map(|it| (*it).to_owned()).collect();
             let name = format!("{name}, {}", scenario.name);
             let connections = scenario.connections;
-            let extra = Vec::new();
             let load = LoadRun { name: &name, operation: Some(operation), connections, extra };
             let run = bench.run_query_load(server, &load)?;
             println!("{name}: {:.1} µs", samples.add(&run)?);
@@ -126,12 +141,17 @@ fn compare(
     for ((name, _), samples) in servers.iter().zip(&samples) {
         println!("| {name} | {} |", samples.cpu_us.format_with_range(1));
     }
-    let [floor, nothing, entities, whole] = [0, 1, 2, 3].map(|at| samples[at].cpu_us.median());
-    let (more, part) = (whole - floor, entities / nothing);
+    let medians = [0, 1, 2, 3, 4].map(|at| samples[at].cpu_us.median());
+    let [floor, nothing, entities, whole, compressed] = medians;
+    let (more, part, for_gzip) = (whole - floor, entities / nothing, compressed - whole);
     println!("\n| | | at most | met |\n|---|---|---|---|");
     println!(
         "| whole response, above the floor | {more:.1} µs | {WHOLE_US_MAX} µs | {} |",
         verdict(more <= WHOLE_US_MAX)
+    );
+    println!(
+        "| the same compressed, above it | {for_gzip:.1} µs | {COMPRESSED_US_MAX} µs | {} |",
+        verdict(for_gzip <= COMPRESSED_US_MAX)
     );
     println!(
         "| entities, part of the cost without a cache | {part:.2} | {ENTITIES_PART_MAX} | {} |",
@@ -149,7 +169,7 @@ mod tests {
         // `compare` names the servers by their places.
         assert_eq!(
             VARIANTS.map(|(name, _)| name),
-            ["nothing stored", "entities", "whole response"]
+            ["nothing stored", "entities", "whole response", "whole response, gzip"]
         );
         assert!(VARIANTS[0].1.is_empty(), "the first router stores nothing");
     }

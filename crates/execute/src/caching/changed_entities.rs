@@ -1,9 +1,11 @@
 //! The entities that the response to a mutation contains, and that the mutation has changed
-//! (`@openfed__cacheInvalidate`). They are found by their keys, which the request selects in addition to the fields of
-//! the client.
+//! (`@openfed__cacheInvalidate`, `@openfed__cachePopulate`). They are found by their keys, which the request selects in
+//! addition to the fields of the client.
 
 use astjson::{Document, Kind, NodeId};
-use cache::{EntityKey, Invalidation};
+use cache::{DeclaredPolicy, EntityKey, Invalidation};
+
+use super::KeyedSelection;
 
 /// A root field of a mutation that returns a changed entity or a list of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,6 +14,8 @@ pub struct ChangedEntity {
     pub data_key: Box<str>,
     /// The keys of the entity.
     pub keys: Vec<ChangedKey>,
+    /// The entries that are made of its values; none if it is only made stale.
+    pub populated: Vec<PopulatedEntry>,
 }
 
 /// A key of a changed entity.
@@ -34,6 +38,30 @@ pub struct ChangedKeyField {
     pub fields: Vec<ChangedKeyField>,
 }
 
+/// An entry that is made of a changed entity: the one of later requests that name the entity by one of its keys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PopulatedEntry {
+    /// The index of the key in [`ChangedEntity::keys`].
+    pub key: usize,
+    /// The request for the fields of the entity, without those of the key.
+    pub selection: KeyedSelection,
+    /// The policy that schema and configuration declare.
+    pub declared: DeclaredPolicy,
+    /// The types of the objects below the entity.
+    pub type_names: Vec<Box<str>>,
+    /// The members of the entity that the entry has.
+    pub members: Vec<PopulatedMember>,
+}
+
+/// A member of a populated entity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PopulatedMember {
+    /// The response key.
+    pub response_key: Box<str>,
+    /// True if it is selected under conditions, and may be missing.
+    pub is_conditional: bool,
+}
+
 impl ChangedEntity {
     /// Adds an invalidation for each complete key of each entity in the `data` of a response.
     pub(super) fn add_invalidations(
@@ -42,33 +70,118 @@ impl ChangedEntity {
         data: NodeId,
         all: &mut impl FnMut(Invalidation),
     ) {
+        self.for_each_object(document, data, &mut |object| {
+            for key in &self.keys {
+                if let Some(found) = key.read(document, object) {
+                    all(Invalidation::Entity { type_name: key.type_name.clone(), key: found });
+                }
+            }
+        });
+    }
+
+    /// Calls `visit` with each entity in the `data` of a response.
+    pub(super) fn for_each_object(
+        &self,
+        document: &Document,
+        data: NodeId,
+        visit: &mut impl FnMut(NodeId),
+    ) {
         if document.kind(data) == Kind::Object
             && let Some(value) = document.get(data, &self.data_key)
         {
-            self.add_value(document, value, all);
+            visit_objects(document, value, visit);
         }
     }
+}
 
-    // Recursion is bounded by the nesting that the parser allows.
-    fn add_value(&self, document: &Document, value: NodeId, all: &mut impl FnMut(Invalidation)) {
-        match document.kind(value) {
-            Kind::Array => {
-                document.elements(value).for_each(|element| self.add_value(document, element, all));
-            }
-            Kind::Object => {
-                for key in &self.keys {
-                    let (mut path, mut fields) = (String::new(), Vec::new());
-                    let is_complete =
-                        collect_fields(document, value, &key.fields, &mut path, &mut fields);
-                    let key_fields = is_complete.then(|| EntityKey::from_fields(fields));
-                    if let Some(Ok(found)) = key_fields {
-                        let type_name = key.type_name.clone();
-                        all(Invalidation::Entity { type_name, key: found });
-                    }
+// Recursion is bounded by the nesting that the parser allows.
+fn visit_objects(document: &Document, value: NodeId, visit: &mut impl FnMut(NodeId)) {
+    match document.kind(value) {
+        Kind::Array => {
+            document.elements(value).for_each(|element| visit_objects(document, element, visit));
+        }
+        Kind::Object => visit(value),
+        Kind::String | Kind::Null | Kind::Bool | Kind::Number => {}
+    }
+}
+
+impl ChangedKey {
+    /// Returns the key of an entity. `None` if the entity does not have all of its fields.
+    pub(super) fn read(&self, document: &Document, object: NodeId) -> Option<EntityKey> {
+        let (mut path, mut fields) = (String::new(), Vec::new());
+        let is_complete = collect_fields(document, object, &self.fields, &mut path, &mut fields);
+        if is_complete { EntityKey::from_fields(fields).ok() } else { None }
+    }
+
+    /// Writes the representation of an entity, as a request for it has it. Returns false if the entity does not have
+    /// all fields of the key; `out` then holds a part of it.
+    pub(super) fn write_representation(
+        &self,
+        document: &Document,
+        object: NodeId,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        out.extend_from_slice(b"{\"__typename\":");
+        astjson::print_string(&self.type_name, out);
+        write_fields(document, object, &self.fields, true, out)
+    }
+}
+
+/// Writes the fields of a key, and closes the object. `is_continued` is true if it has a member already.
+///
+/// Recursion is bounded by the nesting of the key.
+fn write_fields(
+    document: &Document,
+    object: NodeId,
+    fields: &[ChangedKeyField],
+    is_continued: bool,
+    out: &mut Vec<u8>,
+) -> bool {
+    for (number, field) in fields.iter().enumerate() {
+        let Some(value) = document.get(object, &field.response_key) else { return false };
+        if is_continued || number > 0 {
+            out.push(b',');
+        }
+        astjson::print_string(&field.name, out);
+        out.push(b':');
+        if !write_value(document, value, &field.fields, out) {
+            return false;
+        }
+    }
+    out.push(b'}');
+    true
+}
+
+fn write_value(
+    document: &Document,
+    value: NodeId,
+    fields: &[ChangedKeyField],
+    out: &mut Vec<u8>,
+) -> bool {
+    match document.kind(value) {
+        Kind::Null => false,
+        _ if fields.is_empty() => {
+            document.print(value, out);
+            true
+        }
+        Kind::Object => {
+            out.push(b'{');
+            write_fields(document, value, fields, false, out)
+        }
+        Kind::Array => {
+            out.push(b'[');
+            for (number, element) in document.elements(value).enumerate() {
+                if number > 0 {
+                    out.push(b',');
+                }
+                if !write_value(document, element, fields, out) {
+                    return false;
                 }
             }
-            Kind::String | Kind::Null | Kind::Bool | Kind::Number => {}
+            out.push(b']');
+            true
         }
+        Kind::String | Kind::Bool | Kind::Number => false,
     }
 }
 
@@ -141,6 +254,7 @@ mod tests {
                 key("Product", vec![leaf("upc", "k0")]),
                 key("Item", vec![leaf("sku", "k1"), maker]),
             ],
+            populated: Vec::new(),
         };
         let mut document = Document::new();
         let data = document.parse(data).expect("JSON");
@@ -152,6 +266,33 @@ mod tests {
     fn entity(type_name: &str, key: &str) -> Invalidation {
         let key = EntityKey::from_json(key).expect("a key");
         Invalidation::Entity { type_name: type_name.into(), key }
+    }
+
+    #[test]
+    fn a_representation_is_what_a_request_for_the_entity_has() {
+        let maker = ChangedKeyField { fields: vec![leaf("id", "id")], ..leaf("maker", "k2") };
+        let key = ChangedKey {
+            type_name: "Product".into(),
+            fields: vec![leaf("sku", "k1"), leaf("size", "k3"), maker],
+        };
+        let written = |text: &'static str| {
+            let mut document = Document::new();
+            let object = document.parse(text).expect("JSON");
+            let mut out = Vec::new();
+            let is_written = key.write_representation(&document, object, &mut out);
+            is_written.then(|| String::from_utf8(out).expect("text"))
+        };
+        let text = r#"{"k1":"s\u00e9","k2":{"name":"x","id":"m"},"k3":1.50,"sku":"other"}"#;
+        let expected = r#"{"__typename":"Product","sku":"s\u00e9","size":1.50,"maker":{"id":"m"}}"#;
+        assert_eq!(written(text).as_deref(), Some(expected));
+        for incomplete in [
+            r#"{"k1":"s","k2":{"id":"m"}}"#,
+            r#"{"k1":"s","k2":{"id":"m"},"k3":null}"#,
+            r#"{"k1":"s","k2":{},"k3":1}"#,
+            r#"{"k1":"s","k2":5,"k3":1}"#,
+        ] {
+            assert_eq!(written(incomplete), None, "{incomplete}");
+        }
     }
 
     #[test]

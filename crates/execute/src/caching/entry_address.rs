@@ -121,6 +121,12 @@ impl<'a> Addresses<'a> {
         Some(self.complete(base, selection, &context_values))
     }
 
+    /// The beginning of the keys of entities with this selection, by any representation.
+    pub(super) fn entity_base(&self, selection: &KeyedSelection) -> KeyBase {
+        let base = base_of(self.caches, self.cache, HashDomain::Entity, &selection.text);
+        self.complete(base, selection, b"")
+    }
+
     /// The beginning of the keys of the batch with this number in a shared store.
     pub(crate) fn shared_batch_base(
         &self,

@@ -10,23 +10,29 @@ mod entry_label;
 mod fetch_caching;
 mod fetches_in_flight;
 mod mutation_invalidation;
+mod populated_entities;
 mod reported_errors;
 mod response_storing;
 mod root_request;
 mod shared_cache;
 mod subgraph_caches;
 
-pub use changed_entities::{ChangedEntity, ChangedKey, ChangedKeyField};
+pub use changed_entities::{
+    ChangedEntity, ChangedKey, ChangedKeyField, PopulatedEntry, PopulatedMember,
+};
 pub use fetch_caching::{FetchCaching, KeyedSelection, PartCaching, RootTag};
 pub use fetches_in_flight::FetchesInFlight;
 pub use root_request::{RootField, RootRequest, RootSelection};
-pub use shared_cache::{Announcement, FetchLocks, Filled, SharedCache, WantedEntry};
+pub use shared_cache::{
+    Announcement, FetchLocks, Filled, ReplacementStart, SharedCache, WantedEntry,
+};
 pub use subgraph_caches::{RequestCaching, SubgraphCache, SubgraphCaches, TypeTags};
 
 pub(crate) use entry_address::{Addresses, ObjectValues, RequestParts, flight_key};
 pub(crate) use entry_label::{entity_label, root_label};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
-pub(crate) use mutation_invalidation::invalidate_by_response;
+pub(crate) use mutation_invalidation::{MutationChanges, invalidate_by_response};
+pub(crate) use populated_entities::PopulatingRequest;
 pub(crate) use response_storing::{
     RequestedEntities, RequestedEntries, RequestedField, ResponseStoring, SharedStoring,
 };

@@ -1,5 +1,6 @@
 //! Makes stale what the response to a mutation names: in a header with tags, in its `extensions`, and by the entities
-//! that it returns where the schema says that these have changed. It takes effect before the client gets the result, so
+//! that it returns where the schema says that these have changed; where it says so, these are stored as well
+//! (`populated_entities`). It takes effect before the client gets the result, so
 //! that a client that reads what it has changed reads the new value.
 //!
 //! - The header (`cache.invalidate_header`) is a list of tags, divided by commas.
@@ -17,24 +18,35 @@ use graph::SubgraphId;
 use http::{HeaderMap, HeaderName};
 use memchr::memmem;
 
-use super::ChangedEntity;
+use super::{ChangedEntity, PopulatingRequest};
 use crate::document_pool::PooledDocument;
 use crate::{RequestContext, SubgraphResponse};
 
 /// The end of the name of both members. A response without it is not parsed here.
 const MEMBER_END: &[u8] = b"nvalidation\"";
 
-/// Applies the invalidations of a response to a mutation, and those of the `changed` entities in it. Parts that cannot
-/// be read are counted, and the others apply. Waits a little until the other routers can know of them.
+/// The entities in the response to a mutation.
+#[derive(Default)]
+pub(crate) struct MutationChanges<'a> {
+    /// The entities that are stale.
+    pub(crate) entities: &'a [ChangedEntity],
+    /// Stores the new values of some of them.
+    pub(crate) populating: Option<Box<PopulatingRequest>>,
+}
+
+/// Applies the invalidations of a response to a mutation, and those of the changed entities in it, of which some are
+/// stored. Parts that cannot be read are counted, and the others apply. Waits a little until the other routers can know
+/// of them.
 pub(crate) async fn invalidate_by_response(
     context: &RequestContext,
     subgraph: SubgraphId,
     response: &SubgraphResponse,
-    changed: &[ChangedEntity],
+    MutationChanges { entities: changed, populating }: MutationChanges<'_>,
 ) {
     let Some(caches) = &context.generation.caches else { return };
     let received = Instant::now();
     let mut found = FoundInvalidations::default();
+    let mut new = Vec::new();
     if let Some(name) = &caches.invalidate_header {
         found.add_tags(&response.headers, name);
     }
@@ -48,6 +60,9 @@ pub(crate) async fn invalidate_by_response(
                     entity.add_invalidations(&document, data, &mut |it| found.add(Ok(it)));
                 }
             }
+            if let Some(request) = &populating {
+                new = request.read_entities(context, subgraph, response, &document, root, changed);
+            }
         }
     }
     let stats = &caches.invalidation_stats.mutation;
@@ -57,7 +72,10 @@ pub(crate) async fn invalidate_by_response(
         tracing::debug!(subgraph, problem, "invalidations of a mutation that cannot be read");
     }
     if !found.all.is_empty() {
-        let announcement = caches.invalidate(&found.all);
+        let announcement = match &populating {
+            Some(request) if !new.is_empty() => request.replace(caches, subgraph, &found.all, &new),
+            _ => caches.invalidate(&found.all),
+        };
         stats.count_message(found.all.len(), received.elapsed());
         if let Some(announcement) = announcement {
             announcement.await;

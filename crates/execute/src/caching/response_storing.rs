@@ -6,9 +6,9 @@ use std::sync::Arc;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{
-    CachePolicy, EntryAddress, EntryLabel, FetchStart, NewEntry, PolicyFold, ResponseContent,
-    ResponseTtl, Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags,
-    Timestamp, Vary, resolve_policy,
+    EntryAddress, EntryLabel, FetchStart, NewEntry, PolicyFold, ResponseContent, ResponseTtl,
+    Scope, SharedEntry, SharedKeyBase, SharedStart, StoreOutcome, Tag, Tags, Timestamp, Vary,
+    resolve_policy,
 };
 use graph::SubgraphId;
 use plan::{FetchKind, Plan};
@@ -92,11 +92,11 @@ pub(crate) struct RequestedEntities {
 }
 
 /// The parts of a response that decide about all of its entries.
-struct ResponseFacts<'a> {
-    caches: &'a SubgraphCaches,
-    cache: &'a SubgraphCache,
-    ttl: ResponseTtl,
-    now: Timestamp,
+pub(super) struct ResponseFacts<'a> {
+    pub(super) caches: &'a SubgraphCaches,
+    pub(super) cache: &'a SubgraphCache,
+    pub(super) ttl: ResponseTtl,
+    pub(super) now: Timestamp,
 }
 
 impl ResponseStoring {
@@ -409,7 +409,7 @@ impl StoringProgress {
 
 impl ResponseFacts<'_> {
     /// The tags of types, in every subgraph and in this one.
-    fn type_tags<'a>(&'a self, names: &'a [Box<str>]) -> impl Iterator<Item = Tag> + 'a {
+    pub(super) fn type_tags<'a>(&'a self, names: &'a [Box<str>]) -> impl Iterator<Item = Tag> + 'a {
         let (tags, subgraph) = (&self.caches.tags, &self.cache.name);
         names
             .iter()
@@ -418,7 +418,7 @@ impl ResponseFacts<'_> {
 
     /// Adds the tags of the schema for one entity. `None` if one of them has no value: the entity must not be stored
     /// then, because an invalidation of the tag would not reach it.
-    fn add_entity_tags(
+    pub(super) fn add_entity_tags(
         &self,
         representation: Bytes,
         tag: &mut String,
@@ -493,15 +493,11 @@ impl ResponseFacts<'_> {
         let (Some(shared), Some(keys)) = (&self.caches.shared, &storing.shared) else { return };
         let policy = new.policy;
         let Some(key) = base.key_of(rest, policy.scope) else { return };
-        let tags = match policy.tags.is_unbounded() {
-            true => policy.tags.clone(),
-            false => policy.tags.iter().filter(|tag| !address.tags.contains(tag)).collect(),
-        };
         let entry = SharedEntry {
             start: keys.start,
             began: storing.began,
             fetch_took: self.now.since(storing.began),
-            policy: CachePolicy { tags, ..policy.clone() },
+            policy: policy.without_implied_tags(address),
             content: new.content,
             body: Bytes::copy_from_slice(new.body),
         };
@@ -511,7 +507,7 @@ impl ResponseFacts<'_> {
 
 /// Adds the tags that a response names in its extensions: a list of texts, or with `item` the list at this index of a
 /// list of lists.
-fn add_response_tags(
+pub(super) fn add_response_tags(
     facts: &ResponseFacts<'_>,
     document: &PooledDocument,
     root: NodeId,

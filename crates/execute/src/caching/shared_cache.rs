@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::pin::Pin;
 
-use cache::{EntryAddress, SharedEntry, SharedKey, SharedStart, StaleTags, Timestamp};
+use cache::{EntryAddress, SharedEntry, SharedKey, SharedStart, StaleTags, Tags, Timestamp};
 
 use crate::LocalFuture;
 
@@ -28,7 +28,21 @@ pub trait SharedCache: Send + Sync {
     /// Announces an invalidation to all routers, before the caller applies it to the store of the process. The future
     /// ends when the log of invalidations has it, or when that takes too long; the announcement continues then.
     fn announce(&self, stale: StaleTags) -> Announcement;
+
+    /// Announces an invalidation as [`SharedCache::announce`] does, for a caller that knows the new values: those with
+    /// `tags`, which a request has brought that began at `since`. The second result is there if they may be shared,
+    /// unless another invalidation of their tags comes.
+    fn announce_replacing(
+        &self,
+        stale: StaleTags,
+        since: SharedStart,
+        tags: &Tags,
+    ) -> (Announcement, Option<ReplacementStart>);
 }
+
+/// Ends when the log of invalidations was applied up to an invalidation with new values. Returns the start under which
+/// they may be shared; `None` if they must not be, because another invalidation has come or the log is away.
+pub type ReplacementStart = Pin<Box<dyn Future<Output = Option<SharedStart>> + Send>>;
 
 /// See [`SharedCache::announce`].
 pub type Announcement = Pin<Box<dyn Future<Output = ()> + Send>>;

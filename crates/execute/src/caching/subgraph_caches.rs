@@ -56,7 +56,7 @@ pub struct SubgraphCache {
 pub type TypeTags = Vec<TagTemplate>;
 
 /// The part of clients for which one operation reads and stores private responses. Operations without this neither read
-/// nor store.
+/// nor store; mutations only store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestCaching {
     /// `None` if private responses are not stored for this client.

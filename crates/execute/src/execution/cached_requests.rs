@@ -21,9 +21,9 @@ use super::in_flight::{Backup, OutgoingRequest, SentRequest};
 use super::item_parts::{divide_request, select_items};
 use super::request_splitting::list_items;
 use crate::caching::{
-    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, RequestParts, RequestedEntities,
-    RequestedEntries, ResponseStoring, SharedStoring, SubgraphCaches, WANTED_MAX, WantedEntry,
-    entity_label, flight_key,
+    Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, MutationChanges, RequestParts,
+    RequestedEntities, RequestedEntries, ResponseStoring, SharedStoring, SubgraphCaches,
+    WANTED_MAX, WantedEntry, entity_label, flight_key,
 };
 use crate::representations::CollectedBatch;
 use crate::{LookupTrace, SubgraphRequest, SubgraphResponse};
@@ -242,7 +242,7 @@ impl<'a> Execution<'a> {
                 is_mutation: false,
                 storing: Some(Box::new(storing)),
                 backup,
-                changed: &[],
+                changes: MutationChanges::default(),
             };
             self.send(SentRequest::entities(index, collected, kept), call, calls);
         }

@@ -16,8 +16,9 @@ use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::SubgraphResponse;
 use crate::argument_text::print_arguments;
 use crate::caching::{
-    Addresses, FetchCaching, FetchLocks, ObjectValues, PartCaching, RequestedEntries,
-    RequestedField, RootRequest, RootTag, WantedEntry, root_label,
+    Addresses, FetchCaching, FetchLocks, MutationChanges, ObjectValues, PartCaching,
+    PopulatingRequest, RequestedEntries, RequestedField, RootRequest, RootTag, WantedEntry,
+    root_label,
 };
 use crate::document_pool::PooledDocument;
 
@@ -45,8 +46,11 @@ impl<'a> Execution<'a> {
         let Some((caching, root, addresses)) = looked else {
             let is_mutation = operation.kind == OperationKind::Mutation;
             let (storing, backup) = (None, None);
-            let changed = &executable.fetches[index].changed;
-            let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed };
+            let entities = &*executable.fetches[index].changed;
+            let (context, variables) = (self.context, self.variables);
+            let populating = PopulatingRequest::begin(context, fetch.subgraph, variables, entities);
+            let changes = MutationChanges { entities, populating };
+            let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changes };
             return self.send(SentRequest::whole(index), call, calls);
         };
         let caches = addresses.caches();
@@ -149,8 +153,8 @@ impl<'a> Execution<'a> {
         let shared = shared_storing(caches, Vec::new(), locks);
         let storing = self.storing(fetch, caches, caching, entries, shared, guard);
         let storing = Some(Box::new(storing));
-        let (is_mutation, changed) = (false, &[][..]);
-        let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed };
+        let (is_mutation, changes) = (false, MutationChanges::default());
+        let call = OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changes };
         self.send(sent, call, calls);
     }
 

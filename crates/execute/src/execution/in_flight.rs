@@ -7,7 +7,7 @@ use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
 use crate::caching::{
-    ChangedEntity, FetchLocks, FetchesInFlight, FlightGuard, InFlight, ResponseStoring,
+    FetchLocks, FetchesInFlight, FlightGuard, InFlight, MutationChanges, ResponseStoring,
     SharedCache, WantedEntry,
 };
 use crate::representations::CollectedBatch;
@@ -32,8 +32,8 @@ pub(super) enum OutgoingRequest<'a> {
         storing: Option<Box<ResponseStoring>>,
         /// The response from the cache that is used if the request fails.
         backup: Option<Box<Backup>>,
-        /// The entities in the response that are stale then.
-        changed: &'a [ChangedEntity],
+        /// The entities in the response that are stale then, or stored.
+        changes: MutationChanges<'a>,
     },
     /// A response from the cache.
     Stored(Box<SubgraphResponse>),
@@ -73,7 +73,13 @@ impl OutgoingRequest<'_> {
     /// Creates the request that sends `body` for `operation`.
     pub(super) fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
         let is_mutation = operation.kind == OperationKind::Mutation;
-        Self::Subgraph { body, is_mutation, storing: None, backup: None, changed: &[] }
+        Self::Subgraph {
+            body,
+            is_mutation,
+            storing: None,
+            backup: None,
+            changes: MutationChanges::default(),
+        }
     }
 }
 
@@ -104,10 +110,10 @@ pub(super) async fn send_request<'a>(
     };
     let publisher = &context.generation.publisher;
     let outcome = match call {
-        OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changed } => {
+        OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changes } => {
             let subgraph = fetch.subgraph;
             let result =
-                shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changed).await;
+                shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changes).await;
             RequestOutcome::Response(match backup {
                 Some(backup) if has_failed(&result) => {
                     if let Some(trace) = &context.trace {

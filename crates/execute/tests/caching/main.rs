@@ -5,6 +5,7 @@
 
 #[path = "../kit/mod.rs"]
 mod kit;
+mod populate;
 mod shared_store;
 
 use std::cell::{Cell, RefCell};
@@ -71,11 +72,28 @@ struct Values {
     requests: Mutex<Vec<Vec<u64>>>,
     /// True if responses must not be stored.
     forbids_storing: Mutex<bool>,
+    /// Called while the next mutation is executed.
+    during_mutation: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Values {
     fn version(&self, id: u64) -> u64 {
         self.versions.lock().unwrap().get(&id).copied().unwrap_or_default()
+    }
+
+    /// The headers of a response about these ids.
+    fn headers_for(&self, ids: &[u64]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let scope = if ids.iter().any(|id| is_private(*id)) { "private" } else { "public" };
+        let cache_control = match *self.forbids_storing.lock().unwrap() {
+            true => "no-store".to_owned(),
+            false => format!("{scope}, max-age={}", TTL / 1000),
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::try_from(cache_control).unwrap());
+        if ids.iter().any(|id| depends_on_language(*id)) {
+            headers.insert(VARY, HeaderValue::from_static("x-language"));
+        }
+        headers
     }
 }
 
@@ -89,6 +107,9 @@ impl Subgraph for Values {
             found.map_or(String::new(), |(_, value)| value.to_str().unwrap().to_owned())
         };
         let (user, language) = (header(&USER), header(&LANGUAGE));
+        if request.is_mutation {
+            return Box::pin(self.mutate(populate::id_of(&request.body), user, language));
+        }
         let (ids, keys) = ids_of(&request.body);
         let broken = self.broken.lock().unwrap().clone();
         let text = |id: &u64| value_of(*id, &user, &language, self.version(*id));
@@ -122,16 +143,7 @@ impl Subgraph for Values {
         let body = format!(
             r#"{{"data":{{{data}}},"errors":[{errors}],"extensions":{{"apolloCacheTags":[{tags}]}}}}"#
         );
-        let mut headers = HeaderMap::new();
-        let scope = if ids.iter().any(|id| is_private(*id)) { "private" } else { "public" };
-        let cache_control = match *self.forbids_storing.lock().unwrap() {
-            true => "no-store".to_owned(),
-            false => format!("{scope}, max-age={}", TTL / 1000),
-        };
-        headers.insert(CACHE_CONTROL, HeaderValue::try_from(cache_control).unwrap());
-        if ids.iter().any(|id| depends_on_language(*id)) {
-            headers.insert(VARY, HeaderValue::from_static("x-language"));
-        }
+        let headers = self.headers_for(&ids);
         self.requests.lock().unwrap().push(ids);
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -489,6 +501,8 @@ enum Step {
     Change(u64),
     /// A value changes, and nothing says so.
     ChangeSilently(u64),
+    /// A mutation of a client changes a value and returns the entity.
+    Mutate(Client, u64),
     Wait(u64),
 }
 
@@ -498,7 +512,8 @@ fn steps() -> impl Strategy<Value = Step> {
     let some = proptest::sample::subsequence((0..ITEMS).collect::<Vec<_>>(), 1..=ITEMS as usize);
     prop_oneof![
         6 => (client.clone(), ids).prop_map(|(client, ids)| Step::Ask(client, ids)),
-        6 => (client, some).prop_map(|(client, ids)| Step::AskRoots(client, ids)),
+        6 => (client.clone(), some).prop_map(|(client, ids)| Step::AskRoots(client, ids)),
+        2 => (client, 0..ITEMS).prop_map(|(client, id)| Step::Mutate(client, id)),
         1 => (0..ITEMS).prop_map(Step::Break),
         2 => (0..ITEMS).prop_map(Step::Repair),
         1 => (0..ITEMS).prop_map(Step::Change),
@@ -532,6 +547,10 @@ proptest! {
                     Step::Change(id) => {
                         change(id);
                         world.invalidate(id);
+                        history.borrow_mut().remove(&id);
+                    }
+                    Step::Mutate(client, id) => {
+                        world.mutate(client, id).await;
                         history.borrow_mut().remove(&id);
                     }
                     Step::Break(id) => drop(world.values.broken.lock().unwrap().insert(id)),
@@ -600,6 +619,12 @@ proptest! {
                     Step::Change(id) => {
                         change(&mut replaced, id);
                         routers[router].invalidate(id);
+                        announced[id as usize] = values.version(id);
+                        oldest[router][id as usize] = values.version(id);
+                    }
+                    Step::Mutate(client, id) => {
+                        replaced.entry(id).or_default().push(NOW.get());
+                        routers[router].mutate(client, id).await;
                         announced[id as usize] = values.version(id);
                         oldest[router][id as usize] = values.version(id);
                     }

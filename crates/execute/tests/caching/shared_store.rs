@@ -1,14 +1,14 @@
 //! A store that several routers share, in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use cache::{
-    LogEpoch, Sequence, SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store,
+    LogEpoch, Sequence, SharedEntry, SharedKey, SharedStart, SharedView, StaleTags, Store, Tags,
     Timestamp,
 };
-use execute::{Announcement, Filled, LocalFuture, SharedCache, WantedEntry};
+use execute::{Announcement, Filled, LocalFuture, ReplacementStart, SharedCache, WantedEntry};
 
 use crate::NOW;
 
@@ -22,18 +22,21 @@ pub(crate) struct SharedMemory {
 /// The view that one router has of the shared store.
 pub(crate) struct SharingRouter {
     memory: Arc<SharedMemory>,
-    view: SharedView,
+    view: Arc<SharedView>,
     store: Arc<Store>,
+    /// The numbers of its own messages in the log.
+    own: Mutex<HashSet<u64>>,
 }
 
 const EPOCH: LogEpoch = LogEpoch([1; 16]);
 
 impl SharingRouter {
     pub(crate) fn new(memory: &Arc<SharedMemory>, store: &Arc<Store>) -> Self {
-        let view = SharedView::default();
+        let view = Arc::<SharedView>::default();
         view.begin_epoch(EPOCH, Sequence(0));
         view.set_current(true);
-        Self { memory: Arc::clone(memory), view, store: Arc::clone(store) }
+        let (memory, store) = (Arc::clone(memory), Arc::clone(store));
+        Self { memory, view, store, own: Mutex::default() }
     }
 
     /// Applies what the log has.
@@ -41,10 +44,25 @@ impl SharingRouter {
         let applied = self.view.position().unwrap().sequence.0;
         for (number, stale) in (1..).zip(&*self.memory.log.lock().unwrap()).skip(applied as usize) {
             let at = SharedStart { epoch: EPOCH, sequence: Sequence(number) };
-            self.view.record(at, stale);
-            self.store.invalidate_tags(stale);
+            if self.own.lock().unwrap().contains(&number) {
+                self.view.record(at, stale);
+            } else {
+                self.view.record_foreign(at, stale);
+                self.store.invalidate_tags(stale);
+            }
             self.view.set_applied(at);
         }
+    }
+
+    /// Appends an invalidation that was announced to the log.
+    fn append(&self, stale: &StaleTags) -> SharedStart {
+        let mut log = self.memory.log.lock().unwrap();
+        log.push(stale.clone());
+        let at = SharedStart { epoch: EPOCH, sequence: Sequence(log.len() as u64) };
+        self.own.lock().unwrap().insert(at.sequence.0);
+        self.view.record(at, stale);
+        self.view.end_announcement(stale);
+        at
     }
 }
 
@@ -76,11 +94,27 @@ impl SharedCache for SharingRouter {
 
     fn announce(&self, stale: StaleTags) -> Announcement {
         self.view.announce(&stale);
-        let mut log = self.memory.log.lock().unwrap();
-        log.push(stale.clone());
-        let at = SharedStart { epoch: EPOCH, sequence: Sequence(log.len() as u64) };
-        self.view.record(at, &stale);
-        self.view.end_announcement(&stale);
+        self.append(&stale);
         Box::pin(std::future::ready(()))
+    }
+
+    fn announce_replacing(
+        &self,
+        stale: StaleTags,
+        since: SharedStart,
+        tags: &Tags,
+    ) -> (Announcement, Option<ReplacementStart>) {
+        let replacement = self.view.announce_replacing(&stale, since, tags);
+        let at = self.append(&stale);
+        let view = Arc::clone(&self.view);
+        let start = replacement.map(|replacement| -> ReplacementStart {
+            Box::pin(async move {
+                while !view.has_applied(at) {
+                    tokio::task::yield_now().await;
+                }
+                replacement.is_intact().then_some(at)
+            })
+        });
+        (Box::pin(std::future::ready(())), start)
     }
 }

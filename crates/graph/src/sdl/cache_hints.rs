@@ -12,7 +12,7 @@ use apollo_compiler::{
 
 use super::{directive_arguments as arguments, directive_names::DirectiveNames};
 use crate::{
-    CACHE_TAGS_MAX, CacheHints, ElementHints, SubgraphId, Supergraph, TypeId,
+    CACHE_TAGS_MAX, CacheHints, ElementHints, PopulateHint, SubgraphId, Supergraph, TypeId,
     errors::ErrorCollector,
 };
 
@@ -82,7 +82,12 @@ impl HintReader<'_, '_, '_> {
                 "openfed__entityCache" | "openfed__queryCache" => {
                     read.whole_max_age = self.read_seconds(members, coordinate);
                 }
-                "openfed__cacheInvalidate" | "openfed__cachePopulate" => read.changes_entity = true,
+                "openfed__cacheInvalidate" => read.changes_entity = true,
+                "openfed__cachePopulate" => {
+                    read.changes_entity = true;
+                    let max_age = self.read_seconds(members, coordinate);
+                    read.populates = Some(PopulateHint { max_age });
+                }
                 "federation__cacheTag" | "cacheTag" => {
                     read.tags.extend(self.read_format(directive, members, coordinate));
                 }
@@ -96,6 +101,7 @@ impl HintReader<'_, '_, '_> {
                 };
                 known.whole_max_age = read.whole_max_age.or(known.whole_max_age);
                 known.changes_entity |= read.changes_entity;
+                known.populates = read.populates.or(known.populates);
                 known.tags.extend(read.tags.iter().cloned());
                 if known.tags.len() > CACHE_TAGS_MAX {
                     known.tags.truncate(CACHE_TAGS_MAX);

@@ -215,7 +215,10 @@ impl LogReader<'_> {
     fn apply(&mut self, number: u64, message: &SharedMessage, is_own: bool, received: Instant) {
         let cache = self.cache;
         let at = SharedStart { epoch: self.epoch, sequence: Sequence(number) };
-        cache.view.record(at, &message.stale);
+        match is_own {
+            true => cache.view.record(at, &message.stale),
+            false => cache.view.record_foreign(at, &message.stale),
+        }
         // This router has applied its own messages before it sent them, and hears events itself if it follows topics.
         let is_known = is_own || number <= self.known || message.is_event && cache.follows_topics;
         if !is_known {
@@ -228,6 +231,7 @@ impl LogReader<'_> {
         }
         // Last: a fetch that begins with this number began after the message was applied here.
         cache.view.set_applied(at);
+        cache.applied.send_replace(());
         self.applied = number;
         count(&cache.stats.applied);
     }

@@ -25,11 +25,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use cache::{
-    InvalidationStats, SharedCacheStats, SharedEntry, SharedKey, SharedStart, SharedView,
-    StaleTags, Timestamp,
+    InvalidationStats, Replacement, SharedCacheStats, SharedEntry, SharedKey, SharedStart,
+    SharedView, StaleTags, Tags, Timestamp,
 };
-use execute::{Announcement, Filled, LocalFuture, SharedCache, WantedEntry};
+use execute::{Announcement, Filled, LocalFuture, ReplacementStart, SharedCache, WantedEntry};
 use redis_store::Store;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use entries::EntryWriter;
@@ -38,6 +39,10 @@ use routers::Routers;
 
 /// The maximum time for which an invalidation waits until all routers have applied it.
 const CONFIRMATION_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The maximum time for which the new values of a mutation wait until they may be shared. The log brings the
+/// invalidation of the mutation within milliseconds, unless Redis is away.
+const REPLACEMENT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The entries and the log that routers share. Belongs to the process; share it by `Arc`.
 pub struct RedisCache {
@@ -51,12 +56,14 @@ pub struct RedisCache {
     lock_wait: Duration,
     /// True if this router hears events of brokers that say what is stale.
     follows_topics: bool,
-    view: SharedView,
+    view: Arc<SharedView>,
+    /// Changes whenever a message of the log was applied.
+    applied: watch::Sender<()>,
     writer: EntryWriter,
     outbox: Outbox,
     routers: Routers,
     invalidation_stats: Arc<InvalidationStats>,
-    stats: SharedCacheStats,
+    stats: Arc<SharedCacheStats>,
 }
 
 /// The settings of the shared level.
@@ -123,12 +130,13 @@ impl RedisCache {
             router: name.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
             lock_wait: settings.lock_wait,
             follows_topics: settings.follows_topics,
-            view: SharedView::default(),
+            view: Arc::default(),
+            applied: watch::Sender::new(()),
             writer: EntryWriter::default(),
             outbox: Outbox::default(),
             routers: Routers::default(),
             invalidation_stats,
-            stats: SharedCacheStats::default(),
+            stats: Arc::default(),
         })
     }
 
@@ -189,11 +197,39 @@ impl RedisCache {
         stale: StaleTags,
         is_event: bool,
         wants_confirmation: bool,
-    ) -> tokio::sync::oneshot::Receiver<SharedStart> {
+    ) -> oneshot::Receiver<SharedStart> {
         let (message, appended) = OutboxMessage::new(stale, is_event, wants_confirmation);
         self.outbox.push(message, &self.view, &self.stats);
         appended
     }
+
+    /// Waits until the log has an invalidation, for at most the time limit of the store. What takes longer continues
+    /// without the caller.
+    fn wait_appended(&self, appended: oneshot::Receiver<SharedStart>) -> Announcement {
+        let limit = self.store.timeout();
+        Box::pin(async move {
+            let _ = tokio::time::timeout(limit, appended).await;
+        })
+    }
+}
+
+/// Waits until the log was applied up to the invalidation of a mutation. Returns its number if the replacement is still
+/// intact then.
+async fn wait_replaced(
+    replacement: Replacement,
+    view: Arc<SharedView>,
+    appended: oneshot::Receiver<SharedStart>,
+    mut applied: watch::Receiver<()>,
+) -> Option<SharedStart> {
+    let at = appended.await.ok()?;
+    while !view.has_applied(at) {
+        if !replacement.is_intact() {
+            return None;
+        }
+        applied.changed().await.ok()?;
+    }
+    // The number is known to this router and the log was read up to it, so every other invalidation has been seen.
+    replacement.is_intact().then_some(at)
 }
 
 impl SharedCache for RedisCache {
@@ -213,12 +249,35 @@ impl SharedCache for RedisCache {
         if stale.is_empty() {
             return Box::pin(std::future::ready(()));
         }
-        let appended = self.send(stale, false, false);
-        let limit = self.store.timeout();
-        Box::pin(async move {
-            // What takes longer continues without the caller.
-            let _ = tokio::time::timeout(limit, appended).await;
-        })
+        self.wait_appended(self.send(stale, false, false))
+    }
+
+    fn announce_replacing(
+        &self,
+        stale: StaleTags,
+        since: SharedStart,
+        tags: &Tags,
+    ) -> (Announcement, Option<ReplacementStart>) {
+        let replacement = self.view.announce_replacing(&stale, since, tags);
+        let (mut message, appended) = OutboxMessage::new(stale, false, false);
+        let also_appended = message.add_waiting();
+        self.outbox.push_announced(message, &self.view, &self.stats);
+        let announcement = self.wait_appended(appended);
+        let Some(replacement) = replacement else {
+            count(&self.stats.dropped);
+            return (announcement, None);
+        };
+        let (view, applied) = (Arc::clone(&self.view), self.applied.subscribe());
+        let stats = Arc::clone(&self.stats);
+        let start = async move {
+            let replaced = wait_replaced(replacement, view, also_appended, applied);
+            let start = tokio::time::timeout(REPLACEMENT_TIME_MAX, replaced).await.ok().flatten();
+            if start.is_none() {
+                count(&stats.dropped);
+            }
+            start
+        };
+        (announcement, Some(Box::pin(start)))
     }
 }
 

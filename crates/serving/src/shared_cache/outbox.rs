@@ -58,6 +58,13 @@ impl OutboxMessage {
         (Self { stale, is_event, wants_confirmation, announced, waiting }, receiver)
     }
 
+    /// Returns another receiver of its place in the log.
+    pub(super) fn add_waiting(&mut self) -> oneshot::Receiver<SharedStart> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push(sender);
+        receiver
+    }
+
     /// Adds another invalidation.
     fn merge(&mut self, other: Self) {
         match (&mut self.stale, other.stale) {
@@ -102,6 +109,16 @@ impl Outbox {
     /// log has it.
     pub(super) fn push(&self, message: OutboxMessage, view: &SharedView, stats: &SharedCacheStats) {
         message.announced.iter().for_each(|stale| view.announce(stale));
+        self.push_announced(message, view, stats);
+    }
+
+    /// Adds a message that was announced.
+    pub(super) fn push_announced(
+        &self,
+        message: OutboxMessage,
+        view: &SharedView,
+        stats: &SharedCacheStats,
+    ) {
         let mut messages = self.lock();
         if messages.len() >= MESSAGES_MAX {
             count(&stats.overflows);

@@ -1,5 +1,8 @@
 // Responses from memory: entities, root fields and whole responses, what clients are told, and invalidation.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import zlib from "node:zlib";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { compose } from "../composition.mjs";
 import { GraphqlResponse, representations, startSubgraph } from "../counting_subgraph.mjs";
@@ -390,6 +393,105 @@ describe("whole responses", () => {
       assert.match(headers.get("cache-control"), /^public, max-age=[1-5]$/);
     }
     assert.equal(catalogue.requests.length, 1);
+  });
+});
+
+describe("compressed whole responses", () => {
+  const BOUND = 1 << 20;
+  const CODINGS = { gzip: zlib.gunzipSync, br: zlib.brotliDecompressSync, zstd: zlib.zstdDecompressSync };
+  let router;
+  let queries = 0;
+  /** A query that no other test sends. */
+  const newQuery = (first) => `query Compressed${++queries} { products(first: ${first}) { id name } }`;
+  before(async () => {
+    const trace = { enabled: true };
+    router = await startRouter({ response_memory: "1MiB", subgraphs: { all: { ttl: "100s" } } }, { trace });
+  });
+  after(() => router?.stop());
+
+  /** Sends a GET, and returns the response as it came. */
+  async function raw(query, coding, headers = {}) {
+    const url = `${router.graphql}?query=${encodeURIComponent(query)}`;
+    const request = http.get(url, { headers: { accept: "application/json", "accept-encoding": coding, ...headers } });
+    const [response] = await once(request, "response");
+    const parts = [];
+    for await (const part of response) parts.push(part);
+    return { status: response.statusCode, headers: response.headers, body: Buffer.concat(parts) };
+  }
+
+  async function metrics() {
+    const text = await (await fetch(`${router.admin}/metrics`)).text();
+    const value = (name) => {
+      const line = text.split("\n").find((it) => it.startsWith(`${name} `));
+      assert.ok(line, name);
+      return Number(line.split(" ").at(-1));
+    };
+    return {
+      copies: value('starling_cache_copies_total{level="response"}'),
+      reused: value("starling_http_compression_reused_total"),
+      compressed: value("starling_http_compression_in_bytes_total"),
+      bytes: value('starling_cache_bytes{level="response",subgraph=""}'),
+    };
+  }
+
+  it("are compressed once in each coding, with the headers of a response that is compressed now", async () => {
+    const query = newQuery(1000);
+    const plain = await raw(query, "identity");
+    assert.equal(JSON.parse(plain.body).data.products.length, 1000);
+    for (const [coding, expand] of Object.entries(CODINGS)) {
+      const before = await metrics();
+      const sent = await Promise.all([1, 2, 3, 4].map(() => raw(query, coding)));
+      sent.push(await raw(query, coding));
+      for (const { status, headers, body } of sent) {
+        assert.deepEqual([status, headers["content-encoding"]], [200, coding]);
+        assert.equal(Number(headers["content-length"]), body.length);
+        assert.ok(body.length < plain.body.length / 4, `${body.length} of ${plain.body.length}`);
+        assert.match(headers.vary, /accept-encoding/);
+        assert.match(headers["cache-control"], /^public, max-age=\d+$/);
+        assert.equal(headers.etag, plain.headers.etag);
+        // Older versions of Node.js do not know zstd.
+        if (expand) assert.ok(expand(body).equals(plain.body));
+      }
+      const after = await metrics();
+      assert.equal(after.copies, before.copies + 1, coding);
+      assert.equal(after.compressed, before.compressed + plain.body.length, coding);
+      assert.equal(after.reused, before.reused + sent.length - 1, coding);
+      assert.ok(after.bytes > before.bytes, `${after.bytes} after ${before.bytes}`);
+    }
+    const { etag } = plain.headers;
+    const before = await metrics();
+    const known = await raw(query, "gzip", { "if-none-match": etag });
+    assert.deepEqual([known.status, known.body.length, known.headers.etag], [304, 0, etag]);
+    assert.match(known.headers.vary, /accept-encoding/);
+    assert.deepEqual(await metrics(), before);
+  });
+
+  it("have no copies of what was before an invalidation, with a trace, or below the size for compression", async () => {
+    const query = newQuery(500);
+    const first = await raw(query, "gzip");
+    await raw(query, "gzip");
+    const before = await metrics();
+    const traced = await raw(query, "gzip", { "starling-trace": "1" });
+    assert.ok(JSON.parse(zlib.gunzipSync(traced.body)).extensions.trace);
+    assert.deepEqual((await metrics()).copies, before.copies);
+    await invalidate(router, { kind: "all" });
+    const fresh = await raw(query, "gzip");
+    const hit = await raw(query, "gzip");
+    assert.deepEqual([fresh.body, hit.body].map((it) => zlib.gunzipSync(it)), [first.body, first.body].map((it) => zlib.gunzipSync(it)));
+    assert.equal((await metrics()).copies, before.copies + 1);
+    const small = newQuery(1);
+    await raw(small, "gzip");
+    assert.equal((await raw(small, "gzip")).headers["content-encoding"], undefined);
+    assert.equal((await metrics()).copies, before.copies + 1);
+  });
+
+  it("stay within the memory of whole responses", async () => {
+    for (let number = 0; number < 40; number += 1) {
+      const query = newQuery(1000 - number);
+      for (const coding of ["identity", ...Object.keys(CODINGS)]) await raw(query, coding);
+      const { bytes } = await metrics();
+      assert.ok(bytes <= BOUND, `${bytes} bytes`);
+    }
   });
 });
 
