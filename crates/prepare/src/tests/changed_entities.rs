@@ -10,6 +10,7 @@ use crate::PrepareSettings;
 use crate::changed_entities::select_changed_entities;
 use crate::operation_variant::OperationVariant;
 use crate::pipeline::Pipeline;
+use crate::steps::PrepareSteps;
 
 const SCHEMA: &str = r#"
 schema
@@ -44,7 +45,8 @@ fn changed(mutation: &str) -> (String, Vec<ChangedEntity>) {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").expect("a supergraph"));
     let pipeline = Pipeline::new(Arc::clone(&graph), 1, PrepareSettings::default(), Arc::default());
     let variant = OperationVariant::default();
-    let prepared = pipeline.prepare_shared(mutation.as_bytes(), None, &variant);
+    let prepared =
+        pipeline.prepare_shared(mutation.as_bytes(), None, &variant, &mut PrepareSteps::default());
     let mut plan = (*prepared.expect("a plan").0.plan).clone();
     let all = select_changed_entities(&mut plan, &graph);
     let FetchKind::Root { operation, .. } = &plan.fetches[0].kind else { panic!("{plan:?}") };
