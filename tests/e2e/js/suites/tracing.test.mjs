@@ -19,9 +19,10 @@ const REVIEWS = "type Product @key(fields: \"id\") { id: ID! reviews: Int }";
 const STOCK = "type Product @key(fields: \"id\") { id: ID! stock: Int }";
 const NOTICES = `
   type Mutation {
-    announce(text: String!): Notice @events__publish(topic: "notices.{{ args.text }}", providerId: "memory/default")
+    announce(text: String!): edfs__PublishResult!
+      @events__publish(topic: "notices.{{ args.text }}", providerId: "memory/default")
   }
-  type Notice { success: Boolean! }`;
+  type edfs__PublishResult { success: Boolean! }`;
 
 const TRACE = "0af7651916cd43dd8448eb211c80319c";
 const PARENT = "b7ad6b7169203331";
