@@ -1,6 +1,6 @@
-//! The spans of one execution: its requests to subgraphs, what its caches had, its messages to brokers, and the printing
-//! of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's semantic conventions for
-//! HTTP and messages.
+//! The spans of one execution: its requests to subgraphs, the use of its caches, its messages to brokers, and the
+//! printing of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's semantic
+//! conventions for HTTP and messages.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Records the fetches of one execution, and what it found in memory: for a client that requests it, and for the spans of
-//! a trace. It also gives each request to a subgraph and each message its span.
+//! Records the fetches of one execution, and what it found in memory: for a client that requests it, and for the spans
+//! of a trace. It also gives each request to a subgraph and each message its span.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! The trace of one operation that a client has sent over a WebSocket. It continues no trace of the client: the headers of
-//! the handshake are not kept for it, because they would make the context of each connection different from all others.
+//! The trace of one operation that a client has sent over a WebSocket. It continues no trace of the client: the headers
+//! of the handshake are not kept for it, because they would make the context of each connection different from all
+//! others.
 
 use std::sync::Arc;
 

@@ -225,6 +225,6 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
-    // Without a sender the task is about to be aborted.
+    // The wait fails without a sender: the task is about to be aborted.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -1,5 +1,5 @@
-//! The two ways to send a batch to the collector, and which failures are worth another attempt (OTLP, sections "Failures"
-//! of both transports).
+//! The two ways to send a batch to the collector, and the failures that are worth another attempt (OTLP, the sections
+//! "Failures" of both transports).
 
 use std::path::Path;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Transport {
 fn not_sent(error: FetchError) -> ExportFailure {
     let is_temporary = match &error {
         FetchError::Connect(_) | FetchError::Closed(_) | FetchError::Timeout(_) => true,
-        // Of a proxy in front of a gRPC server.
+        // The response of a proxy in front of a gRPC server.
         FetchError::Status { status, .. } => is_temporary_status(*status),
         _ => false,
     };

@@ -3,7 +3,7 @@
 //! - [`Tracer`] has the rules of sampling and the queue of traces that wait for the exporter.
 //! - [`RequestSpans`] is the buffer of one request. It ends with its last reference, and decides then: by the draw at
 //!   its beginning, by its duration, and by its failure. What is not exported is never converted to spans.
-//! - [`SpanSource`] is a compact record that becomes spans at the export: whoever records implements it.
+//! - [`SpanSource`] is a compact record that becomes spans at the export.
 //! - [`OutgoingSpan`] is the span of a request to another server, which gets its identity in headers.
 //! - [`Propagation`] reads and writes those headers, in the formats of several systems.
 //!

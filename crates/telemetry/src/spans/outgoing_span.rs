@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::spans::{SpanId, TraceContext};
 
-/// A span that another server continues. Whoever sends writes its identity into the headers, and notes here what only
-/// the sender knows.
+/// A span that another server continues. The sender writes its identity into the headers, and notes its own facts here.
 #[derive(Debug)]
 pub struct OutgoingSpan {
     /// The trace.

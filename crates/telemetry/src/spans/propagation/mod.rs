@@ -57,7 +57,7 @@ pub struct Propagation {
 pub struct TraceContext {
     /// The id of the trace.
     pub trace: TraceId,
-    /// True if the trace was selected at its beginning, which the next servers are told.
+    /// True if the trace was selected at its beginning. The headers for other servers contain it.
     pub is_sampled: bool,
     /// The header `tracestate`, which is passed on unchanged.
     pub state: Option<Box<str>>,
@@ -147,7 +147,7 @@ impl Propagation {
 }
 
 impl TraceContext {
-    /// Calls `write` with each header, by name and value, for a server whose spans are children of `span`.
+    /// Calls `write` with each header, by name and value, for a server with spans that are children of `span`.
     pub fn write_headers(&self, span: SpanId, mut write: impl FnMut(&'static str, &str)) {
         for format in self.propagation.formats() {
             match format {
