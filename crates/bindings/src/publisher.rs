@@ -7,6 +7,7 @@ use bytes::Bytes;
 use events::{Event, PublishError};
 use execute::{ErrorCode, EventRequest, GraphqlError, LocalFuture, Publisher};
 use graph::EventRole;
+use telemetry::spans::MessageDestination;
 
 use crate::bindings::OutgoingMessage;
 use crate::{Bindings, trace_context};
@@ -39,7 +40,13 @@ impl EventPublisher {
     ) -> Result<OutgoingMessage<'_>, GraphqlError> {
         let mut outgoing =
             self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
-        outgoing.message.headers.extend(trace_context::read_request_context(request.headers));
+        outgoing.message.headers.extend(trace_context::message_context(request));
+        if let Some(span) = request.span {
+            span.note_destination(MessageDestination {
+                provider: outgoing.provider.name().into(),
+                topic: outgoing.message.topic.clone(),
+            });
+        }
         Ok(outgoing)
     }
 }

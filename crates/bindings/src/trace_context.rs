@@ -5,15 +5,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use events::{Event, Headers};
-use execute::ForwardedHeaders;
+use execute::{EventRequest, ForwardedHeaders};
 use http::{HeaderName, HeaderValue};
 
 /// The headers, and the maximum size of each in bytes: `traceparent` has 55 in its first version, and routers forward
 /// `tracestate` up to 512 (W3C Trace Context, sections 3.2 and 3.3).
 const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
 
+/// Returns the trace context for the message of a request: that of its span, or else that among the forwarded headers.
+pub(crate) fn message_context(request: &EventRequest<'_>) -> Headers {
+    let Some(span) = request.span else { return read_request_context(request.headers) };
+    let mut headers = Headers::new();
+    span.write_headers(|name, value| {
+        headers.push((name.into(), Bytes::copy_from_slice(value.as_bytes())));
+    });
+    headers
+}
+
 /// Returns the trace context of a request as headers of a message.
-pub(crate) fn read_request_context(headers: &[(HeaderName, HeaderValue)]) -> Headers {
+fn read_request_context(headers: &[(HeaderName, HeaderValue)]) -> Headers {
     let found = NAMES.iter().filter_map(|&(name, most)| {
         let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
         let bytes = value.as_bytes();
@@ -54,6 +64,8 @@ pub fn with_event_trace_context(
 
 #[cfg(test)]
 mod tests {
+    use telemetry::spans::{OutgoingSpan, Propagation, TraceContext, TraceId};
+
     use super::*;
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -78,6 +90,33 @@ mod tests {
             vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
         assert_eq!(read_request_context(&headers), given);
         assert_eq!(read_request_context(&headers[..1]), Headers::new());
+    }
+
+    #[test]
+    fn the_span_of_a_message_takes_the_place_of_the_context_among_the_headers() {
+        let trace = TraceId::new(0x0af7).expect("an id");
+        let context = Arc::new(TraceContext {
+            trace,
+            is_sampled: true,
+            state: Some("b=2".into()),
+            baggage: None,
+            propagation: Propagation::default(),
+        });
+        let span = OutgoingSpan::new(&context);
+        let forwarded = [header("traceparent", PARENT), header("tracestate", "a=1")];
+        let request = |span| EventRequest {
+            field: graph::FieldId(0),
+            arguments: Bytes::new(),
+            headers: &forwarded,
+            claims: None,
+            deadline: std::time::Instant::now(),
+            span,
+        };
+        let own = format!("00-{trace}-{}-01", span.id);
+        let sent: Headers =
+            vec![("traceparent".into(), own.into()), ("tracestate".into(), "b=2".into())];
+        assert_eq!(message_context(&request(Some(&span))), sent);
+        assert_eq!(message_context(&request(None)), read_request_context(&forwarded));
     }
 
     #[test]

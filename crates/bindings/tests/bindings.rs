@@ -442,6 +442,7 @@ async fn key_headers_and_trace_context_are_part_of_the_message() {
     ];
     let request = |arguments: &'static str| EventRequest {
         claims: None,
+        span: None,
         field: field(&graph, "announce"),
         arguments: arguments.into(),
         headers: &headers,
@@ -529,6 +530,7 @@ async fn messages_to_a_stream_are_marked_as_stored() {
     for name in ["store", "pass"] {
         let request = EventRequest {
             claims: None,
+            span: None,
             field: field(&graph, name),
             arguments: "{}".into(),
             headers: &[],
@@ -741,6 +743,7 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     let arguments = r#"{"id":"7","text":"hello"}"#;
     let request = |field, arguments: &'static str| EventRequest {
         claims: None,
+        span: None,
         field,
         arguments: arguments.into(),
         headers: &[],
@@ -766,6 +769,7 @@ async fn an_unavailable_broker_makes_a_publication_unsuccessful() {
     let deadline = Instant::now() + Duration::from_millis(50);
     let request = EventRequest {
         claims: None,
+        span: None,
         field: field(&graph, "p"),
         arguments: "{}".into(),
         headers: &[],

@@ -25,4 +25,5 @@ pub mod request_extensions;
 pub mod request_ids;
 pub mod request_source;
 pub mod shutdown;
+pub mod trace_headers;
 pub mod workers;

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use prepare::StepRecorder;
+
 /// The origin of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionOrigin {
@@ -24,16 +26,19 @@ pub struct RequestSource<'a> {
     /// True if the client has sent the operation now. False for a subscription that is prepared again, which does not
     /// count against rate limits.
     pub is_new: bool,
+    /// Keeps the steps of preparing the operation, if it belongs to a trace.
+    pub steps: Option<&'a StepRecorder>,
 }
 
 impl<'a> RequestSource<'a> {
     /// Returns the source of a request by HTTP.
     pub fn of_head(head: &'a http::request::Parts, origin: ConnectionOrigin) -> Self {
-        Self { method: head.method.as_str(), path: head.uri.path(), origin, is_new: true }
+        let (method, path) = (head.method.as_str(), head.uri.path());
+        Self { method, path, origin, is_new: true, steps: None }
     }
 
     /// Returns the source of a message over a WebSocket to the endpoint with this path.
     pub fn of_websocket(path: &'a str, origin: ConnectionOrigin) -> Self {
-        Self { method: "GET", path, origin, is_new: true }
+        Self { method: "GET", path, origin, is_new: true, steps: None }
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     check_cost_readers(config, places, findings);
     config.introspection.check_switch(places, findings);
     config.access_log.check_fields(places, findings);
+    config.tracing.check(places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
 }
 

@@ -120,6 +120,9 @@ formats! {
         "write a pattern for messages of errors: `^The article .* is sold out`";
     LabelSetting, LabelSettingText, "label-setting", "`true`, `false` or a percentage",
         "write `true` (on for all), `false` (for none), or for how many requests: `5%`";
+    Ratio, RatioText, "ratio", "a percentage", "write a percentage: `0%`, `0.1%`, `1%`, `100%`";
+    ResourceValue, ResourceValueText, "resource-value", "a text",
+        "write at most 256 characters in one line: `shop-router`";
     File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";
     SocketPath, SocketPathText, "socket-path", "the path of a socket",
         "write a path of at most 100 bytes: `/run/starling/graphql.sock`";

@@ -16,6 +16,7 @@ use super::listen::parse_mode;
 use super::override_labels::LabelSetting;
 use super::quantity::Quantity;
 use super::threads::{ReactorCount, WorkerCount};
+use super::traces::SampleRatio;
 
 /// The maximum length of a text. Longer ids, names and paths are mistakes.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -26,6 +27,9 @@ const SOCKET_PATH_BYTES_MAX: usize = 100;
 
 /// The maximum length of the name of a rate limit, which is part of headers.
 const RATE_LIMIT_NAME_BYTES_MAX: usize = 64;
+
+/// The maximum length of an attribute of the router in traces. Collectors commonly cut longer ones.
+const RESOURCE_VALUE_BYTES_MAX: usize = 256;
 
 /// 128 random bits, the length of the signature.
 const CURSOR_KEY_BYTES_MIN: usize = 16;
@@ -54,6 +58,8 @@ impl Format {
             Self::Workers => Ok(WorkerCount::parse(text).map(drop)?),
             Self::Reactors => Ok(ReactorCount::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
+            Self::Ratio => Ok(SampleRatio::parse(text).map(drop)?),
+            Self::ResourceValue => check_resource_value(text),
             Self::Path => check_path(text),
             Self::SubgraphUrl | Self::SubscriptionUrl if text.starts_with("unix:") => {
                 check_socket(text)
@@ -214,6 +220,19 @@ fn check_nats_urls(text: &str) -> Result<(), Complaint> {
         return Err("credentials of several servers belong in `authentication`".into());
     }
     text.split(',').try_for_each(|url| check_url(url.trim(), &["nats", "tls"]))
+}
+
+fn check_resource_value(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    if text.len() > RESOURCE_VALUE_BYTES_MAX {
+        return Err("it is longer than 256 bytes".into());
+    }
+    if text.chars().any(char::is_control) {
+        return Err("it contains control characters".into());
+    }
+    Ok(())
 }
 
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {

@@ -85,6 +85,7 @@ mod threads;
 mod token_consistency;
 mod token_introspection;
 mod trace;
+mod traces;
 mod uploads;
 mod web_page_consistency;
 mod web_pages;
@@ -170,6 +171,7 @@ pub use token_introspection::{
     IntrospectedTokens, IntrospectionAuth, IntrospectionCache, TokenIntrospection,
 };
 pub use trace::Trace;
+pub use traces::{Otlp, OtlpProtocol, SampleRatio, TraceFormat, TraceSampling, Tracing};
 pub use uploads::Uploads;
 pub use web_pages::{Csrf, Ide};
 
@@ -355,6 +357,13 @@ pub struct Config {
     /// the work that was shared with other requests, and what came from memory and how old it was (`docs/caching.md`).
     pub trace: Trace,
 
+    /// Traces of requests, and their export to a collector by OTLP (`docs/tracing.md`): the request, the steps of
+    /// preparing its operation, each request to a subgraph, each message to a broker, and the printing of the response.
+    ///
+    /// Exporting never delays a request: if the collector is slow or does not respond, a bounded number of traces waits,
+    /// and further ones are dropped and counted.
+    pub tracing: Tracing,
+
     /// The level and the format of the log.
     ///
     /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Further lines, and lines that
@@ -415,6 +424,7 @@ impl Default for Config {
             csrf: Csrf::default(),
             uploads: Uploads::default(),
             trace: Trace::default(),
+            tracing: Tracing::default(),
             log: Log::default(),
             access_log: AccessLog::default(),
             request_id: RequestId::default(),

@@ -158,6 +158,7 @@ pub(super) fn parse_for_build(
         config.persisted_documents.resolve(folder);
         config.storage_providers.resolve(folder);
         config.access_log.resolve(folder);
+        config.tracing.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }

@@ -22,17 +22,20 @@ impl LabelSetting {
         let percent = match text {
             "true" => 100.0,
             "false" => 0.0,
-            _ => {
-                let digits = text.strip_suffix('%').ok_or("it has no `%`")?.trim_end();
-                let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-                match digits.parse::<f64>() {
-                    Ok(percent) if is_plain && percent <= 100.0 => percent,
-                    Ok(_) => return Err("it is not between 0% and 100%"),
-                    Err(_) => return Err("it is not a number with `%`"),
-                }
-            }
+            _ => parse_percentage(text)?,
         };
         Ok(Self { text: text.to_owned(), percent })
+    }
+}
+
+/// Parses a percentage from 0 to 100.
+pub(super) fn parse_percentage(text: &str) -> Result<f64, &'static str> {
+    let digits = text.strip_suffix('%').ok_or("it has no `%`")?.trim_end();
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match digits.parse::<f64>() {
+        Ok(percent) if is_plain && percent <= 100.0 => Ok(percent),
+        Ok(_) => Err("it is not between 0% and 100%"),
+        Err(_) => Err("it is not a number with `%`"),
     }
 }
 

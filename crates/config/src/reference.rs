@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 40] = [
+const SECTIONS: [&str; 41] = [
     "listen",
     "path",
     "supergraph",
@@ -46,6 +46,7 @@ const SECTIONS: [&str; 40] = [
     "workers",
     "reactors",
     "trace",
+    "tracing",
     "log",
     "access_log",
     "request_id",

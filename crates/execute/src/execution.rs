@@ -67,7 +67,11 @@ pub async fn execute(
             tokio::task::yield_now().await;
         }
     }
-    execution.finish()
+    let Some(trace) = &context.trace else { return execution.finish() };
+    let began = trace.now();
+    let payload = execution.finish();
+    trace.record_printing(began, payload.bytes.len());
+    payload
 }
 
 /// Executes a live query, as [`execute`] does. Also returns what makes the result stale, as far as the responses that
@@ -241,9 +245,10 @@ impl<'a> Execution<'a> {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
                 self.start_fetch(index, fetch, &mut ready, &mut calls);
-                in_flight.extend(
-                    calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
-                );
+                let sent = &self.sent;
+                in_flight.extend(calls.drain(..).map(|(request, it)| {
+                    send_request(request, (fetch, sent[request].place()), it, context)
+                }));
             }
             tokio::select! {
                 biased;
@@ -251,9 +256,10 @@ impl<'a> Execution<'a> {
                     let Some((request, outcome)) = finished else { return };
                     let fetch = &plan.fetches[self.sent[request].fetch];
                     self.finish_request(request, outcome, &mut ready, &mut calls);
-                    in_flight.extend(
-                        calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
-                    );
+                    let sent = &self.sent;
+                    in_flight.extend(calls.drain(..).map(|(request, it)| {
+                        send_request(request, (fetch, sent[request].place()), it, context)
+                    }));
                 }
                 () = &mut deadline => {
                     self.end_at_deadline();

@@ -57,6 +57,7 @@ mod response;
 mod response_layout;
 mod shared_fetch;
 mod sharing;
+mod spans;
 mod subgraph;
 mod trace;
 mod uploads;
@@ -87,11 +88,12 @@ pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
+pub use spans::{role_name, write_spans};
 pub use subgraph::{
-    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphHeaders,
-    SubgraphRequest, SubgraphResponse,
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphEndpoint,
+    SubgraphHeaders, SubgraphRequest, SubgraphResponse,
 };
-pub use trace::{FetchTrace, LookupTrace, Trace};
+pub use trace::{FetchPlace, FetchTrace, LookupTrace, MessageTrace, PrintingTrace, Trace};
 pub use uploads::{MultipartBody, Uploads};
 
 /// The values that an execution starts from.

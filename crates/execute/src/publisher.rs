@@ -5,6 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use graph::FieldId;
 use http::{HeaderName, HeaderValue};
+use telemetry::spans::OutgoingSpan;
 
 use crate::{Claims, GraphqlError, LocalFuture};
 
@@ -22,6 +23,9 @@ pub struct EventRequest<'a> {
     pub claims: Option<&'a Claims>,
     /// The deadline of the operation.
     pub deadline: Instant,
+    /// The span of the message, if the operation belongs to a trace. Its identity is sent in place of a trace context
+    /// among the headers.
+    pub span: Option<&'a OutgoingSpan>,
 }
 
 /// Publishes and sends requests for the root fields of event subgraphs. Implemented where providers

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use graph::SubgraphId;
 use single_flight::{Role, WorkFailed};
+use telemetry::spans::OutgoingSpan;
 
 use crate::caching::{MutationChanges, ResponseStoring, invalidate_by_response};
 use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;
 use crate::{
-    EventFetchCache, FetchError, FetchTrace, RequestContext, Sharing, SubgraphRequest,
-    SubgraphResponse,
+    EventFetchCache, FetchError, FetchPlace, FetchTrace, RequestContext, Sharing, SubgraphHeaders,
+    SubgraphRequest, SubgraphResponse,
 };
 
 /// Returns a guard that must be held during a mutation or a publication.
@@ -24,13 +25,13 @@ pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
 /// response to a mutation has made stale what it names when this returns, and the changed entities in it.
 pub(crate) async fn fetch(
     context: &RequestContext,
-    subgraph: SubgraphId,
+    (subgraph, place): (SubgraphId, FetchPlace),
     body: Bytes,
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
     changes: MutationChanges<'_>,
 ) -> Result<SubgraphResponse, FetchError> {
-    let result = fetch_traced(context, subgraph, body, is_mutation, storing).await;
+    let result = fetch_traced(context, (subgraph, place), body, is_mutation, storing).await;
     if is_mutation && let Ok(response) = &result {
         invalidate_by_response(context, subgraph, response, changes).await;
     }
@@ -39,19 +40,31 @@ pub(crate) async fn fetch(
 
 async fn fetch_traced(
     context: &RequestContext,
-    subgraph: SubgraphId,
+    (subgraph, place): (SubgraphId, FetchPlace),
     body: Bytes,
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
 ) -> Result<SubgraphResponse, FetchError> {
     let Some(trace) = &context.trace else {
-        return fetch_or_join(context, subgraph, body, is_mutation, storing).await.0;
+        return fetch_or_join(context, subgraph, body, is_mutation, storing, None).await.0;
     };
-    let (began, request_bytes) = (trace.now(), body.len());
-    let (result, role) = fetch_or_join(context, subgraph, body, is_mutation, storing).await;
+    let (began, request_bytes, span) = (trace.now(), body.len(), trace.outgoing_span());
+    let fetched = fetch_or_join(context, subgraph, body, is_mutation, storing, span.clone());
+    let (result, role) = fetched.await;
     let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
+    let failure = result.as_ref().err().cloned();
     let took = trace.now().saturating_sub(began);
-    trace.record(FetchTrace { subgraph, began, took, request_bytes, response, role });
+    trace.record(FetchTrace {
+        subgraph,
+        place,
+        began,
+        took,
+        request_bytes,
+        response,
+        failure,
+        role,
+        span,
+    });
     result
 }
 
@@ -61,15 +74,17 @@ async fn fetch_or_join(
     body: Bytes,
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
+    span: Option<Arc<OutgoingSpan>>,
 ) -> (Result<SubgraphResponse, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
+    let own_headers = SubgraphHeaders { span: span.as_deref(), ..context.headers.of(subgraph) };
     let sharing = context.sharing.as_deref();
     if let Some(uploads) = &context.uploads {
         match uploads.claim(&body) {
             Ok(None) => {}
             Ok(Some(form)) => {
                 let _guard = is_mutation.then(|| guard_epoch(context));
-                let (headers, form) = (context.headers.of(subgraph), Some(form));
+                let (headers, form) = (own_headers, Some(form));
                 // Files are sent once, also with a query.
                 let is_mutation = true;
                 let request = SubgraphRequest { body, form, is_mutation, headers, deadline };
@@ -79,7 +94,7 @@ async fn fetch_or_join(
         }
     }
     if !is_mutation && event_cache(context, subgraph).is_some() {
-        let headers = context.headers.of(subgraph);
+        let headers = own_headers;
         let request =
             SubgraphRequest { body: body.clone(), form: None, is_mutation, headers, deadline };
         let fetch = || generation.subgraph(subgraph).fetch(request);
@@ -98,9 +113,9 @@ async fn fetch_or_join(
         };
         let result = flights.0.join(key, deadline, || {
             let server = Arc::clone(&generation.subgraphs[usize::from(subgraph.0)]);
-            let headers = Arc::clone(&context.headers);
+            let (headers, span) = (Arc::clone(&context.headers), span.clone());
             async move {
-                let headers = headers.of(subgraph);
+                let headers = SubgraphHeaders { span: span.as_deref(), ..headers.of(subgraph) };
                 let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
                 store(server.fetch(request).await, storing)
             }
@@ -114,7 +129,7 @@ async fn fetch_or_join(
         };
     }
     let _guard = is_mutation.then(|| guard_epoch(context));
-    let headers = context.headers.of(subgraph);
+    let headers = own_headers;
     let request = SubgraphRequest { body, form: None, is_mutation, headers, deadline };
     (store(generation.subgraph(subgraph).fetch(request).await, storing), None)
 }

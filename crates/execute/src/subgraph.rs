@@ -1,5 +1,6 @@
 //! The interface to subgraphs: requests, responses, and the errors of both.
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::sync::Arc;
 
 use cache::PolicyFold;
+use telemetry::spans::OutgoingSpan;
 
 use crate::MultipartBody;
 
@@ -36,6 +38,7 @@ impl ForwardedHeaders {
         SubgraphHeaders {
             forwarded: own.map_or(&self.all, |(_, headers)| headers),
             request_id: self.request_id.as_ref(),
+            span: None,
         }
     }
 }
@@ -63,6 +66,8 @@ pub struct SubgraphHeaders<'a> {
     pub forwarded: &'a [(HeaderName, HeaderValue)],
     /// The header with the id of the request.
     pub request_id: Option<&'a (HeaderName, HeaderValue)>,
+    /// The span of the request, if it belongs to a trace. Its identity is sent in headers of its own.
+    pub span: Option<&'a OutgoingSpan>,
 }
 
 /// The client of a subgraph. Implemented by `upstream` over HTTP, and by tests.
@@ -72,6 +77,11 @@ pub trait Subgraph: Send + Sync {
         &'a self,
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>>;
+
+    /// Returns the address of the subgraph for the spans of traces; `None` if it has none.
+    fn endpoint(&self) -> Option<&SubgraphEndpoint> {
+        None
+    }
 
     /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
     /// the metrics.
@@ -84,6 +94,17 @@ pub trait Subgraph: Send + Sync {
     /// Notes the errors of a response with messages that clients do not see, for the log. Called
     /// once per response.
     fn note_hidden_errors(&self, _errors: &HiddenErrors<'_>) {}
+}
+
+/// The address of a subgraph, without secrets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubgraphEndpoint {
+    /// The URL without its query, which may hold a key.
+    pub url: Box<str>,
+    /// The host, or the path of a socket.
+    pub host: Box<str>,
+    /// The port; none for a socket.
+    pub port: Option<u16>,
 }
 
 /// The errors of one response of a subgraph whose messages are hidden from clients. The log is the
@@ -169,6 +190,23 @@ pub enum FetchError {
     /// The subgraph has no server: an event subgraph, or no URL is known.
     #[error("this subgraph has no server")]
     NoServer,
+}
+
+impl FetchError {
+    /// Returns the kind of the error in a word, or the HTTP status, for the attribute `error.type` of spans.
+    pub fn kind(&self) -> Cow<'static, str> {
+        match self {
+            Self::Connect(_) => "connect".into(),
+            Self::Closed(_) => "closed".into(),
+            Self::Timeout(_) => "timeout".into(),
+            Self::TooLarge { .. } => "too_large".into(),
+            Self::Status { status, .. } => status.as_str().to_owned().into(),
+            Self::Protocol(_) => "protocol".into(),
+            Self::Overloaded => "overloaded".into(),
+            Self::Unavailable(_) => "circuit_open".into(),
+            Self::NoServer => "no_server".into(),
+        }
+    }
 }
 
 fn in_a_moment(pause: std::time::Duration) -> String {

@@ -1,10 +1,14 @@
-//! Records the fetches of one execution, and what it found in memory, if a client requested it.
+//! Records the fetches of one execution, and what it found in memory: for a client that requests it, and for the spans
+//! of a trace. It also gives each request to a subgraph and each message its span.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use graph::SubgraphId;
+use graph::{FieldId, SubgraphId};
 use single_flight::Role;
+use telemetry::spans::{OutgoingSpan, TraceContext};
+
+use crate::FetchError;
 
 /// Maximum number of fetches in a trace. Plans have a handful; further ones are left out.
 const FETCHES_MAX: usize = 1_000;
@@ -14,15 +18,30 @@ const FETCHES_MAX: usize = 1_000;
 #[derive(Debug)]
 pub struct Trace {
     started: Instant,
+    /// The identity of the trace that the requests belong to.
+    context: Option<Arc<TraceContext>>,
     fetches: Mutex<Vec<FetchTrace>>,
     lookups: Mutex<Vec<LookupTrace>>,
+    messages: Mutex<Vec<MessageTrace>>,
+    printing: Mutex<Option<PrintingTrace>>,
+}
+
+/// The place of a request in its execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FetchPlace {
+    /// The index of the fetch in the plan.
+    pub fetch: usize,
+    /// The number of distinct entities that are requested; 0 for a request that is not for entities.
+    pub entities: u32,
 }
 
 /// One request to a subgraph.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct FetchTrace {
     /// The subgraph.
     pub subgraph: SubgraphId,
+    /// The place in the execution.
+    pub place: FetchPlace,
     /// The start of the request, from the start of the trace.
     pub began: Duration,
     /// The duration of the request.
@@ -31,8 +50,38 @@ pub struct FetchTrace {
     pub request_bytes: usize,
     /// HTTP status and length of the response's body; `None` if there was no response.
     pub response: Option<(u16, usize)>,
+    /// The reason why there was no response.
+    pub failure: Option<FetchError>,
     /// The role in a shared request; `None` if it must not be shared, or sharing is turned off.
     pub role: Option<Role>,
+    /// The span of the request, if the execution belongs to a trace. The subgraph knows that of the leader.
+    pub span: Option<Arc<OutgoingSpan>>,
+}
+
+/// One message to a broker.
+#[derive(Clone, Debug)]
+pub struct MessageTrace {
+    /// The root field that sends it.
+    pub field: FieldId,
+    /// The start, from the start of the trace.
+    pub began: Duration,
+    /// The time until the broker has accepted it, or a response has come.
+    pub took: Duration,
+    /// True if it was not accepted, or got no response.
+    pub has_failed: bool,
+    /// The span of the message.
+    pub span: Arc<OutgoingSpan>,
+}
+
+/// The printing of the response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrintingTrace {
+    /// The start, from the start of the trace.
+    pub began: Duration,
+    /// The duration.
+    pub took: Duration,
+    /// The length of the response.
+    pub bytes: usize,
 }
 
 /// The lookups of one fetch of the plan in the memory of the router. Each number counts entries: the representations of
@@ -41,6 +90,8 @@ pub struct FetchTrace {
 pub struct LookupTrace {
     /// The index of the fetch in the plan.
     pub fetch: usize,
+    /// The time of the first lookup, from the start of the trace.
+    pub at: Duration,
     /// True if the entries are entities, false if they are root fields.
     pub is_entities: bool,
     /// Entries from memory, in time.
@@ -77,30 +128,64 @@ impl LookupTrace {
 impl Trace {
     /// Creates a trace that begins now.
     pub fn new() -> Self {
-        Self { started: Instant::now(), fetches: Mutex::default(), lookups: Mutex::default() }
+        Self::of(None)
+    }
+
+    /// Creates a trace that begins now. Its requests and messages get spans of the trace `context`.
+    pub fn with_spans(context: &Arc<TraceContext>) -> Self {
+        Self::of(Some(Arc::clone(context)))
+    }
+
+    fn of(context: Option<Arc<TraceContext>>) -> Self {
+        Self {
+            started: Instant::now(),
+            context,
+            fetches: Mutex::default(),
+            lookups: Mutex::default(),
+            messages: Mutex::default(),
+            printing: Mutex::default(),
+        }
+    }
+
+    /// The start of the trace.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Creates the span of a request or message; `None` if the execution belongs to no trace.
+    pub(crate) fn outgoing_span(&self) -> Option<Arc<OutgoingSpan>> {
+        self.context.as_ref().map(|context| Arc::new(OutgoingSpan::new(context)))
+    }
+
+    /// The messages so far, in the order in which they ended.
+    pub fn messages(&self) -> Vec<MessageTrace> {
+        lock(&self.messages).clone()
+    }
+
+    /// The printing of the response, if it has ended.
+    pub fn printing(&self) -> Option<PrintingTrace> {
+        *lock(&self.printing)
     }
 
     /// The fetches so far, in the order in which they ended.
     pub fn fetches(&self) -> Vec<FetchTrace> {
-        self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.fetches).clone()
     }
 
     /// The lookups so far, by the index of their fetch. Fetches without stored responses have none.
     pub fn lookups(&self) -> Vec<LookupTrace> {
-        self.lock_lookups().clone()
-    }
-
-    fn lock_lookups(&self) -> MutexGuard<'_, Vec<LookupTrace>> {
-        // A list is consistent at any time, so the list behind a poisoned lock is sound.
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lookups).clone()
     }
 
     /// Adds lookups of one fetch. A fetch has several if its request is divided, or has waited for another operation.
     pub(crate) fn record_lookups(&self, new: &LookupTrace) {
-        let mut lookups = self.lock_lookups();
+        let at = self.now();
+        let mut lookups = lock(&self.lookups);
         match lookups.binary_search_by_key(&new.fetch, |it| it.fetch) {
             Ok(place) => lookups[place].add(new),
-            Err(place) if lookups.len() < FETCHES_MAX => lookups.insert(place, new.clone()),
+            Err(place) if lookups.len() < FETCHES_MAX => {
+                lookups.insert(place, LookupTrace { at, ..new.clone() });
+            }
             Err(_) => {}
         }
     }
@@ -120,11 +205,29 @@ impl Trace {
     }
 
     pub(crate) fn record(&self, fetch: FetchTrace) {
-        let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetches = lock(&self.fetches);
         if fetches.len() < FETCHES_MAX {
             fetches.push(fetch);
         }
     }
+
+    pub(crate) fn record_message(&self, message: MessageTrace) {
+        let mut messages = lock(&self.messages);
+        if messages.len() < FETCHES_MAX {
+            messages.push(message);
+        }
+    }
+
+    /// Records that the response has been printed.
+    pub(crate) fn record_printing(&self, began: Duration, bytes: usize) {
+        let took = self.now().saturating_sub(began);
+        *lock(&self.printing) = Some(PrintingTrace { began, took, bytes });
+    }
+}
+
+/// Locks a part of the trace. It is consistent at any time, so the part behind a poisoned lock is sound.
+fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for Trace {

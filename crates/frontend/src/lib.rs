@@ -32,6 +32,7 @@ mod request;
 mod request_cache;
 mod request_record;
 pub mod response;
+mod server_span;
 pub mod service;
 mod single_connection;
 pub mod stream;

@@ -11,6 +11,7 @@ use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
+use telemetry::spans::Tracer;
 
 use super::callback::CallbackRoute;
 use super::client_caching::{self, CachedRequest, ClientCacheRules, ClientCopy};
@@ -26,6 +27,7 @@ use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::request::ParsedRequest;
 use super::request_record::RequestRecord;
 use super::response::{self, Response};
+use super::server_span::ServerSpan;
 use super::service::{
     GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
 };
@@ -64,6 +66,8 @@ pub struct Pipeline {
     pub access_log: Option<Arc<AccessLog>>,
     /// Gives requests their ids, if they have any.
     pub request_ids: Option<Arc<RequestIds>>,
+    /// Records the traces of requests, if any are exported.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// Responds to one request. Never fails: errors become responses.
@@ -80,6 +84,10 @@ pub(super) async fn handle(
     });
     let log = pipeline.access_log.as_ref();
     let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
+    let span = pipeline.tracer.as_ref().map(|it| {
+        let (origin, endpoint) = (client.connection().origin(), &*pipeline.page.path);
+        ServerSpan::begin(it, origin, endpoint, &mut request)
+    });
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = pipeline.compressor.negotiate(request.headers());
     let mut copies = None;
@@ -105,6 +113,9 @@ pub(super) async fn handle(
     }
     if let Some(record) = record {
         record.finish(request_id.as_ref().map(|it| &it.1), &response);
+    }
+    if let Some(span) = span {
+        span.finish(&response);
     }
     pipeline.metrics.count_response(response.status());
     response

@@ -29,5 +29,6 @@ pub mod takeover;
 mod timer;
 mod websocket;
 pub mod websocket_settings;
+mod websocket_span;
 
 pub use end_reasons::SLOW_SUBSCRIBER;

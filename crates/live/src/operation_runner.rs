@@ -17,6 +17,7 @@ use serving::prepared_request::PreparedRequest;
 use serving::serving::Serving;
 use serving::subscription_migration;
 use serving::trace::RequestTrace;
+use telemetry::spans::Tracer;
 
 use super::metrics::{Policy, SubscriptionMetrics};
 use super::subscription_limits::SubscriptionLimits;
@@ -37,6 +38,8 @@ pub struct OperationRunner {
     pub access_log: Option<Arc<AccessLog>>,
     /// Gives the operations on WebSockets their ids, if requests have any.
     pub request_ids: Option<Arc<RequestIds>>,
+    /// Records the traces of operations on WebSockets, if any are exported.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// A live subscription with the memory that is counted for it.

@@ -17,6 +17,8 @@
 //!    types in `input_types`, and `introspection` executes `__schema` and `__type`, on a part of the schema
 //!    (`visible_schemas`) if the client may not use all of it.
 //!
+//! `steps` records the times of these steps for traces.
+//!
 //! A new limit on operations is a field of [`Limits`] with its check in `limits`, and a variant of [`Limit`] with its
 //! unit and configuration key in `error`. A new reason to refuse an operation is a variant of [`PrepareError`]; the
 //! router maps it to a GraphQL error.
@@ -51,6 +53,7 @@ mod preparer;
 mod root_division;
 mod settings;
 mod stats;
+mod steps;
 mod text_key;
 mod variable_usage;
 mod visible_schemas;
@@ -69,3 +72,4 @@ pub use prepared::{OperationRequest, Prepared};
 pub use preparer::Preparer;
 pub use settings::PrepareSettings;
 pub use stats::PrepareStats;
+pub use steps::{PrepareStep, PrepareSteps, StepRecorder};

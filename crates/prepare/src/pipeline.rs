@@ -37,6 +37,7 @@ use crate::plan_cache::{PlanCache, SharedPlan};
 use crate::prepared::{Prepared, depth_of};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
+use crate::steps::{PrepareStep, PrepareSteps};
 use crate::variable_usage;
 use crate::visible_schemas::VisibleSchemas;
 
@@ -163,14 +164,31 @@ impl Pipeline {
     }
 
     /// Prepares a text with its literals extracted, and the plan of all operations that differ in
-    /// literals only. The flag is true if that plan existed.
+    /// literals only. The flag is true if that plan existed. `steps` gets the steps, also those before a failure.
     pub(crate) fn prepare_shared(
         &self,
         query: &[u8],
         name: Option<&str>,
         variant: &OperationVariant,
+        steps: &mut PrepareSteps,
     ) -> Result<(Prepared, bool), PrepareError> {
-        let mut normalised = self.normalise_text(query, name)?;
+        let began = Instant::now();
+        let document = self.parse_document(query);
+        let began = steps.record(PrepareStep::Parse, began);
+        let normalised = self.normalise_document(query, &document?, name);
+        let began = steps.record(PrepareStep::Validate, began);
+        let prepared = self.prepare_normalised(query, normalised?, variant);
+        steps.record(PrepareStep::Plan, began);
+        prepared
+    }
+
+    /// Prepares what [`Self::prepare_shared`] prepares, after its text was validated.
+    fn prepare_normalised(
+        &self,
+        query: &[u8],
+        mut normalised: NormalisedText,
+        variant: &OperationVariant,
+    ) -> Result<(Prepared, bool), PrepareError> {
         self.deny(&mut normalised, variant)?;
         let extracted = self.extract_literals(&mut normalised);
         let identity = identity::of_variant(normalised.operation_id, variant);
@@ -396,12 +414,22 @@ impl Pipeline {
         query: &[u8],
         name: Option<&str>,
     ) -> Result<NormalisedText, PrepareError> {
-        let types = &self.schema.input_types;
         let document = self.parse_document(query)?;
+        self.normalise_document(query, &document, name)
+    }
+
+    /// Validates and normalises the document of a text.
+    fn normalise_document(
+        &self,
+        query: &[u8],
+        document: &ast::Document,
+        name: Option<&str>,
+    ) -> Result<NormalisedText, PrepareError> {
+        let types = &self.schema.input_types;
         if !self.settings.live_queries {
-            live_directive::refuse_live_queries(&document, &self.schema.schema)?;
+            live_directive::refuse_live_queries(document, &self.schema.schema)?;
         }
-        let document = self.validate_document(&document)?;
+        let document = self.validate_document(document)?;
         let chosen =
             document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
         let (schema, is_live) = (&self.schema.schema, self.settings.live_queries);

@@ -20,6 +20,7 @@ use crate::pipeline::{Pipeline, TextFacts};
 use crate::prepared::{OperationRequest, Prepared};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
+use crate::steps::PrepareSteps;
 use crate::text_key::{TextKey, TextRef, TextWeight};
 
 /// Memory planned for each operation of the cache, by estimate ([`Prepared::weight`]): a client
@@ -215,6 +216,21 @@ impl Preparer {
         client: impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<Arc<Prepared>, PrepareError> {
+        self.prepare_recorded(request, unmet, client, deadline, None).await
+    }
+
+    /// Does what [`Preparer::prepare_for`] does, and records the steps if this call prepares the operation.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare_for`].
+    pub async fn prepare_recorded(
+        &self,
+        request: &OperationRequest,
+        unmet: &RequirementSet,
+        client: impl Fn() -> ClientKey,
+        deadline: Instant,
+        record: Option<&mut PrepareSteps>,
+    ) -> Result<Arc<Prepared>, PrepareError> {
         let mut key = CacheKey {
             query: request.query.clone(),
             operation_name: request.operation_name.clone(),
@@ -229,7 +245,7 @@ impl Preparer {
             return Ok(prepared);
         }
         // Boxed, because its state would be moved with that of every request.
-        Box::pin(self.prepare_missing(key, request, client, deadline)).await
+        Box::pin(self.prepare_missing(key, request, client, deadline, record)).await
     }
 
     /// Prepares an operation that is not in the cache, or waits for another caller that does.
@@ -239,6 +255,7 @@ impl Preparer {
         request: &OperationRequest,
         client: impl Fn() -> ClientKey,
         deadline: Instant,
+        record: Option<&mut PrepareSteps>,
     ) -> Result<Arc<Prepared>, PrepareError> {
         // The key outlives the buffer of the request, so it needs its own text and not a slice of a
         // larger read.
@@ -260,9 +277,15 @@ impl Preparer {
         let result = tokio::task::spawn_blocking(move || {
             // The request may be cancelled before: the permit ends with the work.
             let _permit = permit;
-            pipeline.prepare_shared(&key.query, key.operation_name.as_deref(), &key.variant)
+            let (name, mut steps) = (key.operation_name.as_deref(), PrepareSteps::default());
+            let result = pipeline.prepare_shared(&key.query, name, &key.variant, &mut steps);
+            (result, steps)
         });
-        let result = result.await.unwrap_or_else(|_| Err(preparation_failed()));
+        let failed = |_| (Err(preparation_failed()), PrepareSteps::default());
+        let (result, steps) = result.await.unwrap_or_else(failed);
+        if let Some(record) = record {
+            *record = steps;
+        }
         self.stats.misses.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.stats.micros.fetch_add(micros, Ordering::Relaxed);

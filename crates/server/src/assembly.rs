@@ -36,6 +36,7 @@ use redis_store::Stores;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
 use subscription_client::CallbackEndpoint;
+use telemetry::spans::Tracer;
 use tokio::sync::mpsc;
 
 use crate::admin::Admin;
@@ -79,6 +80,8 @@ pub(crate) struct RouterMaterial {
     pub(crate) composition: Arc<CompositionState>,
     /// The access log, if it is written.
     pub(crate) access_log: Option<AccessLog>,
+    /// Records traces, if any are exported.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// The observer of reloads, if there is one.
     pub(crate) graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
@@ -145,6 +148,7 @@ pub(crate) fn assemble(
         authentication: Arc::clone(&authentication),
         access_log: access_log.clone(),
         request_ids: request_ids.clone(),
+        tracer: material.tracer.clone(),
     });
     let reactor = Arc::new(ReactorContext {
         runner: Arc::clone(&runner),
@@ -181,6 +185,7 @@ pub(crate) fn assemble(
             metrics: HttpMetrics::default(),
             access_log,
             request_ids,
+            tracer: material.tracer,
         },
         limits,
         workers: Arc::clone(&workers),

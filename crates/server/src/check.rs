@@ -23,6 +23,7 @@ use crate::providers;
 use crate::start_material::StartMaterial;
 use crate::stores;
 use crate::supergraph_source::SupergraphSource;
+use crate::trace_export::Traces;
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -74,6 +75,7 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     findings
         .extend(ManifestDownloads::new(&config.persisted_documents).err().into_iter().flatten());
     findings.extend(stores::check(config));
+    findings.extend(Traces::new(config).err().into_iter().flatten());
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
     CheckReport { findings, subscriptions: graph.subscriptions }
 }

@@ -26,10 +26,12 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation;
+use serving::operation_spans::OperationSpans;
 use serving::overload::work_ticket::WorkResult;
 use serving::prepared_request::PreparedRequest;
 use serving::serving::Serving;
 use serving::trace::RequestTrace;
+use telemetry::spans::RequestSpans;
 
 /// Executes the operations of requests over HTTP.
 pub(crate) struct GraphqlEndpoint {
@@ -51,11 +53,15 @@ impl GraphqlEndpoint {
         let mut trace = serving.start_trace(&request.head.headers);
         let headers = OfMessage(&request.head.headers);
         let (identity, address) = (request.client.identity.clone(), request.client.address);
+        let spans = begin_spans(&request.head.extensions);
         let source = RequestSource::of_head(&request.head, request.client.origin);
+        let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
         let operation = &request.operation;
         let prepared =
             operation::prepare_for(serving, operation, headers, identity, address, source);
-        let mut ready = match prepared.await {
+        let mut prepared = prepared.await;
+        OperationSpans::attach(spans, &mut prepared);
+        let mut ready = match prepared {
             Ok(ready) => ready,
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
         };
@@ -152,11 +158,15 @@ impl GraphqlEndpoint {
         let trace = self.serving.start_trace(&batch.head.headers);
         let (headers, client) = (OfMessage(&batch.head.headers), &batch.client);
         let (identity, address) = (client.identity.clone(), client.address);
+        let spans = begin_spans(&batch.head.extensions);
         let source = RequestSource::of_head(batch.head, client.origin);
+        let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
         let serving = &self.serving;
         let prepared =
             operation::prepare_admitted(serving, operation, headers, identity, address, source);
-        let mut ready = prepared.await?;
+        let mut prepared = prepared.await;
+        OperationSpans::attach(spans, &mut prepared);
+        let mut ready = prepared?;
         self.set_request_id(&batch.head.extensions, &mut ready);
         Ok((ready, trace))
     }
@@ -206,6 +216,11 @@ impl GraphqlEndpoint {
         let live = Arc::clone(&self.live);
         Takeover::new(move |taken_over| live.adopt(connection, taken_over))
     }
+}
+
+/// Begins the record of an operation, if its request belongs to a trace.
+fn begin_spans(extensions: &Extensions) -> Option<Arc<OperationSpans>> {
+    extensions.get::<Arc<RequestSpans>>().map(OperationSpans::begin)
 }
 
 impl GraphqlService for GraphqlEndpoint {

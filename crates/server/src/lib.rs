@@ -39,6 +39,7 @@ mod start_material;
 mod stores;
 mod subscriptions_page;
 mod supergraph_source;
+mod trace_export;
 
 pub use check::{CheckReport, SubscriptionRoute, check, has_errors};
 pub use config_changes::{ConfigSource, report_config_changes};

@@ -45,6 +45,7 @@ use serving::overload::metrics::{ADMISSION_CLASS_METRICS, ADMISSION_METRICS};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
+use telemetry::spans::SPAN_METRICS;
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
@@ -118,6 +119,9 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     out.write(RESPONSE_QUEUE_METRICS, &sources.http.limits.response_bytes)?;
     out.write(OFFLOAD_METRICS, &sources.http.limits.offload)?;
     out.write(ACCESS_LOG_METRICS, &sources.runner.access_log)?;
+    if let Some(tracer) = &sources.http.pipeline.tracer {
+        out.write(SPAN_METRICS, &tracer.stats)?;
+    }
     out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
     out.write(QUEUE_METRICS, &sources.runner.limits.queue_total)?;
     out.write(KEPT_OPERATION_METRICS, &sources.runner.limits.kept_operation_bytes)?;

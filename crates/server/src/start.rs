@@ -20,6 +20,7 @@ use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
+use otlp::ExporterTask;
 use serving::generation;
 use serving::shared_cache::SharedCacheTasks;
 use subscription_client::CallbackEndpoint;
@@ -42,6 +43,7 @@ use crate::reload;
 use crate::start_material::StartMaterial;
 use crate::stores;
 use crate::supergraph_source::SupergraphSource;
+use crate::trace_export::Traces;
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -155,6 +157,8 @@ pub struct RunningRouter {
     callback_task: Option<OwnedTask>,
     /// The level of the cache that routers share, if it is configured.
     shared_cache: Option<SharedCacheTasks>,
+    /// The export of traces, if any are exported.
+    trace_export: Option<ExporterTask>,
 }
 
 /// A task that ends with its owner.
@@ -240,6 +244,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let message = format!("the access log cannot be written: {error}");
         StartError::Refused(vec![Diagnostic::error("access-log", message)])
     })?;
+    let traces = Traces::new(&config).map_err(StartError::Refused)?;
     let listeners = bind_listeners(&config, tls, next_free_port)?;
     let callback_listener = callbacks::own_address(&config)
         .map(|address| bind(CALLBACK_LISTEN, address, false))
@@ -266,10 +271,12 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         shutdown: Arc::clone(&shutdown),
         composition: watch.composition_state(),
         access_log,
+        tracer: traces.as_ref().map(|it| Arc::clone(&it.tracer)),
         graph_changes: options.graph_changes,
         config,
     };
     let parts = assembly::assemble(material, &reactors, reactor_handles);
+    let trace_export = traces.map(Traces::start);
     if let Some(authenticator) = parts.authentication.authenticator() {
         let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
@@ -322,6 +329,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         admin_task,
         callback_task,
         shared_cache,
+        trace_export,
     })
 }
 
@@ -517,6 +525,10 @@ impl RunningRouter {
         drop(self.callback_task);
         if let Some(shared_cache) = self.shared_cache {
             shared_cache.end().await;
+        }
+        // After the last request has ended.
+        if let Some(trace_export) = self.trace_export {
+            trace_export.end().await;
         }
         drop(self.admin_task);
         tracing::info!("stopped");

@@ -16,6 +16,7 @@ use upstream::belongs_to_connection;
 use crate::expression_stats::ExpressionStats;
 use crate::header_rules::{computed_value, replace_header, select_headers};
 use crate::request_facts::{ComputedFacts, KnownOperation, NeededFacts, compile, request_facts};
+use crate::trace_formats::propagation;
 
 /// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
 /// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group
@@ -31,6 +32,9 @@ pub struct Forwarding {
     programs: Vec<Program>,
     /// The facts that the expressions read.
     needed: NeededFacts,
+    /// The headers of clients that are not forwarded, because the router sends its own: with traces, the identity of a
+    /// client's trace would only keep requests from being shared.
+    own_headers: Vec<&'static str>,
 }
 
 /// The rules for requests to some subgraphs.
@@ -68,6 +72,10 @@ impl Forwarding {
             claims: Vec::new(),
             programs: Vec::new(),
             needed: NeededFacts::default(),
+            own_headers: match config.tracing.enabled {
+                true => propagation(&config.tracing).header_names().collect(),
+                false => Vec::new(),
+            },
         };
         forwarding.all = forwarding.add_rules("headers.all", &headers.all.request)?;
         for (name, rules) in &headers.subgraphs {
@@ -140,7 +148,13 @@ impl Forwarding {
         let claims = Claims::select(facts.claims, &self.claims);
         let values = self.evaluate(client.map(), facts, &claims, stats);
         let by_subgraph = self.by_subgraph.iter();
-        let forwarded = |rules: &RequestRules| forwarded(rules, client, &claims, &values);
+        let forwarded = |rules: &RequestRules| {
+            let mut headers = forwarded(rules, client, &claims, &values);
+            if !self.own_headers.is_empty() {
+                headers.retain(|(name, _)| !self.own_headers.contains(&name.as_str()));
+            }
+            headers
+        };
         Arc::new(ForwardedHeaders {
             all: forwarded(&self.all),
             by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules))).collect(),
@@ -329,7 +343,8 @@ mod tests {
         claims: Option<&Claims>,
     ) -> Arc<ForwardedHeaders> {
         let origin = ConnectionOrigin::default();
-        let source = RequestSource { method: "POST", path: "/graphql", origin, is_new: true };
+        let source =
+            RequestSource { method: "POST", path: "/graphql", origin, is_new: true, steps: None };
         let facts = ForwardingFacts { claims, source, operation: None };
         forwarding.apply(client, facts, &ExpressionStats::default())
     }
@@ -558,6 +573,22 @@ mod tests {
     }
 
     #[test]
+    fn the_trace_context_of_a_client_is_not_forwarded_while_the_router_has_traces() {
+        let client = message(&[("traceparent", "00-1-2-01"), ("tracestate", "a=1"), ("x-a", "1")]);
+        let mut headers = Headers::default();
+        headers.all.request = vec![everything()];
+        let sent = |enabled| {
+            let mut config = Config { headers: headers.clone(), ..Config::default() };
+            config.tracing.enabled = enabled;
+            let forwarding = Forwarding::new(&config, &graph(&["a"]));
+            let forwarding = forwarding.unwrap_or_else(|error| panic!("{}", error.message));
+            text(&applied(&forwarding, OfMessage(&client), None).all)
+        };
+        assert_eq!(sent(true), ["x-a: 1"]);
+        assert_eq!(sent(false).len(), 3);
+    }
+
+    #[test]
     fn an_expression_is_evaluated_once_for_all_subgraphs_and_its_failures_are_counted() {
         let mut headers = Headers::default();
         headers.all.request = vec![set("x-tenant", "claims.tenant")];
@@ -567,7 +598,7 @@ mod tests {
         }
         let forwarding = with_rules(headers, &graph(&["a", "b"]));
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
-        let source = RequestSource { method: "GET", path: "/", origin, is_new: true };
+        let source = RequestSource { method: "GET", path: "/", origin, is_new: true, steps: None };
         let client = message(&[("graphql-client-name", "web")]);
         let facts = ForwardingFacts { claims: None, source, operation: None };
         let sent = forwarding.apply(OfMessage(&client), facts, &stats);
@@ -586,7 +617,7 @@ mod tests {
         let preparer = prepare::Preparer::new(Arc::new(graph), 0, Default::default());
         let prepared = preparer.prepare_now(b"query Q { __typename }", None).expect("valid");
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
-        let source = RequestSource { method: "GET", path: "/", origin, is_new: true };
+        let source = RequestSource { method: "GET", path: "/", origin, is_new: true, steps: None };
         let sent = |operation: Option<KnownOperation<'_>>| {
             let facts = ForwardingFacts { claims: None, source, operation };
             text(&forwarding.apply(OfMessage(&client()), facts, &stats).all)

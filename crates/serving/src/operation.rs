@@ -12,7 +12,7 @@ use clients::request_extensions::{NotAString, string_member};
 use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
-use prepare::{OperationRequest, PrepareError, Prepared};
+use prepare::{OperationRequest, PrepareError, PrepareSteps, Prepared};
 use single_flight::WorkFailed;
 
 use crate::admission::AdmissionRequest;
@@ -21,6 +21,7 @@ use crate::cost_control;
 use crate::field_access::{AccessDecision, AccessRequest};
 use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::known_operations;
+use crate::operation_spans::OperationSpans;
 use crate::overload::ArrivingRequest;
 use crate::overload::work_ticket::{WorkResult, WorkTicket};
 use crate::prepared_request::PreparedRequest;
@@ -146,7 +147,13 @@ pub async fn prepare_text(
         }
     }
     let AccessDecision { unmet, decided } = decision;
-    let prepared = loaded.preparer.prepare_for(request, &unmet, client, deadline).await;
+    let mut steps = source.steps.map(|_| PrepareSteps::default());
+    let preparing =
+        loaded.preparer.prepare_recorded(request, &unmet, client, deadline, steps.as_mut());
+    let prepared = preparing.await;
+    if let Some((recorder, steps)) = source.steps.zip(steps) {
+        recorder.set(steps);
+    }
     let prepared = prepared.map_err(|error| refused(&error))?;
     let not_admitted = |error: GraphqlError| {
         serving.metrics.count_refusal(error.code);
@@ -232,6 +239,7 @@ pub async fn prepare_text(
         uploads: None,
         caching,
         ticket: None,
+        spans: None,
     })
 }
 
@@ -317,12 +325,30 @@ pub async fn run(
     // Taken out of the request, which may be kept as the key of shared work. An operation with files proceeds as fast
     // as its client sends them, and holds no work of others meanwhile.
     let ticket = ready.ticket.take().filter(|_| ready.uploads.is_none());
+    // The record ends with the operation of this client, and not with the work that it shares with others.
+    let spans = ready.spans.take();
     let Some(ticket) = ticket else {
-        return run_admitted(serving, ready, trace, None).await;
+        let result = run_admitted(serving, ready, (trace, spans.as_deref()), None).await;
+        return note_result(spans.as_deref(), result);
     };
-    let result = ticket.measure(run_admitted(serving, ready, trace, Some(&*ticket))).await;
+    let running = run_admitted(serving, ready, (trace, spans.as_deref()), Some(&*ticket));
+    let result = note_result(spans.as_deref(), ticket.measure(running).await);
     if result.as_ref().is_ok_and(|payload| payload.errors > 0) {
         ticket.set_result(WorkResult::Unmeasured);
+    }
+    result
+}
+
+/// Notes the result of an operation in its record.
+fn note_result(
+    spans: Option<&OperationSpans>,
+    result: Result<Payload, Vec<GraphqlError>>,
+) -> Result<Payload, Vec<GraphqlError>> {
+    if let Some(spans) = spans {
+        match &result {
+            Ok(payload) => spans.note_payload(payload),
+            Err(errors) => spans.note_refusal(errors),
+        }
     }
     result
 }
@@ -331,7 +357,7 @@ pub async fn run(
 async fn run_admitted(
     serving: &Serving,
     ready: PreparedRequest,
-    trace: Option<RequestTrace>,
+    (mut trace, spans): (Option<RequestTrace>, Option<&OperationSpans>),
     ticket: Option<&WorkTicket>,
 ) -> Result<Payload, Vec<GraphqlError>> {
     let set_result = |result| {
@@ -362,12 +388,27 @@ async fn run_admitted(
     let deadline = started + serving.time_max + upload_time;
     let subgraphs = Arc::clone(&serving.sharing.subgraphs);
     let generation = Arc::clone(&ready.loaded.generation);
-    let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
+    let fetches = match (&mut trace, spans) {
+        (trace, Some(spans)) => {
+            let fetches = spans.begin_execution();
+            if let Some(trace) = trace {
+                trace.fetches = Arc::clone(&fetches);
+            }
+            Some(fetches)
+        }
+        (Some(trace), None) => Some(Arc::clone(&trace.fetches)),
+        (None, None) => None,
+    };
     let shown_cost = ready.cost.filter(|_| ready.shows_cost);
     let plan = trace.as_ref().map(|_| Arc::clone(&ready.prepared.plan));
-    let with_trace = |payload: Payload, role, source| match (&trace, &plan) {
-        (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
-        _ => payload,
+    let with_trace = |payload: Payload, role, source| {
+        if let Some(spans) = spans {
+            spans.note_sharing(role, source);
+        }
+        match (&trace, &plan) {
+            (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
+            _ => payload,
+        }
     };
     let is_query = kind == OperationKind::Query;
     let mut source = ready.caching.filter(|_| is_query).map(|_| ResponseSource::NotLookedUp);

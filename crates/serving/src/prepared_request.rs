@@ -10,6 +10,7 @@ use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
 use crate::generation::ServingGraph;
+use crate::operation_spans::OperationSpans;
 use crate::overload::work_ticket::WorkTicket;
 
 /// An operation with everything that its execution needs.
@@ -45,6 +46,8 @@ pub struct PreparedRequest {
     pub caching: Option<RequestCaching>,
     /// The right to work on it, with overload protection. A batch has one for all of its operations.
     pub ticket: Option<Arc<WorkTicket>>,
+    /// The record of the operation, if its request belongs to a trace.
+    pub spans: Option<Arc<OperationSpans>>,
 }
 
 impl PreparedRequest {

@@ -311,6 +311,7 @@ pub async fn renew(
         uploads: None,
         caching,
         ticket: None,
+        spans: None,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

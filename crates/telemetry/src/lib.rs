@@ -1,4 +1,4 @@
-//! Metrics and the log of the process.
+//! Metrics, the log and the traces of the process.
 //!
 //! A crate that counts declares its counters by [`counters!`], or a table of [`Metric`]s beside them: name, help text,
 //! and a function that reads the value. The admin listener walks all tables through one [`MetricsExporter`]; no other
@@ -7,6 +7,8 @@
 //!
 //! Log lines pass through a bounded queue ([`logging`]); a [`LogLimit`] bounds the lines that clients can cause. Other
 //! logs, such as that of requests, have a [`LineWriter`] of their own and write [`LogLine`]s.
+//!
+//! [`spans`] records the spans of requests.
 //!
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.
@@ -23,6 +25,7 @@ pub mod logging;
 mod metric;
 mod prometheus_text;
 mod rotating_file;
+pub mod spans;
 
 pub use duration_histogram::{Buckets, DurationHistogram, WorkBuckets};
 pub use exporter::{MetricsExporter, MetricsWriter, TextFormat};

@@ -9,7 +9,7 @@ use execute::FetchError;
 use http::header::{
     ACCEPT, CONTENT_TYPE, ETAG, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH, USER_AGENT,
 };
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -38,6 +38,17 @@ pub enum Revision {
     },
 }
 
+/// The response to a message, whatever its status.
+#[derive(Clone, Debug)]
+pub struct MessageResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
 /// A resource that is read by HTTP/1.1.
 #[derive(Clone, Debug)]
 pub struct Resource {
@@ -53,6 +64,18 @@ pub struct Resource {
 /// # Errors
 /// The certificate authorities cannot be read.
 pub fn resource_tls(url: &str, ca: Option<&Path>) -> Result<Option<TlsClient>, String> {
+    server_tls(url, ca, b"http/1.1")
+}
+
+/// Returns the TLS for a server at `url`, as [`resource_tls`] does. It offers this protocol. Blocks.
+///
+/// # Errors
+/// The certificate authorities cannot be read.
+pub fn server_tls(
+    url: &str,
+    ca: Option<&Path>,
+    protocol: &[u8],
+) -> Result<Option<TlsClient>, String> {
     if !url.starts_with("https:") {
         return Ok(None);
     }
@@ -60,9 +83,9 @@ pub fn resource_tls(url: &str, ca: Option<&Path>) -> Result<Option<TlsClient>, S
         Some(path) => {
             let pem = std::fs::read(path);
             let pem = pem.map_err(|error| format!("ca {}: {error}", path.display()))?;
-            TlsClient::with_roots(&pem, &[b"http/1.1"])
+            TlsClient::with_roots(&pem, &[protocol])
         }
-        None => TlsClient::with_native_roots(&[b"http/1.1"]),
+        None => TlsClient::with_native_roots(&[protocol]),
     };
     tls.map(Some).map_err(|error| error.to_string())
 }
@@ -126,6 +149,29 @@ impl Resource {
         self.post(body, "application/x-www-form-urlencoded", headers).await
     }
 
+    /// Sends a message of this media type by POST with further headers, and reads the response of any status.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn post_message(
+        &self,
+        body: Bytes,
+        content_type: HeaderValue,
+        headers: HeaderMap,
+    ) -> Result<MessageResponse, FetchError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = headers;
+        request.headers_mut().insert(CONTENT_TYPE, content_type);
+        let read = |response: Response<Incoming>| async move {
+            let (head, body) = response.into_parts();
+            let body = self.read_body(body).await?;
+            Ok(MessageResponse { status: head.status, headers: head.headers, body })
+        };
+        let exchange = tokio::time::timeout(self.timeout, self.send(request, read));
+        exchange.await.unwrap_or(Err(FetchError::Timeout(self.timeout)))
+    }
+
     async fn post(
         &self,
         body: Bytes,
@@ -147,20 +193,10 @@ impl Resource {
         exchange.await.unwrap_or(Err(FetchError::Timeout(self.timeout)))
     }
 
-    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Revision, FetchError> {
-        let stream = connect(&self.target.origin, self.timeout).await?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| convert_error(&error))?;
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Revision, FetchError> {
         let is_post = request.method() == Method::POST;
         let is_conditional = request.headers().contains_key(IF_NONE_MATCH);
-        *request.uri_mut() = self.target.path.clone().into();
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.target.host.clone());
-        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let response = async {
-            let response =
-                sender.send_request(request).await.map_err(|error| convert_error(&error))?;
+        let read = |response: Response<Incoming>| async move {
             let status = response.status();
             if status == StatusCode::NOT_MODIFIED && is_conditional {
                 return Ok(Revision::Unchanged);
@@ -179,6 +215,28 @@ impl Resource {
                 false => None,
             };
             Err(FetchError::Status { status, content_type, body })
+        };
+        self.send(request, read).await
+    }
+
+    /// Sends a request on a connection of its own. `read` reads the response.
+    async fn send<T, R: Future<Output = Result<T, FetchError>>>(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        read: impl FnOnce(Response<Incoming>) -> R,
+    ) -> Result<T, FetchError> {
+        let stream = connect(&self.target.origin, self.timeout).await?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| convert_error(&error))?;
+        *request.uri_mut() = self.target.path.clone().into();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.target.host.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let response = async {
+            let response =
+                sender.send_request(request).await.map_err(|error| convert_error(&error))?;
+            read(response).await
         };
         tokio::pin!(response);
         // The task that waits for the response drives the connection, which ends with it.

@@ -42,7 +42,7 @@ pub use aws_signer::{AwsSigner, HAS_AWS};
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;
-pub use fetch_resource::{Resource, Revision, resource_tls};
+pub use fetch_resource::{MessageResponse, Resource, Revision, resource_tls, server_tls};
 #[doc(hidden)]
 pub use http1::{FuzzedResponse, fuzz_response};
 pub use metrics::UPSTREAM_METRICS;

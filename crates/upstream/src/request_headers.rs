@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use execute::{FetchError, SubgraphRequest};
 use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use telemetry::spans::OutgoingSpan;
 
 use crate::UpstreamSettings;
 use crate::decode::ACCEPT_ENCODING;
@@ -45,6 +46,16 @@ pub fn belongs_to_connection(name: &HeaderName) -> bool {
         || text.starts_with("sec-websocket-")
 }
 
+/// Adds the identity of a span, in place of that of the client.
+fn insert_trace_context(span: &OutgoingSpan, headers: &mut HeaderMap) {
+    span.write_headers(|name, value| {
+        // The values are printable.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    });
+}
+
 /// Builds the headers for `request`. `host` is for HTTP/1.1; in HTTP/2 the request target contains
 /// it. `target` is the whole URL.
 ///
@@ -75,6 +86,9 @@ pub(crate) fn headers(
     if let Some((name, value)) = request.headers.request_id {
         // Replaces the one of a client, which a rule may have forwarded.
         headers.insert(name, value.clone());
+    }
+    if let Some(span) = request.headers.span {
+        insert_trace_context(span, &mut headers);
     }
     // The body of a subgraph with a signature is always whole.
     if let (Some(signer), RequestBody::Whole(body)) = (&settings.signer, body) {

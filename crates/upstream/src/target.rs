@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use execute::SubgraphEndpoint;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 use net::TlsClient;
@@ -121,6 +122,15 @@ impl Target {
                 format!("{scheme}://{}{path}", self.host.to_str().unwrap_or_default())
             }
         }
+    }
+
+    /// Returns the address for the spans of traces.
+    pub(crate) fn endpoint(&self) -> SubgraphEndpoint {
+        let (host, port) = match &self.origin.address {
+            Address::Tcp { host, port } => (host.clone(), Some(*port)),
+            Address::Unix(socket) => (socket.display().to_string().into(), None),
+        };
+        SubgraphEndpoint { url: self.address_text().into(), host, port }
     }
 
     /// Parses `unix:///run/reviews.sock?path=/graphql`: the socket, and the path of the request.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphHeaders,
-    SubgraphRequest, SubgraphResponse,
+    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphEndpoint,
+    SubgraphHeaders, SubgraphRequest, SubgraphResponse,
 };
 use futures_util::future::{Either, select};
 use http::{HeaderMap, Method, Request, Version};
@@ -43,6 +43,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Upstream {
     name: Box<str>,
     target: Target,
+    /// The address for the spans of traces.
+    endpoint: SubgraphEndpoint,
     settings: UpstreamSettings,
     state: Arc<SubgraphState>,
     clock: Clock,
@@ -68,8 +70,10 @@ impl Upstream {
     ) -> Result<Self, TargetError> {
         let clock = Clock::default();
         let name = name.into();
+        let target = Target::parse(url, tls)?;
         Ok(Self {
-            target: Target::parse(url, tls)?,
+            endpoint: target.endpoint(),
+            target,
             state: Arc::new(SubgraphState::new(&name, &settings, Arc::default(), clock.now())),
             name,
             settings,
@@ -215,6 +219,9 @@ impl Upstream {
                 return Err(failure.error);
             };
             failed = Some(failure.error);
+            if let Some(span) = request.headers.span {
+                span.note_retry();
+            }
             tokio::time::sleep(pause).await;
         }
         // The loop above ends by returning, because the number of retries is bounded.
@@ -425,6 +432,10 @@ impl Subgraph for Upstream {
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         Box::pin(self.fetch_counted(request))
+    }
+
+    fn endpoint(&self) -> Option<&SubgraphEndpoint> {
+        Some(&self.endpoint)
     }
 
     fn note_split(&self) {

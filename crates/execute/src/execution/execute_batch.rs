@@ -21,8 +21,8 @@ use super::in_flight::{OutgoingRequest, RequestOutcome, send_request};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
 use crate::{
-    Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphRequest,
-    SubgraphResponse, shared_fetch,
+    Executable, FetchError, FetchPlace, LocalFuture, Payload, RequestContext, Seed,
+    SubgraphRequest, SubgraphResponse, shared_fetch,
 };
 
 /// Executes an operation for several events at once. The payloads are those that [`crate::execute`]
@@ -213,7 +213,10 @@ async fn send_all<'a>(
                 }));
             }
             other => parts.push(Box::pin(async move {
-                (execution, send_request(request, fetch, other, context).await)
+                (
+                    execution,
+                    send_request(request, (fetch, FetchPlace::default()), other, context).await,
+                )
             })),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
+use telemetry::spans::OutgoingSpan;
 
 use crate::caching::{
     FetchLocks, FetchesInFlight, FlightGuard, InFlight, MutationChanges, ResponseStoring,
@@ -12,7 +13,8 @@ use crate::caching::{
 };
 use crate::representations::CollectedBatch;
 use crate::{
-    EventRequest, FetchError, GraphqlError, RequestContext, SubgraphResponse, shared_fetch,
+    EventRequest, FetchError, FetchPlace, GraphqlError, MessageTrace, RequestContext,
+    SubgraphResponse, shared_fetch,
 };
 
 /// The progress of a fetch.
@@ -94,26 +96,26 @@ pub(super) enum RequestOutcome {
     Requested(Result<Bytes, GraphqlError>),
 }
 
-/// Sends a request, and returns its result with its number.
+/// Sends a request, and returns its result with its number. `place` is for the trace.
 pub(super) async fn send_request<'a>(
     request: usize,
-    fetch: &'a Fetch,
+    (fetch, place): (&'a Fetch, FetchPlace),
     call: OutgoingRequest<'a>,
     context: &'a RequestContext,
 ) -> (usize, RequestOutcome) {
-    let event_request = |event: &EventField, arguments| EventRequest {
-        field: event.field,
-        arguments,
-        headers: context.headers.of(event.subgraph).forwarded,
-        claims: context.claims.as_ref(),
-        deadline: context.deadline,
-    };
     let publisher = &context.generation.publisher;
     let outcome = match call {
         OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changes } => {
             let subgraph = fetch.subgraph;
-            let result =
-                shared_fetch::fetch(context, subgraph, body, is_mutation, storing, changes).await;
+            let result = shared_fetch::fetch(
+                context,
+                (subgraph, place),
+                body,
+                is_mutation,
+                storing,
+                changes,
+            )
+            .await;
             RequestOutcome::Response(match backup {
                 Some(backup) if has_failed(&result) => {
                     if let Some(trace) = &context.trace {
@@ -135,14 +137,56 @@ pub(super) async fn send_request<'a>(
         }
         OutgoingRequest::Publish { event, arguments } => {
             let _guard = shared_fetch::guard_epoch(context);
-            RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
+            let sending = MessageSending::begin(context, event);
+            let result = publisher.publish(sending.request(arguments)).await;
+            sending.end(!matches!(result, Ok(true)));
+            RequestOutcome::Published(result)
         }
         OutgoingRequest::Request { event, arguments, is_mutation } => {
             let _guard = is_mutation.then(|| shared_fetch::guard_epoch(context));
-            RequestOutcome::Requested(publisher.request(event_request(event, arguments)).await)
+            let sending = MessageSending::begin(context, event);
+            let result = publisher.request(sending.request(arguments)).await;
+            sending.end(result.is_err());
+            RequestOutcome::Requested(result)
         }
     };
     (request, outcome)
+}
+
+/// A message that is being sent.
+struct MessageSending<'a> {
+    context: &'a RequestContext,
+    event: &'a EventField,
+    /// The span and the start, if the operation has a trace with spans.
+    span: Option<(Arc<OutgoingSpan>, Duration)>,
+}
+
+impl<'a> MessageSending<'a> {
+    fn begin(context: &'a RequestContext, event: &'a EventField) -> Self {
+        let trace = context.trace.as_ref();
+        let span = trace.and_then(|it| Some((it.outgoing_span()?, it.now())));
+        Self { context, event, span }
+    }
+
+    fn request(&self, arguments: Bytes) -> EventRequest<'_> {
+        EventRequest {
+            field: self.event.field,
+            arguments,
+            headers: self.context.headers.of(self.event.subgraph).forwarded,
+            claims: self.context.claims.as_ref(),
+            deadline: self.context.deadline,
+            span: self.span.as_ref().map(|(span, _)| &**span),
+        }
+    }
+
+    /// Records the end.
+    fn end(self, has_failed: bool) {
+        if let (Some(trace), Some((span, began))) = (&self.context.trace, self.span) {
+            let took = trace.now().saturating_sub(began);
+            let field = self.event.field;
+            trace.record_message(MessageTrace { field, began, took, has_failed, span });
+        }
+    }
 }
 
 /// True if a stored response may be used in place of this one (`stale-if-error`, RFC 5861, section 4).
@@ -169,6 +213,12 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
+    /// Returns the place of the request in its execution.
+    pub(super) fn place(&self) -> FetchPlace {
+        let entities = self.collected.iter().map(|batch| batch.items).sum();
+        FetchPlace { fetch: self.fetch, entities }
+    }
+
     /// Creates a request that is never repeated in parts.
     pub(super) fn whole(fetch: usize) -> Self {
         Self::entities(fetch, Vec::new(), Bytes::new())

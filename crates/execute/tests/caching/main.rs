@@ -770,7 +770,7 @@ fn a_trace_says_what_came_from_memory_and_how_old_it_was() {
             let trace = Arc::new(Trace::new());
             world.ask_traced(client, ids, Arc::clone(&trace)).await;
             let [lookups] = <[LookupTrace; 1]>::try_from(trace.lookups()).unwrap();
-            lookups
+            LookupTrace { at: Duration::ZERO, ..lookups }
         }
     };
     let expected = |fresh, sent, oldest| LookupTrace {

@@ -17,6 +17,8 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation;
+use serving::operation_spans::OperationSpans;
+use telemetry::spans::RequestSpans;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -129,10 +131,13 @@ pub async fn start(
         }
     };
     let headers = OfMessage(&head.headers);
+    let spans = head.extensions.get::<Arc<RequestSpans>>().map(OperationSpans::begin);
     let source = RequestSource::of_head(head, origin);
+    let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
     let serving = &runner.serving;
-    let ready =
+    let mut ready =
         operation::prepare_for(serving, operation, headers, identity, address, source).await;
+    OperationSpans::attach(spans, &mut ready);
     let ready = ready.map_err(Refusal::of_errors)?;
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         return Err(Refusal::mutation_by_get());

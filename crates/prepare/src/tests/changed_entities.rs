@@ -13,6 +13,7 @@ use crate::changed_entities::select_changed_entities;
 use crate::fetch_caching::caching_of;
 use crate::operation_variant::OperationVariant;
 use crate::pipeline::Pipeline;
+use crate::steps::PrepareSteps;
 
 const SCHEMA: &str = r#"
 schema
@@ -58,7 +59,8 @@ fn graph() -> Arc<Supergraph> {
 fn plan_of(graph: &Arc<Supergraph>, text: &str) -> Plan {
     let pipeline = Pipeline::new(Arc::clone(graph), 1, PrepareSettings::default(), Arc::default());
     let variant = OperationVariant::default();
-    let prepared = pipeline.prepare_shared(text.as_bytes(), None, &variant);
+    let steps = &mut PrepareSteps::default();
+    let prepared = pipeline.prepare_shared(text.as_bytes(), None, &variant, steps);
     (*prepared.expect("a plan").0.plan).clone()
 }
 

@@ -11,6 +11,7 @@ use plan::{Value, Variables};
 
 use crate::operation_variant::OperationVariant;
 use crate::pipeline::Pipeline;
+use crate::steps::PrepareSteps;
 use crate::{PrepareSettings, fetch_caching::caching_of};
 
 /// The schema of Apollo Server's documentation of `@cacheControl`, in the subgraph `books`, and a second subgraph with
@@ -65,7 +66,9 @@ fn caching_at(subgraph: &str, query: &str, rules: &TtlRules) -> FetchCaching {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").expect("a supergraph"));
     let pipeline = Pipeline::new(Arc::clone(&graph), 1, PrepareSettings::default(), Arc::default());
     let variant = OperationVariant::default();
-    let (prepared, _) = pipeline.prepare_shared(query.as_bytes(), None, &variant).expect("a plan");
+    let (prepared, _) = pipeline
+        .prepare_shared(query.as_bytes(), None, &variant, &mut PrepareSteps::default())
+        .expect("a plan");
     let plan = &prepared.plan;
     let all = caching_of(plan, &graph, rules);
     let mut found = plan.fetches.iter().zip(all);

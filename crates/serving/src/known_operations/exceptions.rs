@@ -82,7 +82,8 @@ mod tests {
     fn any_condition_makes_an_exception_and_a_failure_makes_none() {
         let stats = ExpressionStats::default();
         let origin = ConnectionOrigin::default();
-        let source = RequestSource { method: "POST", path: "/graphql", origin, is_new: true };
+        let source =
+            RequestSource { method: "POST", path: "/graphql", origin, is_new: true, steps: None };
         let mut headers = HeaderMap::new();
         headers.insert("graphql-client-name", http::HeaderValue::from_static("console"));
         let claims = Claims::new(r#"{"role":"developer"}"#.into());

@@ -308,7 +308,13 @@ mod tests {
             identity: &Identity::ANONYMOUS,
             headers: &headers.collect(),
             address: ClientKey::UNKNOWN,
-            source: RequestSource { method: "POST", path: "/graphql", origin, is_new: true },
+            source: RequestSource {
+                method: "POST",
+                path: "/graphql",
+                origin,
+                is_new: true,
+                steps: None,
+            },
         };
         let operation = OperationRequest { query: "{ a }".into(), ..OperationRequest::default() };
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -126,7 +126,7 @@ pub(crate) async fn fetch_with(
         body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
         form: None,
         is_mutation,
-        headers: SubgraphHeaders { forwarded: headers, request_id: None },
+        headers: SubgraphHeaders { forwarded: headers, ..SubgraphHeaders::default() },
         // Longer than any timeout, so that the timeout of the client counts.
         deadline: Instant::now() + Duration::from_secs(60),
     };

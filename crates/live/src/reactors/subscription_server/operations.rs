@@ -12,6 +12,7 @@ use hub::Subscriber;
 use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
 use serving::operation;
+use serving::operation_spans::OperationSpans;
 use wire::connection::OffThreadParse;
 use wire::websocket::{CloseCode, LargeMessage};
 
@@ -27,6 +28,7 @@ use crate::end_reasons::{OTHER_CLAIMS, TOO_MANY_REFUSALS, broken_off};
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
+use crate::websocket_span::WebSocketSpan;
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
@@ -208,6 +210,14 @@ impl StartingOperation {
         identity: Identity,
     ) {
         let mut record = None;
+        // Ends after the operation.
+        let span = match (&wanted, &runner.tracer) {
+            (StartRequest::Unprepared(_), Some(tracer)) => {
+                let (path, transport) = (&*runner.serving.path, self.transport.name());
+                Some(WebSocketSpan::begin(tracer, path, transport))
+            }
+            _ => None,
+        };
         let (mut trace, prepared) = match wanted {
             // The line of its request shows the operation.
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
@@ -215,15 +225,19 @@ impl StartingOperation {
                 record = runner.begin_record(self.transport);
                 let KeptContext { headers, origin, .. } = context;
                 let trace = runner.serving.start_trace(headers);
+                let spans = span.as_ref().map(WebSocketSpan::begin_operation);
+                let source = RequestSource::of_websocket(&runner.serving.path, *origin);
+                let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
                 let prepared = operation::prepare_for(
                     &runner.serving,
                     &request,
                     Kept(headers),
                     identity,
                     self.address,
-                    RequestSource::of_websocket(&runner.serving.path, *origin),
+                    source,
                 );
                 let mut prepared = prepared.await;
+                OperationSpans::attach(spans, &mut prepared);
                 if let Ok(ready) = &mut prepared
                     && !ready.prepared.has_stream()
                     && let Some(ids) = &runner.request_ids

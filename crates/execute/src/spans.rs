@@ -1,0 +1,182 @@
+//! The spans of one execution: its requests to subgraphs, the use of its caches, its messages to brokers, and the
+//! printing of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's semantic
+//! conventions for HTTP and messages.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use plan::Plan;
+use single_flight::Role;
+use telemetry::spans::{Attribute, Span, SpanId, SpanKind, SpanList};
+
+use crate::{FetchTrace, Generation, LookupTrace, MessageTrace, Trace};
+
+/// Adds the spans of an execution of `plan`, as children of `parent`.
+pub fn write_spans(
+    execution: &Trace,
+    plan: &Plan,
+    generation: &Generation,
+    parent: SpanId,
+    list: &mut SpanList<'_>,
+) {
+    let started = execution.started();
+    let times = |began: Duration, took: Duration| (started + began, started + began + took);
+    let (waves, lookups) = (waves(plan), execution.lookups());
+    let lookup_of = |fetch| lookups.iter().find(|it| it.fetch == fetch);
+    let fetches = execution.fetches();
+    for fetch in &fetches {
+        let span = internal_span(parent, list, "".into(), times(fetch.began, fetch.took));
+        let mut span = fetch_span(span, fetch, generation);
+        let index = fetch.place.fetch;
+        span.attributes.extend(place_attributes(index, &waves));
+        span.attributes.extend(lookup_of(index).into_iter().flat_map(lookup_attributes));
+        list.push(span);
+    }
+    // Nothing was sent for these.
+    let has_request = |fetch| fetches.iter().any(|it| it.place.fetch == fetch);
+    for lookup in lookups.iter().filter(|it| !has_request(it.fetch)) {
+        let Some(fetch) = plan.fetches.get(lookup.fetch) else { continue };
+        let subgraph = &generation.graph.subgraph(fetch.subgraph).name;
+        let name = format!("cache {subgraph}").into();
+        let mut span = internal_span(parent, list, name, times(lookup.at, Duration::ZERO));
+        span.attributes.push(Attribute::text("starling.subgraph", subgraph.to_string()));
+        span.attributes.extend(place_attributes(lookup.fetch, &waves));
+        span.attributes.extend(lookup_attributes(lookup));
+        list.push(span);
+    }
+    for message in execution.messages() {
+        let span = internal_span(parent, list, "".into(), times(message.began, message.took));
+        list.push(message_span(span, &message, generation));
+    }
+    if let Some(printing) = execution.printing() {
+        let mut span =
+            internal_span(parent, list, "print".into(), times(printing.began, printing.took));
+        span.attributes.push(Attribute::number("starling.response.bytes", printing.bytes));
+        list.push(span);
+    }
+}
+
+/// Creates a span of the router itself, without attributes.
+fn internal_span(
+    parent: SpanId,
+    list: &SpanList<'_>,
+    name: Cow<'static, str>,
+    (began, ended): (Instant, Instant),
+) -> Span {
+    Span {
+        id: SpanId::random(),
+        parent: Some(parent),
+        name,
+        kind: SpanKind::Internal,
+        began: list.time(began),
+        ended: list.time(ended),
+        attributes: Vec::new(),
+        error: None,
+        links: Vec::new(),
+    }
+}
+
+/// Completes the span of a request to a subgraph (semantic conventions for HTTP clients).
+fn fetch_span(span: Span, fetch: &FetchTrace, generation: &Generation) -> Span {
+    let subgraph = generation.graph.subgraph(fetch.subgraph).name.to_string();
+    let mut attributes = vec![
+        Attribute::text("http.request.method", "POST"),
+        Attribute::number("http.request.body.size", fetch.request_bytes),
+    ];
+    if let Some(endpoint) = generation.subgraph(fetch.subgraph).endpoint() {
+        attributes.push(Attribute::text("url.full", endpoint.url.to_string()));
+        attributes.push(Attribute::text("server.address", endpoint.host.to_string()));
+        attributes.extend(endpoint.port.map(|it| Attribute::number("server.port", it)));
+    }
+    let status = fetch.response.map(|(status, _)| status);
+    if let Some((status, bytes)) = fetch.response {
+        attributes.push(Attribute::number("http.response.status_code", status));
+        attributes.push(Attribute::number("http.response.body.size", bytes));
+    }
+    let retries = fetch.span.as_ref().map_or(0, |it| it.retries());
+    if retries > 0 {
+        attributes.push(Attribute::number("http.request.resend_count", retries));
+    }
+    let error = match (&fetch.failure, status) {
+        (Some(failure), _) => Some((failure.kind(), failure.to_string())),
+        (None, Some(status)) if status >= 400 => {
+            Some((status.to_string().into(), format!("HTTP status {status}")))
+        }
+        _ => None,
+    };
+    let (kind, error) = error.unzip();
+    attributes.extend(kind.map(|it| Attribute::text("error.type", it)));
+    if fetch.place.entities > 0 {
+        attributes.push(Attribute::number("starling.fetch.entities", fetch.place.entities));
+    }
+    let sharing = fetch.role.map(role_name).unwrap_or("alone");
+    attributes.push(Attribute::text("starling.fetch.sharing", sharing));
+    let name = format!("POST {subgraph}").into();
+    attributes.push(Attribute::text("starling.subgraph", subgraph));
+    // The request of a follower was sent by another operation.
+    let kind = match fetch.role {
+        Some(Role::Follower) => SpanKind::Internal,
+        _ => SpanKind::Client,
+    };
+    let id = fetch.span.as_ref().map_or(span.id, |it| it.id);
+    Span { id, name, kind, attributes, error: error.map(Into::into), ..span }
+}
+
+/// Completes the span of a message (semantic conventions for messages).
+fn message_span(span: Span, message: &MessageTrace, generation: &Generation) -> Span {
+    let field = &generation.graph.field(message.field).name;
+    let mut attributes = vec![
+        Attribute::text("messaging.operation.type", "send"),
+        Attribute::text("messaging.operation.name", "send"),
+        Attribute::text("starling.field", field.to_string()),
+    ];
+    if let Some(destination) = message.span.destination() {
+        let provider = &destination.provider;
+        let system = provider.split('/').next().unwrap_or_default().to_owned();
+        attributes.push(Attribute::text("messaging.system", system));
+        let topic = destination.topic.to_string();
+        attributes.push(Attribute::text("messaging.destination.name", topic));
+        attributes.push(Attribute::text("starling.provider", provider.to_string()));
+    }
+    let error = message.has_failed.then(|| "the message was not sent, or got no response".into());
+    let (id, name) = (message.span.id, format!("send {field}").into());
+    Span { id, name, kind: SpanKind::Producer, attributes, error, ..span }
+}
+
+fn place_attributes(fetch: usize, waves: &[u32]) -> impl Iterator<Item = Attribute> {
+    let wave = waves.get(fetch).map(|&it| Attribute::number("starling.fetch.wave", it));
+    std::iter::once(Attribute::number("starling.fetch.index", fetch)).chain(wave)
+}
+
+/// The numbers of entries by their place; those that are 0 are left out.
+fn lookup_attributes(lookup: &LookupTrace) -> impl Iterator<Item = Attribute> {
+    let counts = [
+        ("starling.cache.fresh", lookup.fresh),
+        ("starling.cache.stale", lookup.stale),
+        ("starling.cache.awaited", lookup.awaited),
+        ("starling.cache.missed", lookup.sent),
+        ("starling.cache.stale_if_error", lookup.stale_if_error),
+    ];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| Attribute::number(name, count))
+}
+
+/// Returns the wave of each fetch: 1 for those that wait for none.
+fn waves(plan: &Plan) -> Vec<u32> {
+    let mut waves: Vec<u32> = Vec::with_capacity(plan.fetches.len());
+    for fetch in &plan.fetches {
+        // A fetch depends on earlier ones only.
+        let before = fetch.depends_on.iter().filter_map(|it| waves.get(it.0 as usize));
+        waves.push(before.max().map_or(1, |wave| wave + 1));
+    }
+    waves
+}
+
+/// Returns the way in which work was shared, as spans have it.
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::Unshared => "alone",
+    }
+}

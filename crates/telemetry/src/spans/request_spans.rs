@@ -1,0 +1,343 @@
+//! The spans of one request: a buffer of compact records that ends with its last reference.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::spans::span::TraceClock;
+use crate::spans::{
+    Attribute, FinishedTrace, IncomingContext, RemoteParent, Span, SpanId, SpanKind, SpanList,
+    TraceContext, TraceId, Tracer,
+};
+
+/// The maximum number of records of one request, such as the operations of a batch. Further ones are left out.
+const SOURCES_MAX: usize = 128;
+
+/// A record that becomes spans if its trace is exported.
+pub trait SpanSource: Send {
+    /// Adds the spans. `root` is the span of the request.
+    fn write_spans(&self, root: SpanId, spans: &mut SpanList<'_>);
+
+    /// Returns attributes for the span of the request, which has them if this is its only record.
+    fn root_attributes(&self) -> Vec<Attribute> {
+        Vec::new()
+    }
+}
+
+/// The facts about the span of the request itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RootSpan {
+    /// The name.
+    pub name: Cow<'static, str>,
+    /// The kind.
+    pub kind: SpanKind,
+    /// The attributes.
+    pub attributes: Vec<Attribute>,
+    /// The reason of the failure, for the status of the span.
+    pub error: Option<Box<str>>,
+}
+
+/// The buffer of one request. It is shared by the parts that record; the last one of them that ends decides whether it
+/// is exported.
+pub struct RequestSpans {
+    tracer: Arc<Tracer>,
+    context: Arc<TraceContext>,
+    /// The id of the request's span.
+    root: SpanId,
+    /// The span of the client.
+    parent: Option<SpanId>,
+    clock: TraceClock,
+    /// True if a part of the request has failed.
+    has_failed: AtomicBool,
+    /// `None` if nothing can be exported: the trace is not selected, and will not be selected later.
+    state: Option<Mutex<BufferState>>,
+}
+
+#[derive(Default)]
+struct BufferState {
+    sources: Vec<Box<dyn SpanSource>>,
+    left_out: u64,
+    end: Option<RequestEnd>,
+}
+
+/// The end of a request that was selected.
+struct RequestEnd {
+    at: Instant,
+    /// Makes the span of the request if the trace is exported.
+    root: Box<dyn FnOnce() -> RootSpan + Send>,
+}
+
+impl RequestSpans {
+    /// Starts the trace of a request, or continues that of its client. hot path: each request while tracing is on.
+    pub fn start(
+        tracer: &Arc<Tracer>,
+        IncomingContext { parent, baggage }: IncomingContext,
+    ) -> Arc<Self> {
+        let is_sampled = tracer.is_selected_early(parent.as_ref());
+        let is_recorded = is_sampled || tracer.selects_late();
+        let (trace, span, state) = match parent {
+            Some(RemoteParent { trace, span, state, .. }) => (trace, Some(span), state),
+            None => (TraceId::random(), None, None),
+        };
+        let propagation = tracer.propagation();
+        Arc::new(Self {
+            tracer: Arc::clone(tracer),
+            context: Arc::new(TraceContext { trace, is_sampled, state, baggage, propagation }),
+            root: SpanId::random(),
+            parent: span,
+            clock: TraceClock::start(),
+            has_failed: AtomicBool::new(false),
+            state: is_recorded.then(Mutex::default),
+        })
+    }
+
+    /// Returns the identity of the trace, for other servers.
+    pub fn context(&self) -> &Arc<TraceContext> {
+        &self.context
+    }
+
+    /// Returns the id of the request's span.
+    pub fn root(&self) -> SpanId {
+        self.root
+    }
+
+    /// The beginning of the request.
+    pub fn began(&self) -> Instant {
+        self.clock.began()
+    }
+
+    /// True if the trace may be exported. Otherwise nothing needs to be recorded, and the identity is passed on only.
+    pub fn is_recorded(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Notes that a part of the request has failed, so that all of it counts as failed.
+    pub fn note_failure(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds a record.
+    pub fn add(&self, source: Box<dyn SpanSource>) {
+        let Some(mut state) = self.lock() else { return };
+        match state.sources.len() < SOURCES_MAX {
+            true => state.sources.push(source),
+            false => state.left_out += 1,
+        }
+    }
+
+    /// Ends the request. `root` describes it if the trace is exported, which is decided now: further parts only delay
+    /// it. `has_failed` says whether the request counts as failed.
+    pub fn finish(&self, has_failed: bool, root: impl FnOnce() -> RootSpan + Send + 'static) {
+        let Some(mut state) = self.lock() else { return };
+        let has_failed = has_failed || self.has_failed.load(Ordering::Relaxed);
+        let at = Instant::now();
+        let duration = at.saturating_duration_since(self.clock.began());
+        if self.context.is_sampled || self.tracer.is_selected_late(duration, has_failed) {
+            state.end = Some(RequestEnd { at, root: Box::new(root) });
+        } else {
+            state.sources = Vec::new();
+        }
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, BufferState>> {
+        // Each change is one step, so the state behind a poisoned lock is sound.
+        Some(self.state.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for RequestSpans {
+    fn drop(&mut self) {
+        let Some(state) = self.state.take() else { return };
+        let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(end) = state.end else { return };
+        let mut list = SpanList {
+            spans: Vec::with_capacity(1 + 4 * state.sources.len()),
+            spans_max: self.tracer.spans_max(),
+            left_out: state.left_out,
+            clock: self.clock,
+            context: &self.context,
+        };
+        let RootSpan { name, kind, mut attributes, error } = (end.root)();
+        if let [only] = &*state.sources {
+            attributes.extend(only.root_attributes());
+        }
+        list.push(Span {
+            id: self.root,
+            parent: self.parent,
+            name,
+            kind,
+            began: list.time(self.clock.began()),
+            ended: list.time(end.at),
+            attributes,
+            error,
+            links: Vec::new(),
+        });
+        for source in &state.sources {
+            source.write_spans(self.root, &mut list);
+        }
+        let SpanList { spans, left_out, .. } = list;
+        self.tracer.export(FinishedTrace { context: Arc::clone(&self.context), spans }, left_out);
+    }
+}
+
+impl std::fmt::Debug for RequestSpans {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = out.debug_struct("RequestSpans");
+        out.field("context", &self.context).field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::read;
+    use crate::spans::{Propagation, SamplingRules, TracerSettings};
+
+    const NEVER: SamplingRules =
+        SamplingRules { ratio: 0.0, follows_parent: true, slow: None, failed: false };
+
+    fn tracer(sampling: SamplingRules) -> Arc<Tracer> {
+        Arc::new(Tracer::new(settings(sampling)))
+    }
+
+    fn settings(sampling: SamplingRules) -> TracerSettings {
+        TracerSettings {
+            sampling,
+            propagation: Propagation::default(),
+            queue_bytes_max: 1 << 20,
+            spans_max: 4,
+            batch_spans: 100,
+        }
+    }
+
+    fn root() -> RootSpan {
+        let (attributes, error) = (vec![Attribute::number("n", 7)], None);
+        RootSpan { name: "root".into(), kind: SpanKind::Server, attributes, error }
+    }
+
+    fn parent(is_sampled: bool) -> Option<RemoteParent> {
+        let (trace, span) = (TraceId::random(), SpanId::random());
+        Some(RemoteParent { trace, span, is_sampled: Some(is_sampled), state: Some("a=1".into()) })
+    }
+
+    /// Runs a request with `steps` further spans, and returns the names of the exported ones.
+    fn exported(
+        tracer: &Arc<Tracer>,
+        parent: Option<RemoteParent>,
+        steps: usize,
+        has_failed: bool,
+    ) -> Vec<String> {
+        let request = RequestSpans::start(tracer, IncomingContext { parent, baggage: None });
+        for _ in 0..steps {
+            request.add(Box::new(Step(SpanId::random())));
+        }
+        request.finish(has_failed, root);
+        drop(request);
+        let traces = tracer.take_batch();
+        traces.iter().flat_map(|it| &it.spans).map(|it| it.name.to_string()).collect()
+    }
+
+    struct Step(SpanId);
+
+    impl SpanSource for Step {
+        fn write_spans(&self, root: SpanId, spans: &mut SpanList<'_>) {
+            let at = spans.time(Instant::now());
+            spans.push(Span {
+                id: self.0,
+                parent: Some(root),
+                name: "step".into(),
+                kind: SpanKind::Internal,
+                began: at,
+                ended: at,
+                attributes: Vec::new(),
+                error: None,
+                links: Vec::new(),
+            });
+        }
+    }
+
+    #[test]
+    fn the_ratio_decides_unless_the_client_has_decided() {
+        let always = tracer(SamplingRules { ratio: 1.0, ..NEVER });
+        assert_eq!(exported(&always, None, 1, false), ["root", "step"]);
+        assert_eq!(exported(&always, parent(false), 1, false), [""; 0]);
+        let never = tracer(NEVER);
+        assert_eq!(exported(&never, None, 1, true), [""; 0]);
+        assert_eq!(exported(&never, parent(true), 1, false), ["root", "step"]);
+        let alone = tracer(SamplingRules { follows_parent: false, ..NEVER });
+        assert_eq!(exported(&alone, parent(true), 1, false), [""; 0]);
+        assert_eq!((read(&always.stats.sampled), read(&never.stats.sampled)), (1, 1));
+    }
+
+    #[test]
+    fn slow_and_failed_requests_are_selected_at_their_end() {
+        let failed = tracer(SamplingRules { failed: true, ..NEVER });
+        assert_eq!(exported(&failed, None, 0, false), [""; 0]);
+        assert_eq!(exported(&failed, parent(false), 0, true), ["root"]);
+        let slow = tracer(SamplingRules { slow: Some(Duration::ZERO), ..NEVER });
+        assert_eq!(exported(&slow, None, 1, false), ["root", "step"]);
+        let later = tracer(SamplingRules { slow: Some(Duration::from_secs(3600)), ..NEVER });
+        assert_eq!(exported(&later, None, 1, true), [""; 0]);
+        assert_eq!((read(&failed.stats.failed), read(&slow.stats.slow)), (1, 1));
+    }
+
+    #[test]
+    fn a_request_without_a_chance_records_nothing_and_still_has_an_identity() {
+        let tracer = tracer(NEVER);
+        let request =
+            RequestSpans::start(&tracer, IncomingContext { parent: parent(false), baggage: None });
+        assert!(!request.is_recorded() && !request.context().is_sampled);
+        assert_eq!(request.context().state.as_deref(), Some("a=1"));
+    }
+
+    #[test]
+    fn a_part_that_ends_after_the_request_is_exported_too() {
+        let tracer = tracer(SamplingRules { ratio: 1.0, ..NEVER });
+        let request = RequestSpans::start(&tracer, IncomingContext::default());
+        let part = Arc::clone(&request);
+        request.finish(false, root);
+        drop(request);
+        assert!(tracer.take_batch().is_empty());
+        part.add(Box::new(Step(SpanId::random())));
+        drop(part);
+        assert_eq!(tracer.take_batch()[0].spans.len(), 2);
+    }
+
+    #[test]
+    fn spans_and_traces_beyond_the_bounds_are_dropped_and_counted() {
+        let always = SamplingRules { ratio: 1.0, ..NEVER };
+        let many = tracer(always);
+        assert_eq!(exported(&many, None, 10, false).len(), 4);
+        assert_eq!(read(&many.stats.left_out), 7);
+        let small = TracerSettings { queue_bytes_max: 2_000, ..settings(always) };
+        let small = Arc::new(Tracer::new(small));
+        for _ in 0..100 {
+            RequestSpans::start(&small, IncomingContext::default()).finish(false, root);
+        }
+        let (dropped, bytes) = (read(&small.stats.queue_full), read(&small.stats.queued_bytes));
+        assert!(dropped > 90 && bytes <= 2_000, "{dropped} {bytes}");
+        let kept = small.take_batch().len() as u64;
+        assert_eq!(kept + dropped, 100);
+        assert_eq!(read(&small.stats.queued_bytes), 0);
+    }
+
+    #[test]
+    fn the_times_of_spans_are_those_of_the_day() {
+        let tracer = tracer(SamplingRules { ratio: 1.0, ..NEVER });
+        let now = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            u64::try_from(now.expect("after 1970").as_nanos()).expect("before 2554")
+        };
+        let before = now();
+        exported_once(&tracer);
+        let span = tracer.take_batch().remove(0).spans.remove(0);
+        assert!(before <= span.began && span.began <= span.ended, "{before} {span:?}");
+    }
+
+    fn exported_once(tracer: &Arc<Tracer>) {
+        RequestSpans::start(tracer, IncomingContext::default()).finish(false, root);
+    }
+}
