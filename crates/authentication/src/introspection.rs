@@ -106,8 +106,8 @@ impl IntrospectedTokens {
         let result = self.judge(hash, response, now)?;
         let mut until = now + if result.is_ok() { self.rules.ttl } else { self.rules.negative_ttl };
         if let Ok(token) = &result {
-            until =
-                until.min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.identity.expires_at()));
+            until = until
+                .min(SystemTime::UNIX_EPOCH + Duration::from_secs(token.identity.expires_at()));
         }
         self.cache.insert(hash, CachedResult { result: result.clone(), since: now, until });
         Ok(result)

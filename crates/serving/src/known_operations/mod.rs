@@ -162,8 +162,7 @@ pub(crate) async fn resolve(
 ) -> Result<Option<ResolvedRequest>, Vec<GraphqlError>> {
     let operations = &serving.known_operations;
     // hot path: the name is read only if it matters.
-    let info =
-        operations.reads_names().then(|| ClientInfo::of(&operations.client_info, headers));
+    let info = operations.reads_names().then(|| ClientInfo::of(&operations.client_info, headers));
     let client_name = info.map(|it| it.name).filter(|name| !name.is_empty());
     let size = request.query.len() + request.extensions.len();
     let named = if size <= INLINE_BYTES_MAX {
