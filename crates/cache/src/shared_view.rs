@@ -250,10 +250,10 @@ impl SharedView {
         let (tags, is_unbounded) = (&entry.policy.tags, entry.policy.tags.is_unbounded());
         let all = || tags.iter().chain(implied.iter().copied());
         // Before the table: a number is recorded before its announcement ends.
-        if self.announced_count.load(SeqCst) > 0 {
-            if self.lock_announced().concerns(all(), is_unbounded) {
-                return Err(SharedMiss::Stale);
-            }
+        if self.announced_count.load(SeqCst) > 0
+            && self.lock_announced().concerns(all(), is_unbounded)
+        {
+            return Err(SharedMiss::Stale);
         }
         let view = self.epoch.load();
         let view = view.as_ref().filter(|view| view.is_current.load(SeqCst));
