@@ -1,6 +1,7 @@
 //! `cargo xtask bench router --filter documents`: a request with the id of a persisted document beside the same
 //! operation as a text, in turn at one router.
 
+use crate::instructions;
 use crate::load_generator::LoadRun;
 use crate::reports::verdict;
 use crate::router::{Scenario, ScenarioSamples};
@@ -9,7 +10,7 @@ use crate::servers::{BENCHMARK_SUBGRAPHS, replace_subgraph_urls};
 use crate::setup::{Bench, read_file, write_file};
 use crate::statistics::Samples;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use test_kit::commands::Failure;
 
 /// The id, as long as those that tools write.
@@ -19,6 +20,10 @@ const DOCUMENT_ID: &str = "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b5
 /// much: a run's CPU time is counted in ticks of 10 ms.
 const RATIO_MAX: f64 = 1.01;
 
+/// The maximum number of instructions for an id, as a multiple of those for the text. Equal requests differ by less: only
+/// the router's timers run at other moments.
+const INSTRUCTIONS_RATIO_MAX: f64 = 1.001;
+
 /// Measures both kinds of requests in one scenario, prints their table and returns the runs.
 pub(crate) fn compare(
     bench: &Bench,
@@ -26,7 +31,8 @@ pub(crate) fn compare(
     subgraphs: &ServerProcess,
     operation: &Path,
 ) -> Result<Vec<Value>, Failure> {
-    let router = start_router(bench, subgraphs, operation)?;
+    let [config, supergraph] = write_config(bench, subgraphs, operation)?;
+    let router = bench.start_starling(&config, &supergraph)?;
     let id = ["--document-id", DOCUMENT_ID].map(str::to_owned);
     let sides = [("text", Some(operation), Vec::new()), ("id", None, id.to_vec())];
     let mut samples: [ScenarioSamples; 2] = Default::default();
@@ -63,15 +69,46 @@ pub(crate) fn compare(
         ratios.format_with_range(3),
         verdict(ratios.median() <= RATIO_MAX)
     );
+    drop(router);
+    if scenario.connections == 1 {
+        compare_instructions(bench, &config, &supergraph, operation)?;
+    }
     Ok(runs)
 }
 
-/// Starts a router that has the operation as a persisted document and also runs texts.
-fn start_router(
+/// Compares the instructions of both kinds of requests, which do not depend on the machine's other work.
+fn compare_instructions(
+    bench: &Bench,
+    config: &Path,
+    supergraph: &Path,
+    operation: &Path,
+) -> Result<(), Failure> {
+    if !instructions::can_be_counted() {
+        println!("Instructions are not counted, because Valgrind is not installed.\n");
+        return Ok(());
+    }
+    let bodies = [json!({ "query": read_file(operation)? }), json!({ "documentId": DOCUMENT_ID })];
+    let mut counts = [0.0; 2];
+    for (count, body) in counts.iter_mut().zip(&bodies) {
+        *count = instructions::count_for_each(bench, config, supergraph, &body.to_string())?;
+    }
+    let [text, id] = counts;
+    println!("| instructions, text | id | id / text | at most | met |\n|---|---|---|---|---|");
+    let ratio = id / text;
+    println!(
+        "| {text:.0} | {id:.0} | {ratio:.4} | {INSTRUCTIONS_RATIO_MAX} | {} |\n",
+        verdict(ratio <= INSTRUCTIONS_RATIO_MAX)
+    );
+    Ok(())
+}
+
+/// Writes the configuration of a router that has the operation as a persisted document and also runs texts. Returns the
+/// paths of configuration and supergraph.
+fn write_config(
     bench: &Bench,
     subgraphs: &ServerProcess,
     operation: &Path,
-) -> Result<ServerProcess, Failure> {
+) -> Result<[PathBuf; 2], Failure> {
     let folder = bench.scratch_folder("documents")?;
     let [config, manifest, supergraph] =
         ["starling.yaml", "manifest.json", "supergraph.graphql"].map(|name| folder.join(name));
@@ -87,5 +124,5 @@ fn start_router(
         &supergraph,
         &replace_subgraph_urls(&text, &BENCHMARK_SUBGRAPHS, subgraphs.address),
     )?;
-    bench.start_starling(&config, &supergraph)
+    Ok([config, supergraph])
 }

@@ -7,7 +7,8 @@
 //! (`tools/load`); this crate starts the processes, combines their reports and prints tables.
 //!
 //! - [`router`]: the cost of a response above the floor, alone and under load that can and cannot be shared; the cost
-//!   of rules for requests ([`request_rules`]) and of ids of persisted documents ([`document_ids`]).
+//!   of rules for requests ([`request_rules`]) and of ids of persisted documents ([`document_ids`]), which also
+//!   counts [`instructions`].
 //! - [`rate`]: latency at 70 % of the maximum rate.
 //! - [`sizes`]: cost and memory by the size of the response.
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
@@ -29,6 +30,7 @@ mod cache_load;
 mod document_ids;
 mod events;
 mod http_connection;
+mod instructions;
 mod kafka;
 mod load_generator;
 mod provider;

@@ -51,6 +51,16 @@ impl ServerProcess {
         format!("http://{}{}", self.address, self.path)
     }
 
+    /// Ends the server as an operator does, and waits until it has ended.
+    pub(crate) fn stop(&mut self) -> Result<(), Failure> {
+        let mut command = Command::new("kill");
+        command.args(["-INT", &self.pid().to_string()]);
+        let failed = |error| format!("cannot stop a server: {error}");
+        command.status().map_err(failed)?;
+        self.child.wait().map_err(failed)?;
+        Ok(())
+    }
+
     /// Returns the current and the peak resident memory, in MiB.
     pub(crate) fn resident_mib(&self) -> (f64, f64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
