@@ -429,6 +429,7 @@ impl<'a> Execution<'a> {
             headers,
             cost,
             caching,
+            revision: None,
         }
     }
 }
