@@ -60,8 +60,8 @@ impl Missed {
 }
 
 impl Payload {
-    /// Takes the result that recipients have after this payload. The payload keeps its place in the sequence without the
-    /// complete response.
+    /// Takes the result that recipients have after this payload. The payload keeps its place in the sequence, without
+    /// the complete response.
     pub fn take_revision(&mut self) -> Option<Revision> {
         let revision = self.revision.take()?;
         let Revision { number, state, complete: _ } = *revision;

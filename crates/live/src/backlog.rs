@@ -389,7 +389,8 @@ impl Backlog {
     /// is of no use without this one.
     fn drop_at(&mut self, at: usize) {
         let Some(removed) = self.waiting.remove(at) else { return };
-        if matches!(&removed.delivery, Delivery::Next { payload, .. } if payload.revision.is_some()) {
+        if matches!(&removed.delivery, Delivery::Next { payload, .. } if payload.revision.is_some())
+        {
             return self.overflow();
         }
         let Delivery::Next { operation, payload, missed } = &removed.delivery else { return };

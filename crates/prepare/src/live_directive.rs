@@ -1,5 +1,5 @@
-//! The directive of live queries: `query @live(throttle: 500, patch: true) { … }`. It is part of the schema that clients
-//! see where live queries are turned on.
+//! The directive of live queries: `query @live(throttle: 500, patch: true) { … }`. It is part of the schema that
+//! clients see where live queries are turned on.
 
 use std::time::Duration;
 

@@ -111,8 +111,8 @@ fn align(
     }
 }
 
-/// Returns the places of the same elements in both lists, in ascending order of both: those at the ends of the lists, and
-/// of those between them as many as possible.
+/// Returns the places of the same elements in both lists, in ascending order of both: those at the ends of the lists,
+/// and of those between them as many as possible.
 fn anchors(from: &[Value], to: &[Value]) -> Vec<(usize, usize)> {
     let is_same = |pair: &(&Value, &Value)| ElementId::of(pair.0) == ElementId::of(pair.1);
     let head = from.iter().zip(to).take_while(is_same).count();
@@ -253,9 +253,8 @@ mod tests {
 
     /// Returns the operations as text. The texts are padded by a common member, so that a patch is always smaller.
     fn operations(from: &str, to: &str) -> String {
-        let padded = |text: &str| {
-            Bytes::from(format!(r#"{{"x":{text},"padding":"{}"}}"#, "p".repeat(1000)))
-        };
+        let padded =
+            |text: &str| Bytes::from(format!(r#"{{"x":{text},"padding":"{}"}}"#, "p".repeat(1000)));
         let (from, to) = (padded(from), padded(to));
         let found = difference(&from, &to).expect("a smaller text");
         let found = String::from_utf8(found.to_vec()).unwrap();
