@@ -37,7 +37,7 @@ pub struct Payload {
 pub struct Revision {
     /// The number of the payload in the sequence, from 1. Zero: no patch may follow.
     pub number: u64,
-    /// The number of the result among those of the process.
+    /// The number of the result among those of the process, from 1. Zero: it has none.
     pub state: u64,
     /// The complete response. Empty in a payload on its way to a client, which must not keep it.
     pub complete: Bytes,

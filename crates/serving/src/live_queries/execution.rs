@@ -98,7 +98,7 @@ impl StateSource for LiveExecution {
         Box::pin(async move {
             let stream = self.queries.begin(Arc::clone(&self));
             // Subscribers wait for the first result here, where they take the place of no event that could be resolved.
-            let _ = self.queries.wait_for_result(&self.identity).await;
+            self.queries.wait_for_result(&self.identity).await;
             Ok(stream)
         })
     }

@@ -68,7 +68,7 @@ pub struct LiveQueries {
     /// Wakes the task: watchers were marked, an execution has ended, or a query has begun.
     changed: Arc<Notify>,
     workers: OnceLock<Arc<dyn Workers>>,
-    /// The number of results so far.
+    /// The number of the next result.
     results: AtomicU64,
     large_patches: LargePatches,
     /// The counters.
@@ -127,7 +127,8 @@ impl LiveQueries {
             state: Mutex::new(state),
             changed,
             workers: OnceLock::new(),
-            results: AtomicU64::new(0),
+            // No result has the number 0, see `execute::Revision`.
+            results: AtomicU64::new(1),
             large_patches: LargePatches::default(),
             stats: LiveQueryStats::default(),
         }
@@ -266,18 +267,18 @@ impl LiveQueries {
         self.changed.notify_one();
     }
 
-    /// Returns the latest result of a query, or waits for the first one. `None` if the query has ended.
-    async fn wait_for_result(&self, identity: &[u8]) -> Option<LiveResult> {
-        let mut result = self.find(identity)?.0;
-        let result = result.wait_for(Option::is_some).await.ok()?;
-        result.clone()
+    /// Waits until a query has a result, or has ended.
+    async fn wait_for_result(&self, identity: &[u8]) {
+        if let Some((mut results, _)) = self.find(identity) {
+            let _ = results.wait_for(Option::is_some).await;
+        }
     }
 
-    /// Returns the same as a payload. If clients ask for patches, it is the one for subscribers that have `known`, and
-    /// `None` if they have the latest result.
+    /// Returns the latest result of a query, or waits for the first one. `None` if the query has ended. If clients ask for
+    /// patches, it is the payload for subscribers that have `known`, and `None` if they have the latest result.
     async fn next_payload(&self, identity: &[u8], known: Option<Revision>) -> Option<Payload> {
-        let (_, patches) = self.find(identity)?;
-        let result = self.wait_for_result(identity).await?;
+        let (mut results, patches) = self.find(identity)?;
+        let result = results.wait_for(Option::is_some).await.ok()?.clone()?;
         match patches {
             Some(patches) => patches.payload(result, known, &self.large_patches, &self.stats).await,
             None => Some(result.payload),
