@@ -7,9 +7,12 @@ import { applyLiveQueryJSONPatch } from "@n1ru4l/graphql-live-query-patch-json-p
 import { createClient as createSseClient } from "graphql-sse";
 import { createClient as createSocketClient } from "graphql-ws";
 import WebSocket from "ws";
+import { closeAfterEach } from "../closing.mjs";
 import { compose } from "../composition.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
+import { openSocket } from "../live_client.mjs";
 import { startServe } from "../router.mjs";
+import { startIssuer } from "../tokens.mjs";
 import { eventually } from "../waiting.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key", "@shareable"])';
@@ -349,37 +352,53 @@ describe("live queries with patches", () => {
   });
 });
 
-it("disconnect a client that reads too slowly, whatever the policy, and continue when it is back", async () => {
-  const router = await startServe({
-    supergraph, config: { ...config, subscriptions: { policy: "latest", queue_events: 2 } },
-  });
-  const sockets = [];
-  const client = socketClient(router, sockets);
-  const query = "query @live(patch: true) { text products { id } }";
-  try {
+describe("live queries with patches on other routers", () => {
+  const keep = closeAfterEach();
+
+  it("disconnect a client that reads too slowly, whatever the policy, and continue when it is back", async () => {
+    const router = keep(await startServe({
+      supergraph, config: { ...config, subscriptions: { policy: "latest", queue_events: 2 } },
+    }));
+    const sockets = [];
+    const client = keep(socketClient(router, sockets));
+    const query = "query @live(patch: true) { text products { id } }";
     text = "0".repeat(1_000_000);
     const slow = watch(client, query);
-    assert.equal((await slow.next()).data.text.length, 1_000_000);
+    assert.equal((await slow.next()).data.text.length, text.length);
     sockets[0].pause();
-    const dropped = 'starling_subscribers_slow_total{policy="latest"}';
-    let change = 0;
+    let changes = 0;
     await eventually(async () => {
       // Each change is most of the data, until the socket takes no more.
-      text = `${change += 1}`.padEnd(1_000_000, `${change % 10}`);
+      changes += 1;
+      text = `${changes}`.padEnd(text.length, `${changes % 10}`);
       await invalidate(router, { kind: "subgraph", subgraph: "catalogue" });
-      const lines = await (await fetch(`${router.admin}/metrics`)).text();
-      return Number(lines.split("\n").find((line) => line.startsWith(dropped))?.split(" ").at(-1)) > 0;
+      return await metric(router, 'starling_subscribers_slow_total\\{policy="latest"\\}') > 0;
     }, "a full queue");
     sockets[0].resume();
     await eventually(() => slow.failure(), "the end of the connection");
     assert.equal(slow.failure().code, 4410);
-    for (const { data } of slow.results) assert.equal(data.text.length, 1_000_000);
+    for (const { data } of slow.results) assert.equal(data.text.length, text.length);
     const again = watch(client, query);
     assert.equal((await again.next()).data.text, text);
     assert.equal(again.raw[0].revision, 1);
-    await again.stop();
-  } finally {
-    await client.dispose();
-    await router.stop();
-  }
+  });
+
+  it("end when a renewed token leads to another group", async () => {
+    const issuer = keep(await startIssuer());
+    const forwarding = {
+      headers: { all: { request: [{ propagate: { named: "authorization" } }] } },
+      websocket: { init_payload_headers: ["authorization"] },
+    };
+    const jwt = { required: true, issuers: [{ ...issuer.configuration, leeway: "0s" }] };
+    const router = keep(await startServe({ supergraph, config: { ...config, ...forwarding, authentication: { jwt } } }));
+    const bearer = (jti) => ({ authorization: `Bearer ${issuer.issue({ sub: "ann", jti })}` });
+    const socket = keep(openSocket(router, bearer("1")));
+    const live = socket.subscribe(QUERY);
+    assert.deepEqual(await live.next(), { revision: 1, data: present() });
+    socket.ping(bearer("2"));
+    const { error } = await live.ended();
+    assert.equal(error[0].extensions.code, "TOKEN_RENEWED");
+    assert.deepEqual(await socket.subscribe(QUERY).next(), { revision: 1, data: present() });
+    assert.equal(socket.opened(), 1);
+  });
 });
