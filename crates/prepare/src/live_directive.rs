@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use apollo_compiler::ast::{self, Definition, OperationType, Value};
 use apollo_compiler::validation::Valid;
-use apollo_compiler::{Schema, executable};
+use apollo_compiler::{Name, Schema, executable};
 use plan::{VariableId, Variables};
 
 use crate::PrepareError;
@@ -123,7 +123,7 @@ impl LiveQuery {
 /// Returns the number of a variable that the operation declares.
 fn variable_id(
     operation: &executable::Operation,
-    name: &ast::Name,
+    name: &Name,
 ) -> Result<VariableId, PrepareError> {
     let mut declared = operation.variables.iter();
     let at = declared.position(|variable| variable.name == *name);
