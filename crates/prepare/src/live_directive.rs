@@ -121,10 +121,7 @@ impl LiveQuery {
 }
 
 /// Returns the number of a variable that the operation declares.
-fn variable_id(
-    operation: &executable::Operation,
-    name: &Name,
-) -> Result<VariableId, PrepareError> {
+fn variable_id(operation: &executable::Operation, name: &Name) -> Result<VariableId, PrepareError> {
     let mut declared = operation.variables.iter();
     let at = declared.position(|variable| variable.name == *name);
     let id = at.and_then(|at| u16::try_from(at).ok());

@@ -192,6 +192,10 @@ fn apart() -> (Scenario, TriggerId, [Subscriber; 2], [Subscription; 2]) {
 fn groups_with_different_revisions_are_one_when_both_got_a_complete_state() {
     let (mut scenario, trigger, [one, two], _held) = apart();
     assert_eq!(scenario.groups(), 2, "a patch for one is none for the other");
+    let (three, reply) = scenario.subscribe();
+    scenario.resolve_to_revision(0, 1, "2", "2");
+    let _three = joined(reply);
+    assert_eq!(scenario.groups(), 2, "the third has what the second has");
     scenario.stage.event(trigger, "");
     assert_eq!(scenario.known(), [(2, &b"2"[..]), (1, &b"2"[..])]);
     scenario.resolve_to_revision(0, 3, "23", "3");
@@ -203,7 +207,9 @@ fn groups_with_different_revisions_are_one_when_both_got_a_complete_state() {
     scenario.resolve_to_revision(0, 1, "4", "4");
     assert_eq!(scenario.groups(), 1);
     assert_eq!(scenario.heard(one), data(&["1", "12", "23", "4"]));
-    assert_eq!(scenario.heard(two), data(&["2", "23", "4"]));
+    for member in [two, three] {
+        assert_eq!(scenario.heard(member), data(&["2", "23", "4"]));
+    }
 }
 
 #[test]
