@@ -435,6 +435,7 @@ impl<'a> Execution<'a> {
             headers,
             cost,
             caching,
+            revision: None,
         }
     }
 }

@@ -84,7 +84,7 @@ pub use execution::{execute, execute_live};
 pub use file_transfer::{
     FILE_WINDOW_BYTES, FileHead, FileTransfer, FormAborted, FormBody, SendingEnd,
 };
-pub use payload::{Missed, Payload};
+pub use payload::{Missed, Payload, Revision};
 pub use print::{print_error, print_errors, request_error};
 pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};

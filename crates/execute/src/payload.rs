@@ -27,6 +27,20 @@ pub struct Payload {
     pub cost: Option<u64>,
     /// For how long the response may be used, and by which clients; `None` if it may not be stored.
     pub caching: Option<Arc<FoldedPolicy>>,
+    /// The place of the payload in a sequence of results that follow each other as patches; `None` if the payload
+    /// stands alone. A recipient must not lose a payload of a sequence, because the next one changes it.
+    pub revision: Option<Arc<Revision>>,
+}
+
+/// The result that the recipients of a payload have after it, in a sequence of patches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Revision {
+    /// The number of the payload in the sequence, from 1. Zero: no patch may follow.
+    pub number: u64,
+    /// The number of the result among those of the process, from 1. Zero: it has none.
+    pub state: u64,
+    /// The complete response. Empty in a payload on its way to a client, which must not keep it.
+    pub complete: Bytes,
 }
 
 /// The events that a recipient lost before a payload.
@@ -46,6 +60,15 @@ impl Missed {
 }
 
 impl Payload {
+    /// Takes the result that recipients have after this payload. The payload keeps its place in the sequence, without
+    /// the complete response.
+    pub fn take_revision(&mut self) -> Option<Revision> {
+        let revision = self.revision.take()?;
+        let Revision { number, state, complete: _ } = *revision;
+        self.revision = Some(Arc::new(Revision { number, state, complete: Bytes::new() }));
+        Some(Arc::unwrap_or_clone(revision))
+    }
+
     /// Returns the losses that the payload announces already. Code that drops a payload must
     /// announce these to the recipient later, and one more lost event.
     pub fn missed(&self) -> Missed {
@@ -138,6 +161,7 @@ impl Payload {
             headers: self.headers.clone(),
             cost: self.cost,
             caching: self.caching.clone().map(of_changed_bytes),
+            revision: self.revision.clone(),
         }
     }
 }
@@ -164,6 +188,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         }
     }
 

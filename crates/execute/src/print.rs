@@ -28,6 +28,7 @@ pub fn request_error(errors: &[GraphqlError]) -> Payload {
         headers: None,
         cost: None,
         caching: None,
+        revision: None,
     }
 }
 

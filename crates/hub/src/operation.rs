@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bindings::{Filter, Source};
 use bytes::Bytes;
 use events::Event;
-use execute::{GraphqlError, LocalFuture, Payload, Sharing};
+use execute::{GraphqlError, LocalFuture, Payload, Revision, Sharing};
 use plan::Variables;
 
 use crate::GroupId;
@@ -128,7 +128,10 @@ pub trait Resolve: Any + Send + Sync {
     }
 
     /// Fetches the current state, as [`Resolve::resolve`] does for an event. `None` if there is no state to deliver.
-    fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
+    /// `known` is the state that the subscribers have, if the source has states: the payload may be the difference from
+    /// it, and then has a [`Payload::revision`].
+    fn state(self: Arc<Self>, known: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
+        let _ = known;
         Box::pin(std::future::ready(None))
     }
 }

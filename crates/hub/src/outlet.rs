@@ -34,8 +34,9 @@ pub enum OutletCommand {
         group: GroupId,
         /// The payload.
         payload: Payload,
-        /// True if the broker stores the event, and the outlet has just accepted a result of the group (see
-        /// [`Outlet::accepts_result`]). The outlet must then not drop the result because its own queue is full.
+        /// True if the broker stores the event or the payload is one of a sequence of patches, and the outlet has just
+        /// accepted a result of the group (see [`Outlet::accepts_result`]). The outlet must then not drop the result
+        /// because its own queue is full.
         is_stored: bool,
     },
     /// Reports a new position to all subscribers of `group`: they have had everything up to here, though no event since
@@ -86,8 +87,8 @@ pub trait Outlet: Send + Sync {
     fn send(&self, command: OutletCommand);
 
     /// True if the outlet takes another result of `group`. False if it would drop the result for a reason other than
-    /// the client: the thread or task that writes to the sockets has not run for a while. Results of stored events then
-    /// stay in the group. A slow socket does not count here: its own policy acts.
+    /// the client: the thread or task that writes to the sockets has not run for a while. Results of stored events and
+    /// patches then stay in the group. A slow socket does not count here: its own policy acts.
     fn accepts_result(&self, group: GroupId) -> bool {
         let _ = group;
         true

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bindings::PayloadMapping;
 use execute::{
     ClaimValues, Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext,
-    Seed, StatePlan,
+    Revision, Seed, StatePlan,
 };
 use plan::{SubscriptionRoot, Variables};
 use prepare::{DecidedRequirements, OperationRequest};
@@ -116,7 +116,7 @@ impl Resolve for EventResolver {
         self.state.is_some()
     }
 
-    fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
+    fn state(self: Arc<Self>, _: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
         Box::pin(async move {
             let plan = self.state.as_ref()?;
             let Some(SubscriptionRoot::Event(root)) = &self.executable.plan().subscription else {

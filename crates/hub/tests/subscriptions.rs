@@ -35,6 +35,7 @@ impl Resolve for Echo {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         };
         Box::pin(std::future::ready(payload))
     }

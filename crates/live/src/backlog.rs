@@ -1,6 +1,9 @@
 //! The backlog of one connection: deliveries that its socket has not taken yet. Events are limited in bytes per
 //! connection and for all connections, and in number per subscription. At a limit the configured policy applies.
 //!
+//! A result of a sequence of patches cannot be dropped alone: the next one changes it. Where one would be dropped, the
+//! policy is to disconnect; the client connects again and begins with a complete result.
+//!
 //! Responses of queries and ends of operations wait here too, exempt from the policy: a query without its response is
 //! wrong. Their number is limited by the operations that a connection may have at a time. Positions are exempt as well:
 //! an operation has at most one, and only while it has no event in the backlog.
@@ -189,7 +192,7 @@ impl Backlog {
             return;
         }
         let size = payload.bytes.len();
-        if bounds.policy == OverflowPolicy::Latest {
+        if bounds.policy == OverflowPolicy::Latest && payload.revision.is_none() {
             while let Some(at) = self.oldest_event_of(operation) {
                 self.drop_at(at);
             }
@@ -205,13 +208,17 @@ impl Backlog {
             let Some(at) = victim else { break };
             self.drop_at(at);
         }
-        while !self.share.take(size) {
+        while !self.overflown && !self.share.take(size) {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
                 // Other connections hold all the memory: the next event announces that this one was lost.
                 (_, None) => return self.record_dropped(operation, &payload),
                 (_, Some(at)) => self.drop_at(at),
             }
+        }
+        // A result that could not be dropped was in the way.
+        if self.overflown {
+            return;
         }
         self.bytes += size;
         let tally = self.tallies.entry(operation).or_default();
@@ -290,6 +297,9 @@ impl Backlog {
 
     /// Drops an event that cannot wait, and records it as lost.
     fn record_dropped(&mut self, operation: u32, payload: &Payload) {
+        if payload.revision.is_some() {
+            return self.overflow();
+        }
         self.dropped += 1;
         let missed = &mut self.tallies.entry(operation).or_default().missed;
         *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
@@ -375,9 +385,14 @@ impl Backlog {
         })
     }
 
-    /// Drops one event. The next event of its operation announces the loss.
+    /// Drops one event. The next event of its operation announces the loss. Gives up the connection if the next event
+    /// is of no use without this one.
     fn drop_at(&mut self, at: usize) {
         let Some(removed) = self.waiting.remove(at) else { return };
+        if matches!(&removed.delivery, Delivery::Next { payload, .. } if payload.revision.is_some())
+        {
+            return self.overflow();
+        }
         let Delivery::Next { operation, payload, missed } = &removed.delivery else { return };
         self.dropped += 1;
         // Losses that the dropped event would have announced must be announced as well.

@@ -190,6 +190,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         };
         let permit = one.permit().await;
         assert!(permit.is_some());

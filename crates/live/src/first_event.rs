@@ -64,6 +64,7 @@ pub async fn wait_for_first_event(
                 headers: None,
                 cost: None,
                 caching: None,
+                revision: None,
             }),
         },
         Ok(FirstDelivery::ShutDown) => {

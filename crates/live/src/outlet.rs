@@ -241,6 +241,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         }
     }
 
@@ -405,6 +406,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));
@@ -475,6 +477,39 @@ mod tests {
             event(&outlet, operation, payload(text));
         }
         assert_eq!(all(&outlet), [(1, "2", 0), (0, "4", 2)]);
+    }
+
+    #[test]
+    fn a_result_that_a_patch_follows_is_never_dropped_alone() {
+        let patch = |text| {
+            let revision = execute::Revision { number: 2, state: 0, complete: Default::default() };
+            Payload { revision: Some(Arc::new(revision)), ..payload(text) }
+        };
+        for policy in
+            [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest, OverflowPolicy::Latest]
+        {
+            let total = Arc::new(QueueTotal::new(1 << 20));
+            let outlet = outlet_within(policy, 100, 2, &total);
+            event(&outlet, 0, patch("1"));
+            event(&outlet, 0, patch("2"));
+            assert_eq!(all(&outlet), [(0, "1", 0), (0, "2", 0)], "{policy:?}");
+            for text in ["1", "2", "3", "4"] {
+                event(&outlet, 0, patch(text));
+            }
+            assert_eq!(outlet.next_delivery(), NextDelivery::Overflown, "{policy:?}");
+            assert_eq!((outlet.take_dropped(), total.bytes()), (1, 0), "{policy:?}");
+        }
+        // A result of another operation that needs the room.
+        let small = outlet(OverflowPolicy::DropOldest, 2, 10);
+        event(&small, 0, patch("1"));
+        event(&small, 1, payload("2"));
+        event(&small, 1, payload("3"));
+        assert_eq!(small.next_delivery(), NextDelivery::Overflown);
+        // Other connections have all the memory.
+        let full =
+            outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
+        event(&full, 0, patch("1"));
+        assert_eq!(full.next_delivery(), NextDelivery::Overflown);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The directive of live queries: `query @live(throttle: 500) { … }`. It is part of the schema that clients see where
-//! live queries are turned on.
+//! The directive of live queries: `query @live(throttle: 500, patch: true) { … }`. It is part of the schema that
+//! clients see where live queries are turned on.
 
 use std::time::Duration;
 
 use apollo_compiler::ast::{self, Definition, OperationType, Value};
 use apollo_compiler::validation::Valid;
-use apollo_compiler::{Schema, executable};
+use apollo_compiler::{Name, Schema, executable};
 use plan::{VariableId, Variables};
 
 use crate::PrepareError;
@@ -14,30 +14,42 @@ use crate::error::Problem;
 /// The name of the directive.
 pub(crate) const NAME: &str = "live";
 
-/// Its argument.
+/// The argument for the minimum time between two results.
 const THROTTLE: &str = "throttle";
 
-/// The maximum of the argument: an hour.
+/// The argument for results as patches.
+const PATCH: &str = "patch";
+
+/// The maximum of the throttle: an hour.
 const THROTTLE_MS_MAX: u32 = 3_600_000;
 
 /// The definition, in a schema of its own.
 const DEFINITION: &str = r#"
 """
 Sends the result of the query now, and again whenever it changes. `throttle` is the minimum time between two results,
-in milliseconds.
+in milliseconds. With `patch: true` the results after the first one are patches (RFC 6902) where these are smaller.
 """
-directive @live(throttle: Int) on QUERY
+directive @live(throttle: Int, patch: Boolean = false) on QUERY
 type Query { unused: Int }
 "#;
 
 /// The directive of one live query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LiveQuery(Throttle);
+pub struct LiveQuery {
+    throttle: Throttle,
+    patch: PatchChoice,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Throttle {
     /// The time in milliseconds; `None` if the client does not choose one.
     Constant(Option<u32>),
+    Variable(VariableId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PatchChoice {
+    Constant(bool),
     Variable(VariableId),
 }
 
@@ -48,26 +60,23 @@ impl LiveQuery {
     /// The throttle is not between 0 and an hour.
     pub(crate) fn of(operation: &executable::Operation) -> Result<Option<Self>, PrepareError> {
         let Some(directive) = operation.directives.get(NAME) else { return Ok(None) };
-        let Some(value) = directive.specified_argument_by_name(THROTTLE) else {
-            return Ok(Some(Self(Throttle::Constant(None))));
-        };
-        Ok(Some(Self(match &**value {
-            Value::Null => Throttle::Constant(None),
-            Value::Variable(name) => {
-                let mut declared = operation.variables.iter();
-                let at = declared.position(|variable| variable.name == *name);
-                let id = at.and_then(|at| u16::try_from(at).ok());
-                let unknown = || PrepareError::Internal(format!("${name} is not declared"));
-                Throttle::Variable(VariableId(id.ok_or_else(unknown)?))
-            }
-            Value::Int(number) => {
+        let argument = |name| directive.specified_argument_by_name(name).map(|value| &**value);
+        let throttle = match argument(THROTTLE) {
+            None | Some(Value::Null) => Throttle::Constant(None),
+            Some(Value::Variable(name)) => Throttle::Variable(variable_id(operation, name)?),
+            Some(Value::Int(number)) => {
                 let number = read_throttle(number.as_str());
                 let number = number.ok_or_else(|| PrepareError::Validation(vec![wrong()]))?;
                 Throttle::Constant(Some(number))
             }
             // The type of the argument is `Int`.
-            _ => return Err(PrepareError::Validation(vec![wrong()])),
-        })))
+            Some(_) => return Err(PrepareError::Validation(vec![wrong()])),
+        };
+        let patch = match argument(PATCH) {
+            Some(Value::Variable(name)) => PatchChoice::Variable(variable_id(operation, name)?),
+            value => PatchChoice::Constant(matches!(value, Some(Value::Boolean(true)))),
+        };
+        Ok(Some(Self { throttle, patch }))
     }
 
     /// Returns the minimum time between two results that the client asks for; zero if it does not choose one.
@@ -75,7 +84,7 @@ impl LiveQuery {
     /// # Errors
     /// [`PrepareError::Variables`]: the value is not between 0 and an hour.
     pub fn throttle(&self, variables: &Variables) -> Result<Duration, PrepareError> {
-        let millis = match self.0 {
+        let millis = match self.throttle {
             Throttle::Constant(millis) => millis.unwrap_or_default(),
             Throttle::Variable(id) => match variables.get(id) {
                 None | Some("null") => 0,
@@ -87,14 +96,37 @@ impl LiveQuery {
         Ok(Duration::from_millis(millis.into()))
     }
 
-    /// Returns the part of the operation's identity.
-    pub(crate) fn identity(&self) -> String {
-        match self.0 {
-            Throttle::Constant(None) => "@live;".to_owned(),
-            Throttle::Constant(Some(millis)) => format!("@live({millis});"),
-            Throttle::Variable(id) => format!("@live(${});", id.0),
+    /// True if the client asks for results as patches.
+    pub fn wants_patches(&self, variables: &Variables) -> bool {
+        match self.patch {
+            PatchChoice::Constant(wants) => wants,
+            PatchChoice::Variable(id) => variables.get(id) == Some("true"),
         }
     }
+
+    /// Returns the part of the operation's identity.
+    pub(crate) fn identity(&self) -> String {
+        let throttle = match self.throttle {
+            Throttle::Constant(None) => String::new(),
+            Throttle::Constant(Some(millis)) => format!("({millis})"),
+            Throttle::Variable(id) => format!("(${})", id.0),
+        };
+        let patch = match self.patch {
+            PatchChoice::Constant(false) => String::new(),
+            PatchChoice::Constant(true) => "patch".to_owned(),
+            PatchChoice::Variable(id) => format!("patch${}", id.0),
+        };
+        format!("@live{throttle}{patch};")
+    }
+}
+
+/// Returns the number of a variable that the operation declares.
+fn variable_id(operation: &executable::Operation, name: &Name) -> Result<VariableId, PrepareError> {
+    let mut declared = operation.variables.iter();
+    let at = declared.position(|variable| variable.name == *name);
+    let id = at.and_then(|at| u16::try_from(at).ok());
+    let unknown = || PrepareError::Internal(format!("${name} is not declared"));
+    Ok(VariableId(id.ok_or_else(unknown)?))
 }
 
 fn read_throttle(text: &str) -> Option<u32> {
@@ -114,9 +146,11 @@ pub(crate) fn with_live_directive(mut schema: Schema) -> Valid<Schema> {
         if let Some(directive) = definition.directive_definitions.get(NAME) {
             schema.directive_definitions.insert(directive.name.clone(), directive.clone());
         }
-        // A schema without a number has no such type.
-        if let Some((name, int)) = definition.types.get_key_value("Int") {
-            schema.types.entry(name.clone()).or_insert_with(|| int.clone());
+        // A schema without a number has no type `Int`.
+        for name in ["Int", "Boolean"] {
+            if let Some((name, scalar)) = definition.types.get_key_value(name) {
+                schema.types.entry(name.clone()).or_insert_with(|| scalar.clone());
+            }
         }
     }
     Valid::assume_valid(schema)
@@ -149,12 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_valid_and_is_added_with_the_type_of_its_argument() {
+    fn the_definition_is_valid_and_is_added_with_the_types_of_its_arguments() {
         let schema = "type Query { a: String }";
         let schema = Schema::parse_and_validate(schema, "test.graphql").unwrap();
         let schema = with_live_directive(schema.into_inner());
         assert!(schema.directive_definitions.contains_key(NAME));
-        assert!(schema.types.contains_key("Int"));
+        assert!(schema.types.contains_key("Int") && schema.types.contains_key("Boolean"));
         assert!(schema.into_inner().validate().is_ok());
     }
 }

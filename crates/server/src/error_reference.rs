@@ -57,7 +57,7 @@ pub fn error_reference() -> String {
     }
     let _ = writeln!(
         text,
-        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect`, or it left more response bytes unread than any other |\n\
+        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` or it gets patches of a live query, or it left more response bytes unread than any other |\n\
          | 4429 | a rate limit has refused more operations of the connection than its `close_after` |\n\
          | 1001 | the router is shutting down |\n\
          | 1013 | the token of `connection_init` cannot be verified at present; reconnect with the same token |\n\

@@ -596,6 +596,7 @@ fn stored_payload(body: Bytes, extra: &[u8], mut caching: Option<FoldedPolicy>) 
         headers: None,
         cost,
         caching: caching.map(Arc::new),
+        revision: None,
     })
 }
 

@@ -171,6 +171,7 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         return Err(GraphqlError::new(ErrorCode::NotSupported, message));
     }
     let throttle = live.throttle(&variables).map_err(|error| first_error(&error))?;
+    let wants_patches = live.wants_patches(&variables);
     let is_used = |id| prepared.plan.fetches.iter().any(|fetch| fetch.subgraph == id);
     let mut partition = forwarding::partition_for(&headers, is_used);
     partition.extend_from_slice(caching.partition.as_ref().map_or(&[], Partition::as_bytes));
@@ -213,6 +214,7 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         caching,
         timeout,
         throttle,
+        wants_patches,
     });
     Ok(LiveOperation {
         generation: number,
@@ -231,6 +233,11 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
 /// `OVERLOADED`
 pub fn check_room(operation: &LiveOperation) -> Result<(), GraphqlError> {
     live_resolver_of(operation).map_or(Ok(()), |it| it.execution.check_room())
+}
+
+/// True if the operation is a live query with results that are patches of those before.
+pub fn sends_patches(operation: &LiveOperation) -> bool {
+    live_resolver_of(operation).is_some_and(|it| it.execution.wants_patches)
 }
 
 fn first_error(error: &PrepareError) -> GraphqlError {

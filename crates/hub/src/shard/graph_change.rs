@@ -167,7 +167,12 @@ impl Shard {
         self.triggers.remove_group(group);
         if let Some(trigger) = self.triggers.get_mut(target) {
             // New subscribers must not get events of the old source.
-            trigger.attach(id, &operation, group.is_drained());
+            if operation.source.has_states() {
+                // Groups with different revisions become one when these are equal again.
+                trigger.attach_candidate(id, &operation);
+            } else {
+                trigger.attach(id, &operation, group.is_drained());
+            }
         }
         group.move_to(target, operation, scope);
         stats::add(&self.stats.spliced, 1);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use events::Position;
-use execute::{Missed, Payload};
+use execute::{Missed, Payload, Revision};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::group_phase::GroupPhase;
@@ -71,6 +71,16 @@ struct EventInFlight {
     is_first: bool,
 }
 
+impl EventInFlight {
+    /// True if it has a result that no outlet may drop: that of a stored event, or one of a sequence of patches.
+    fn must_keep_result(&self) -> bool {
+        match &self.state {
+            ResolutionState::Done(Some(payload)) => self.is_stored || payload.revision.is_some(),
+            _ => false,
+        }
+    }
+}
+
 enum ResolutionState {
     Resolving(AbortHandle),
     /// It is resolved in the same batch as the event before it.
@@ -111,8 +121,8 @@ pub(super) struct Group {
     /// The version of the trigger's position that the latest cursor of all subscribers has; 0 if it is another
     /// position, or not all subscribers have a cursor.
     pub(super) sent_version: u64,
-    /// The last result that was delivered, if the source has states ([`bindings::Source::has_states`]).
-    last_state: Option<Bytes>,
+    /// The state that its subscribers have, if the source has states ([`bindings::Source::has_states`]).
+    last_state: Option<Revision>,
     /// The losses since the last event that was accepted.
     missed: Missed,
     /// True if it is in the shard's queue of groups that may start.
@@ -334,9 +344,11 @@ impl Group {
         });
         self.resolutions += 1;
         let work = match event {
-            None => ResolutionWork::State,
-            // The event says that there is another state.
-            Some(_) if self.operation.source.has_states() => ResolutionWork::State,
+            None => ResolutionWork::State(None),
+            // The event says that there is another state. The one before it has been delivered, see `can_start`.
+            Some(_) if self.operation.source.has_states() => {
+                ResolutionWork::State(self.last_state.clone())
+            }
             Some(event) if most > 1 && !self.waiting.is_empty() => self.batch(event, most),
             Some(event) => ResolutionWork::Event(event),
         };
@@ -407,9 +419,7 @@ impl Group {
         let mut released = Released { any: false, is_held_back: false };
         loop {
             let first = self.in_flight.front();
-            let must_keep = first.is_some_and(|it| {
-                it.is_stored && matches!(it.state, ResolutionState::Done(Some(_)))
-            });
+            let must_keep = first.is_some_and(EventInFlight::must_keep_result);
             if must_keep && !outlets.accept_result(self.id, &self.members) {
                 released.is_held_back = true;
                 break;
@@ -430,13 +440,11 @@ impl Group {
             self.first_ticket += 1;
             self.resolutions -= usize::from(is_first);
             released.any = true;
-            let Some(payload) = payload else { continue };
+            let Some(mut payload) = payload else { continue };
             self.payload_bytes = payload.bytes.len();
-            if self.operation.source.has_states() {
-                if self.last_state.as_ref() == Some(&payload.bytes) {
-                    continue;
-                }
-                self.last_state = Some(payload.bytes.clone());
+            let is_stored = is_stored || payload.revision.is_some();
+            if self.operation.source.has_states() && !self.replace_last_state(&mut payload) {
+                continue;
             }
             self.sent_version =
                 cursor.as_ref().map_or(self.sent_version, |(cursor, _)| cursor.version);
@@ -454,6 +462,20 @@ impl Group {
         }
         self.give_room_back();
         released
+    }
+
+    /// Keeps the state that the subscribers have after this payload. Returns false if they have it already.
+    fn replace_last_state(&mut self, payload: &mut Payload) -> bool {
+        let state = payload.take_revision().unwrap_or_else(|| Revision {
+            number: 0,
+            state: 0,
+            complete: payload.bytes.clone(),
+        });
+        if self.last_state.as_ref().is_some_and(|last| last.complete == state.complete) {
+            return false;
+        }
+        self.last_state = Some(state);
+        true
     }
 
     /// True if the next event in order is resolved.
@@ -492,9 +514,15 @@ impl Group {
         stats::add(&stats.positions, members as usize);
     }
 
-    /// True if the subscribers of both groups have the same state. Always true for sources without states.
+    /// True if the subscribers of both groups have the same state, so that the same patch can follow. Always true for
+    /// sources without states.
     pub(super) fn has_same_state(&self, other: &Self) -> bool {
-        self.last_state == other.last_state
+        match (&self.last_state, &other.last_state) {
+            (Some(one), Some(other)) => {
+                one.number == other.number && one.complete == other.complete
+            }
+            (one, other) => one.is_none() && other.is_none(),
+        }
     }
 
     /// True if its subscribers have yet to learn of a loss, with the next event.

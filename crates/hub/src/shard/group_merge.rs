@@ -7,20 +7,27 @@ use crate::GroupId;
 
 impl Shard {
     /// Merges a group into the equal group that new subscribers join, if both have delivered the same events and have
-    /// none left to deliver.
+    /// none left to deliver. With states it may also be another equal group that waits for that: groups with patches
+    /// have different revisions for a while.
     pub(super) fn merge(&mut self, from: GroupId) {
         let Some(group) = self.groups.get(from) else { return };
         let id = group.trigger;
         let Some(trigger) = self.triggers.get_mut(id) else { return };
-        let into = trigger.merge_target(from, &group.operation);
-        if into == from {
+        let first = trigger.merge_target(from, &group.operation);
+        if first == from {
             trigger.merge_candidates.swap_remove(&from);
             return;
         }
         let next = trigger.next_number();
-        if !self.groups.get(into).is_some_and(|other| group.can_merge_into(other, next)) {
-            return;
-        }
+        let has_states = group.operation.source.has_states();
+        let others =
+            trigger.merge_candidates.iter().copied().filter(|id| has_states && *id != from);
+        let fits = |into: &GroupId| {
+            self.groups.get(*into).is_some_and(|other| {
+                other.operation.group == group.operation.group && group.can_merge_into(other, next)
+            })
+        };
+        let Some(into) = std::iter::once(first).chain(others).find(fits) else { return };
         let is_later = self.groups.merge(from, into);
         if is_later && let Some(replay) = self.catch_up.replay_mut(id) {
             replay.schedule_position_update();

@@ -1,6 +1,6 @@
 //! The input and the result of one resolution, between a group and the task that runs it.
 
-use execute::Payload;
+use execute::{Payload, Revision};
 
 use crate::TriggerEvent;
 
@@ -10,8 +10,9 @@ pub(crate) enum ResolutionWork {
     Event(TriggerEvent),
     /// Events that waited, in their order.
     Batch(Vec<TriggerEvent>),
-    /// The current state, before any event.
-    State,
+    /// The current state, before any event or because of one. The subscribers have the given state, if the source has
+    /// states.
+    State(Option<Revision>),
 }
 
 /// The result of a resolution.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bindings::Source;
 use bytes::Bytes;
 use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage, Start};
-use execute::{FetchCacheBudget, GraphqlError, LocalFuture, Missed, Payload};
+use execute::{FetchCacheBudget, GraphqlError, LocalFuture, Missed, Payload, Revision};
 use futures_util::FutureExt;
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
@@ -197,6 +197,7 @@ pub(super) fn payload(event: &Bytes) -> Payload {
         headers: None,
         cost: None,
         caching: None,
+        revision: None,
     }
 }
 
@@ -206,6 +207,8 @@ pub(super) struct Resolution {
     pub(super) event: Bytes,
     /// The other events of a batch.
     pub(super) others: Vec<Bytes>,
+    /// The state that the subscribers of the group have.
+    pub(super) known: Option<Revision>,
     abort: AbortRegistration,
 }
 
@@ -401,7 +404,7 @@ impl Stage {
 
     /// Completes the resolution at `index`.
     pub(super) fn resolve(&mut self, index: usize) {
-        let Resolution { group, ticket, event, others, abort: _ } = self.resolutions.remove(index);
+        let Resolution { group, ticket, event, others, .. } = self.resolutions.remove(index);
         let outcome = match &others[..] {
             [] => ResolutionOutcome::Payload(payload(&event)),
             others => ResolutionOutcome::Batch(
@@ -409,6 +412,13 @@ impl Stage {
             ),
         };
         self.shard.on_resolved(group, ticket, outcome);
+        self.take_effects();
+    }
+
+    /// Completes the resolution at `index` with a payload.
+    pub(super) fn resolve_with(&mut self, index: usize, payload: Payload) {
+        let Resolution { group, ticket, .. } = self.resolutions.remove(index);
+        self.shard.on_resolved(group, ticket, ResolutionOutcome::Payload(payload));
         self.take_effects();
     }
 
@@ -460,14 +470,19 @@ impl Stage {
                 }
                 Effect::Resolve { group, ticket, work, resolve: _, abort } => {
                     let payload = |event: &TriggerEvent| event.event.payload.clone();
+                    let known = match &work {
+                        ResolutionWork::State(known) => known.clone(),
+                        ResolutionWork::Event(_) | ResolutionWork::Batch(_) => None,
+                    };
                     let mut events = match work {
                         ResolutionWork::Event(event) => vec![payload(&event)],
                         ResolutionWork::Batch(events) => events.iter().map(payload).collect(),
-                        ResolutionWork::State => vec![Bytes::from_static(STATE.as_bytes())],
+                        ResolutionWork::State(_) => vec![Bytes::from_static(STATE.as_bytes())],
                     };
                     let others = events.split_off(1);
                     let event = events.remove(0);
-                    self.resolutions.push(Resolution { group, ticket, event, others, abort });
+                    let resolution = Resolution { group, ticket, event, others, known, abort };
+                    self.resolutions.push(resolution);
                 }
             }
         }

@@ -499,8 +499,8 @@ fn spawn_resolution(
                         ResolutionWork::Batch(events) => {
                             ResolutionOutcome::Batch(resolve.resolve_batch(events).await)
                         }
-                        ResolutionWork::State => resolve
-                            .state()
+                        ResolutionWork::State(known) => resolve
+                            .state(known)
                             .await
                             .map_or(ResolutionOutcome::Nothing, ResolutionOutcome::Payload),
                     }

@@ -323,6 +323,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         };
         let mut is_queued =
             |is_stored, now| waiting.queue_result(group, &payload, is_stored, now).is_some();

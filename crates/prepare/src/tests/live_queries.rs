@@ -47,6 +47,31 @@ fn the_throttle_is_a_literal_or_a_variable_or_missing() {
     assert!(prepare("query @live(throttle: \"5\") { __typename }").is_err());
 }
 
+fn wants_patches(text: &str, variables: &'static str) -> bool {
+    let prepared = prepare(text).unwrap();
+    let values = prepared.coerce(&Bytes::from(variables)).unwrap();
+    prepared.live.expect("a live query").wants_patches(&values)
+}
+
+#[test]
+fn patches_are_asked_for_by_a_literal_or_a_variable() {
+    for (text, variables, expected) in [
+        ("query @live { __typename }", "", false),
+        ("query @live(patch: false) { __typename }", "", false),
+        ("query @live(patch: null) { __typename }", "", false),
+        ("query @live(patch: true) { __typename }", "", true),
+        ("query @live(throttle: 5, patch: true) { __typename }", "", true),
+        ("query ($p: Boolean) @live(patch: $p) { __typename }", "", false),
+        ("query ($p: Boolean) @live(patch: $p) { __typename }", r#"{"p":null}"#, false),
+        ("query ($p: Boolean) @live(patch: $p) { __typename }", r#"{"p":true}"#, true),
+        ("query ($p: Boolean = true) @live(patch: $p) { __typename }", "", true),
+    ] {
+        assert_eq!(wants_patches(text, variables), expected, "{text} {variables}");
+    }
+    assert!(prepare("query @live(patch: 1) { __typename }").is_err());
+    assert!(prepare("query ($p: Int) @live(patch: $p) { __typename }").is_err());
+}
+
 #[test]
 fn only_queries_are_live_and_only_where_that_is_turned_on() {
     for text in [
@@ -70,6 +95,17 @@ fn live_queries_have_identities_of_their_own_and_keep_their_text() {
     let slow = prepare("query @live(throttle: 9) { __typename }").unwrap();
     assert_ne!(plain.operation_id, live.operation_id);
     assert_ne!(slow.operation_id, live.operation_id);
+    let identities = [
+        "query @live(patch: true) { __typename }",
+        "query @live(throttle: 9, patch: true) { __typename }",
+        "query ($p: Boolean) @live(patch: $p) { __typename }",
+    ];
+    let mut identities: Vec<_> =
+        identities.iter().map(|text| prepare(text).unwrap().operation_id).collect();
+    identities.extend([live.operation_id, slow.operation_id]);
+    identities.sort_unstable();
+    identities.dedup();
+    assert_eq!(identities.len(), 5);
     assert_eq!(live.query, "query @live { __typename }");
 }
 
@@ -81,7 +117,7 @@ async fn introspection_shows_the_directive() {
         let prepared = preparer(is_on).prepare(&request).await.unwrap();
         let shown = prepared.introspect(&plan::Variables::default()).unwrap().unwrap();
         let shown = String::from_utf8_lossy(&shown);
-        let directive = r#"{"name":"live","args":[{"name":"throttle","type":{"name":"Int"}}],"locations":["QUERY"]}"#;
+        let directive = r#"{"name":"live","args":[{"name":"throttle","type":{"name":"Int"}},{"name":"patch","type":{"name":"Boolean"}}],"locations":["QUERY"]}"#;
         assert_eq!(shown.contains(directive), expected, "{shown}");
     }
 }

@@ -11,7 +11,7 @@ use clients::error_mapping;
 use events::{EventFuture, EventStream, SourceError};
 use execute::{
     ErrorCode, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload, RequestCaching,
-    RequestContext, Sharing,
+    RequestContext, Revision, Sharing,
 };
 use hub::{Resolve, TriggerEvent};
 use plan::Variables;
@@ -39,6 +39,8 @@ pub(crate) struct LiveExecution {
     pub(crate) timeout: Duration,
     /// The minimum time between two results that the client asks for.
     pub(crate) throttle: Duration,
+    /// True if the client asks for results as patches.
+    pub(crate) wants_patches: bool,
 }
 
 impl LiveExecution {
@@ -96,7 +98,7 @@ impl StateSource for LiveExecution {
         Box::pin(async move {
             let stream = self.queries.begin(Arc::clone(&self));
             // Subscribers wait for the first result here, where they take the place of no event that could be resolved.
-            let _ = self.queries.wait_for_result(&self.identity).await;
+            self.queries.wait_for_result(&self.identity).await;
             Ok(stream)
         })
     }
@@ -118,7 +120,7 @@ pub(crate) struct LiveResolver {
 impl Resolve for LiveResolver {
     fn resolve(self: Arc<Self>, _: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            let state = self.state().await;
+            let state = self.state(None).await;
             state.unwrap_or_else(|| {
                 let message = "The live query has ended.";
                 execute::request_error(&[GraphqlError::new(ErrorCode::ShuttingDown, message)])
@@ -134,9 +136,10 @@ impl Resolve for LiveResolver {
         true
     }
 
-    fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
-        Box::pin(
-            async move { self.execution.queries.wait_for_result(&self.execution.identity).await },
-        )
+    fn state(self: Arc<Self>, known: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
+        Box::pin(async move {
+            let LiveExecution { queries, identity, .. } = &*self.execution;
+            queries.next_payload(identity, known).await
+        })
     }
 }

@@ -12,15 +12,18 @@
 //!    The query watches the tags in the table of invalidations. If one of them was invalidated after the execution
 //!    began, the query is stale already.
 //! 4. A result that differs from the one before is kept, and the hub gets an event. It reads the latest result, so a
-//!    slow reader skips those in between.
+//!    slow reader skips those in between. `patches` makes a patch of it for clients that ask for one.
 //!
 //! Every invalidation reaches `cache::InvalidationTable`, wherever it comes from, so live queries need no other signal.
 
 mod execution;
+mod json_difference;
+mod patches;
 mod schedule;
 mod stats;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,7 +31,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cache::{Dependencies, InvalidationTable, Sequence, WatcherId};
 use events::{Event, EventStream, SourceMessage};
-use execute::{ErrorCode, GraphqlError, Payload, Sharing, SubgraphFlights};
+use execute::{ErrorCode, GraphqlError, Payload, Revision, Sharing, SubgraphFlights};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -36,6 +39,7 @@ use hub::Workers;
 use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use execution::{LiveExecution, LiveResolver};
+use patches::{LargePatches, QueryPatches};
 use schedule::{Finished, Schedule, StaleOutcome};
 pub use stats::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS, LiveQueryStats};
 
@@ -64,6 +68,9 @@ pub struct LiveQueries {
     /// Wakes the task: watchers were marked, an execution has ended, or a query has begun.
     changed: Arc<Notify>,
     workers: OnceLock<Arc<dyn Workers>>,
+    /// The number of the next result.
+    results: AtomicU64,
+    large_patches: LargePatches,
     /// The counters.
     pub stats: LiveQueryStats,
 }
@@ -82,9 +89,23 @@ struct ActiveQuery {
     /// Tells the hub that there is another result. It has room for one message: a second one would say nothing new.
     signal: mpsc::Sender<SourceMessage>,
     /// The latest result; `None` before the first one.
-    result: watch::Sender<Option<Payload>>,
+    result: watch::Sender<Option<LiveResult>>,
+    /// Set if clients ask for patches.
+    patches: Option<Arc<QueryPatches>>,
     /// True if the latest execution had errors.
     has_failed: std::sync::atomic::AtomicBool,
+}
+
+type ResultReceiver = watch::Receiver<Option<LiveResult>>;
+
+/// A result of a query.
+#[derive(Clone, Debug)]
+struct LiveResult {
+    payload: Payload,
+    /// Its number among the results of all queries.
+    number: u64,
+    /// True if no patch may be sent in its place.
+    must_be_complete: bool,
 }
 
 impl LiveQueries {
@@ -106,6 +127,9 @@ impl LiveQueries {
             state: Mutex::new(state),
             changed,
             workers: OnceLock::new(),
+            // No result has the number 0, see `execute::Revision`.
+            results: AtomicU64::new(1),
+            large_patches: LargePatches::default(),
             stats: LiveQueryStats::default(),
         }
     }
@@ -135,7 +159,8 @@ impl LiveQueries {
         let (identity, closed) = (execution.identity.clone(), signal.clone());
         let result = watch::Sender::new(None);
         let has_failed = Default::default();
-        let query = Arc::new(ActiveQuery { execution, signal, result, has_failed });
+        let patches = execution.wants_patches.then(Arc::default);
+        let query = Arc::new(ActiveQuery { execution, signal, result, patches, has_failed });
         let mut state = self.lock();
         state.queries.insert(id, query);
         // An equal query that is about to end is replaced.
@@ -222,10 +247,12 @@ impl LiveQueries {
         self.stats.executions.fetch_add(1, Relaxed);
         self.stats.failed.fetch_add(u64::from(has_failed), Relaxed);
         let is_new = query.result.send_if_modified(|last| {
-            if last.as_ref().is_some_and(|last| last.bytes == payload.bytes) {
+            if last.as_ref().is_some_and(|last| last.payload.bytes == payload.bytes) {
                 return false;
             }
-            *last = Some(payload);
+            let number = self.results.fetch_add(1, Relaxed);
+            let must_be_complete = query.patches.as_ref().is_some_and(|it| it.begin_result());
+            *last = Some(LiveResult { payload, number, must_be_complete });
             true
         });
         if is_new {
@@ -240,17 +267,30 @@ impl LiveQueries {
         self.changed.notify_one();
     }
 
-    /// Returns the latest result of a query, or waits for the first one. `None` if the query has ended.
-    async fn wait_for_result(&self, identity: &[u8]) -> Option<Payload> {
-        let mut result = self.subscribe_to_result(identity)?;
-        let result = result.wait_for(Option::is_some).await.ok()?;
-        result.clone()
+    /// Waits until a query has a result, or has ended.
+    async fn wait_for_result(&self, identity: &[u8]) {
+        if let Some((mut results, _)) = self.find(identity) {
+            let _ = results.wait_for(Option::is_some).await;
+        }
     }
 
-    fn subscribe_to_result(&self, identity: &[u8]) -> Option<watch::Receiver<Option<Payload>>> {
+    /// Returns the latest result of a query, or waits for the first one. `None` if the query has ended. If clients ask for
+    /// patches, it is the payload for subscribers that have `known`, and `None` if they have the latest result.
+    async fn next_payload(&self, identity: &[u8], known: Option<Revision>) -> Option<Payload> {
+        let (mut results, patches) = self.find(identity)?;
+        let result = results.wait_for(Option::is_some).await.ok()?.clone()?;
+        match patches {
+            Some(patches) => patches.payload(result, known, &self.large_patches, &self.stats).await,
+            None => Some(result.payload),
+        }
+    }
+
+    /// Returns the results of a query, and its patches if its clients ask for them.
+    fn find(&self, identity: &[u8]) -> Option<(ResultReceiver, Option<Arc<QueryPatches>>)> {
         let state = self.lock();
         let id = state.by_identity.get(identity)?;
-        Some(state.queries.get(id)?.result.subscribe())
+        let query = state.queries.get(id)?;
+        Some((query.result.subscribe(), query.patches.clone()))
     }
 
     /// Checks that another query may begin, unless an equal one is there.

@@ -16,6 +16,10 @@ telemetry::counters! {
             "Executions of live queries with errors; they are tried again";
         counter unchanged = "starling_live_query_results_unchanged":
             "Results of live queries that were equal to the ones before, and not sent";
+        counter patches = "starling_live_query_patches":
+            "Patches made for groups of watchers that ask for them";
+        counter patches_replaced = "starling_live_query_patches_replaced":
+            "Complete results for groups of watchers that ask for patches, because the patch was not smaller, the result is larger than 4 MiB, or the watchers had too many different revisions";
         counter invalidated = "starling_live_query_invalidations":
             "Times that a live query became stale because of an invalidation";
         counter throttled = "starling_live_query_invalidations_throttled":

@@ -163,6 +163,7 @@ mod tests {
             headers: None,
             cost: None,
             caching: None,
+            revision: None,
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Operations that start later have the new token. A live subscription stays in its group if the new token leads to the
 //! same group. Otherwise it moves to the new group and announces a gap, or ends with `TOKEN_RENEWED` if its client has
-//! cursors: only the client knows which event it has handled. Moving it without its cursor could lose events.
+//! cursors: only the client knows which event it has handled. Moving it without its cursor could lose events. A live
+//! query with patches ends as well.
 
 use std::sync::Arc;
 
@@ -286,6 +287,10 @@ async fn renewal_step(
         }
         Ok(_) if runner.hub.has_cursors(&present.source) => {
             RenewalStep::End(renewed("subscribe again, with the last cursor"))
+        }
+        // Patches for the group that it leaves may come after the first result of the new group, and do not fit to it.
+        Ok(next) if subscription_migration::sends_patches(&next) => {
+            RenewalStep::End(renewed("subscribe again"))
         }
         Ok(_) => RenewalStep::Move(Box::new(ready)),
     }
