@@ -49,7 +49,7 @@ impl Default for LargePatches {
 pub(super) struct QueryPatches {
     /// The latest patch. It is locked while the patch is made, so that each is made once.
     latest: tokio::sync::Mutex<Option<SharedOperations>>,
-    /// The different revisions that were followed by the latest result.
+    /// The different revisions that were followed by the latest result, unless it is complete for all groups.
     followed: Mutex<Vec<u64>>,
 }
 
@@ -93,10 +93,11 @@ impl QueryPatches {
         if known.number == 0 {
             return Some(complete(&result));
         }
-        self.on_followed(known.number);
-        let operations = match result.must_be_complete {
-            true => None,
-            false => self.operations(&known, &result, large).await,
+        let operations = if result.must_be_complete {
+            None
+        } else {
+            self.on_followed(known.number);
+            self.operations(&known, &result, large).await
         };
         let patched = operations
             .and_then(|operations| patched(&result, known.number.checked_add(1)?, &operations));
