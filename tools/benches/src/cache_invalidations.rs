@@ -74,8 +74,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<(), Failure> {
         std::thread::sleep(PAUSE);
     }
     let runs = loads.into_iter().map(RunningLoad::finish).collect::<Result<Vec<_>, _>>()?;
-    if let Some(run) = runs.iter().find(|run| run["failed"] != 0) {
-        return Err(format!("{}: {} failed: {}", run["name"], run["failed"], run["example"]));
+    // A request for which no connection was free before the end is never sent. The rate has a target of its own.
+    if let Some(run) = runs.iter().find(|run| run["failed"] != run["unsent"]) {
+        return Err(format!("{} had wrong responses: {}", run["name"], run["failures"]));
     }
     let Invalidator { history, took_ms, unconfirmed, mut tally, .. } = invalidator;
     for log in &logs {
