@@ -90,6 +90,13 @@ impl Document {
         self.shapes.clear();
     }
 
+    /// Returns the memory of the arena in bytes, with what it keeps for later, without the texts that were parsed.
+    pub fn memory_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.links.capacity() * size_of::<u32>()
+            + self.texts.own_bytes()
+    }
+
     /// Scans texts with set number `level` of the instructions that this CPU has (0 is portable
     /// code) in place of the best one. Returns false if there are not so many. For tests and
     /// measurements.

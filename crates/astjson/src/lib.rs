@@ -35,6 +35,7 @@ mod node;
 mod object_parser;
 mod outline;
 mod parse;
+mod parsed_text;
 mod parser_state;
 mod pending;
 mod predicted_object;
@@ -59,6 +60,7 @@ pub use error::{MergeError, ParseError, ParseErrorKind};
 pub use limits::{DEPTH_LIMIT_DEFAULT, WALK_DEPTH_MAX};
 pub use node::{Kind, NodeId};
 pub use outline::{outline_elements, outline_members};
+pub use parsed_text::ParsedText;
 pub use read::{Elements, Members, PathSegment, Slots};
 pub use shape::{
     LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,

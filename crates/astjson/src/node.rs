@@ -102,7 +102,8 @@ pub(crate) const REAL: u32 = 1 << 6;
 /// The table of this object may list a key more than once; the last counts.
 pub(crate) const REPEATS: u32 = 1 << 7;
 
-const TEXT_SHIFT: u32 = 8;
+/// The lowest bit of the number of a text or of a shape.
+pub(crate) const TEXT_SHIFT: u32 = 8;
 /// Maximum number of texts (and of shapes) in one arena: the number that 24 bits can name.
 pub(crate) const TEXTS_MAX: usize = 1 << 24;
 

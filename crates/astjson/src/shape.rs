@@ -148,6 +148,11 @@ impl fmt::Debug for Shape {
 }
 
 impl Shape {
+    /// A number that is equal for one shape as long as it exists, and mostly different for different ones.
+    pub fn identity(&self) -> u64 {
+        Arc::as_ptr(&self.tree).addr() as u64 ^ u64::from(self.root) << 48
+    }
+
     /// Compiles a spec.
     pub fn new(spec: &ShapeSpec) -> Shape {
         let mut objects = Vec::new();
@@ -325,8 +330,8 @@ impl Shapes {
     /// Registers the objects of a tree and returns the number of the first, or `None` if there are
     /// too many.
     pub(crate) fn register(&mut self, tree: &Arc<ShapeTree>) -> Option<u32> {
-        if let Some((base, _)) = self.trees.iter().find(|(_, known)| Arc::ptr_eq(known, tree)) {
-            return Some(*base);
+        if let Some(base) = self.base_of(tree) {
+            return Some(base);
         }
         let base = self.objects.len();
         if base + tree.objects.len() > TEXTS_MAX {
@@ -336,6 +341,12 @@ impl Shapes {
         self.objects.extend((0..tree.objects.len() as u32).map(|object| (number, object)));
         self.trees.push((base as u32, tree.clone()));
         Some(base as u32)
+    }
+
+    /// The number of the first object of a tree, if it is registered.
+    pub(crate) fn base_of(&self, tree: &Arc<ShapeTree>) -> Option<u32> {
+        let known = self.trees.iter().find(|(_, known)| Arc::ptr_eq(known, tree));
+        known.map(|(base, _)| *base)
     }
 
     /// Like [`Shapes::object`], but `None` if that is not object `wanted` of `shape`.

@@ -27,6 +27,7 @@ pub(crate) struct Texts {
 }
 
 /// Bytes that were checked to be UTF-8 when they were wrapped.
+#[derive(Clone)]
 pub(crate) struct Utf8(Bytes);
 
 impl Utf8 {
@@ -57,6 +58,10 @@ impl Utf8 {
         &self.0
     }
 
+    pub(crate) fn shared(&self) -> Bytes {
+        self.0.clone()
+    }
+
     #[inline(always)]
     pub(crate) fn as_str(&self) -> &str {
         // SAFETY: `new` checked the bytes, or the caller of `new_unchecked` did; they are immutable.
@@ -77,6 +82,11 @@ impl Texts {
         self.parsed.clear();
     }
 
+    /// The memory of the document's own buffer, in bytes.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.owned.capacity()
+    }
+
     /// The number that the next parsed text will get, or `None` if there is none left.
     pub(crate) fn next(&self) -> Option<u32> {
         let next = self.parsed.len() + 1;
@@ -85,6 +95,11 @@ impl Texts {
 
     pub(crate) fn push(&mut self, text: Utf8) {
         self.parsed.push(text);
+    }
+
+    /// The text that was parsed last.
+    pub(crate) fn last(&self) -> Option<&Utf8> {
+        self.parsed.last()
     }
 
     /// A whole text as bytes.

@@ -284,6 +284,73 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 600,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    #[cfg_attr(miri, ignore = "making up values takes Miri minutes")]
+    fn a_text_that_is_taken_over_equals_one_that_is_parsed(
+        value in json(), spec in spec(), before in json(), other in spec(), more in json(),
+    ) {
+        let (shape, other) = (Shape::new(&spec), Shape::new(&other));
+        let mut first = Document::new();
+        first.parse_shaped(before.to_string(), &other).unwrap();
+        let (root, shared) = first.parse_shaped_to_share(value.to_string(), &shape).unwrap();
+        let Some(shared) = shared else { return Ok(()) };
+        prop_assert!(shared.bytes() >= value.to_string().len());
+
+        let [mut parsing, mut taking] = [Document::new(), Document::new()];
+        for doc in [&mut parsing, &mut taking] {
+            doc.parse(more.to_string()).unwrap();
+            doc.parse_shaped(before.to_string(), &other).unwrap();
+        }
+        let parsed = parsing.parse_shaped(value.to_string(), &shape).unwrap();
+        let taken = taking.append(&shared, &shape).unwrap().unwrap();
+        prop_assert_eq!(taken, parsed);
+        prop_assert_eq!(taking.to_string(taken), first.to_string(root));
+
+        // It is changed like a parsed one, and the shared text stays as it is.
+        let merged = [(&mut parsing, parsed), (&mut taking, taken)].map(|(doc, root)| {
+            let more = doc.parse_shaped(more.to_string(), &shape).unwrap();
+            let merged = doc.merge(root, more).is_ok();
+            (merged, doc.to_string(root))
+        });
+        prop_assert_eq!(&merged[0], &merged[1]);
+        let again = taking.append(&shared, &shape).unwrap().unwrap();
+        prop_assert_eq!(taking.to_string(again), first.to_string(root));
+    }
+}
+
+#[test]
+fn only_texts_that_the_shape_knows_are_shared() {
+    let shape = Shape::new(&user());
+    for (text, is_shared) in [
+        (r#"{"id":1,"name":"A","no":{"b":2},"friends":[{"id":2},null,[{"id":[3,[4]]}]]}"#, true),
+        (r#"{"friends":[{"id":2},{}],"id":null}"#, true),
+        ("[1]", true),
+        (r#"{"id":{"x":1}}"#, false),
+        (r#"{"id":[{}]}"#, false),
+    ] {
+        let mut doc = Document::new();
+        let (root, shared) = doc.parse_shaped_to_share(text, &shape).unwrap();
+        assert_eq!(shared.is_some(), is_shared, "{text}");
+        if let Some(shared) = shared {
+            let mut other = Document::new();
+            other.parse("[[1,2],{\"a\":[[3]]}]").unwrap();
+            other.parse_shaped("{\"id\":[1,[2]]}", &Shape::new(&user())).unwrap();
+            let taken = other.append(&shared, &shape).unwrap().unwrap();
+            assert_eq!(other.to_string(taken), doc.to_string(root));
+            assert_eq!(other.slot(taken, 1).is_some(), doc.slot(root, 1).is_some());
+            // An equal shape is another one.
+            assert_eq!(other.append(&shared, &Shape::new(&user())), Ok(None));
+        }
+    }
+}
+
 /// A person with friends, who are persons; and the response that holds one.
 fn people() -> Shape {
     let object = |fields: &[(&str, Option<usize>)]| LinkedObject {

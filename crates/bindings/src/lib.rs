@@ -46,4 +46,4 @@ pub use invalidation::InvalidatingTopic;
 pub use payload_mapping::PayloadMapping;
 pub use publisher::EventPublisher;
 pub use source::{Source, StateSource};
-pub use trace_context::with_event_trace_context;
+pub use trace_context::{read_event_trace, with_event_trace_context};

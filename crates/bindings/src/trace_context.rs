@@ -1,12 +1,19 @@
-//! W3C trace context (`traceparent`, `tracestate`): it is copied from a request to the message that it publishes, and
-//! from an event to the requests that it causes.
+//! The identity of a trace in the headers of messages: written to those that a request publishes, and read from those
+//! of events. Without traces of its own the router copies W3C trace context (`traceparent`, `tracestate`) from a
+//! request to the message that it publishes, and from an event to the requests that it causes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use events::{Event, Headers};
 use execute::{EventRequest, ForwardedHeaders};
 use http::{HeaderName, HeaderValue};
+use telemetry::spans::{IncomingContext, Propagation};
+
+/// The maximum size of one header of an event that is read, in bytes: a `baggage` has at most that much (W3C Baggage,
+/// section 3.3.2).
+const HEADER_BYTES_MAX: usize = 8192;
 
 /// The headers, and the maximum size of each in bytes: `traceparent` has 55 in its first version, and routers forward
 /// `tracestate` up to 512 (W3C Trace Context, sections 3.2 and 3.3).
@@ -30,6 +37,19 @@ fn read_request_context(headers: &[(HeaderName, HeaderValue)]) -> Headers {
         (bytes.len() <= most).then(|| (name.into(), Bytes::copy_from_slice(bytes)))
     });
     found.collect()
+}
+
+/// Returns the identity of the trace that published an event, from headers in one of `formats`. A header that is too
+/// long or comes twice is ignored.
+pub fn read_event_trace(formats: Propagation, event: &Event) -> IncomingContext {
+    let Some(headers) = &event.headers else { return IncomingContext::default() };
+    formats.read(|name| {
+        let mut values = headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let (_, value) = values.next()?;
+        let is_single = values.next().is_none();
+        let text = std::str::from_utf8(value).ok().map(Cow::Borrowed);
+        text.filter(|text| is_single && text.len() <= HEADER_BYTES_MAX)
+    })
 }
 
 /// Returns `headers` with the trace context of `event`, or unchanged if the event has none.
@@ -64,7 +84,7 @@ pub fn with_event_trace_context(
 
 #[cfg(test)]
 mod tests {
-    use telemetry::spans::{OutgoingSpan, Propagation, TraceContext, TraceId};
+    use telemetry::spans::{OutgoingSpan, PropagationFormat, TraceContext, TraceId};
 
     use super::*;
 
@@ -90,6 +110,22 @@ mod tests {
             vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
         assert_eq!(read_request_context(&headers), given);
         assert_eq!(read_request_context(&headers[..1]), Headers::new());
+    }
+
+    #[test]
+    fn the_trace_of_a_publisher_is_read_from_the_headers_of_its_event() {
+        let formats = Propagation::new([PropagationFormat::TraceContext, PropagationFormat::B3]);
+        let read = |headers: &[(&str, &'static str)]| {
+            let parent = read_event_trace(formats, &event(headers)).parent;
+            parent.map(|it| (it.span.to_string(), it.is_sampled))
+        };
+        let span = "b7ad6b7169203331";
+        assert_eq!(read(&[("Traceparent", PARENT), ("x", "y")]), Some((span.into(), Some(true))));
+        assert_eq!(read(&[("b3", "1-2-0")]), Some((format!("{:016x}", 2), Some(false))));
+        for unusable in [&[][..], &[("traceparent", "00-old")], &[("traceparent", PARENT); 2]] {
+            assert_eq!(read(unusable), None, "{unusable:?}");
+        }
+        assert_eq!(read_event_trace(formats, &Event::new("t", "{}")), IncomingContext::default());
     }
 
     #[test]

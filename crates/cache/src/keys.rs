@@ -65,6 +65,11 @@ impl std::hash::Hash for CacheKey {
 }
 
 impl CacheKey {
+    /// Returns a part of the key, which is uniform, and different for nearly all keys.
+    pub fn word(self) -> u64 {
+        self.0[0]
+    }
+
     /// Returns the two halves, each of them uniform.
     pub(crate) fn words(self) -> [u64; 2] {
         self.0

@@ -113,6 +113,7 @@ mod jitter;
 mod keys;
 mod large_entries;
 mod lookup;
+mod memo;
 mod metrics;
 mod policy;
 mod refresh;
@@ -139,7 +140,7 @@ pub use body_copies::{BodyCopies, EntryId};
 pub use cache_control::{BadTtlHeader, ResponseDirectives, read_age, read_ttl_header};
 pub use client_caching::{AgeStyle, ClientCaching};
 pub use entity_key::{EntityKey, EntityKeyError, KEY_FIELDS_MAX};
-pub use entry::EXTRA_BYTES_MAX;
+pub use entry::{ENTRY_OVERHEAD_BYTES, EXTRA_BYTES_MAX};
 pub use entry_classes::{ENTRY_METRICS, EntryTotals};
 pub use entry_label::{EntryLabel, LABEL_BYTES_MAX};
 pub use hints::{CacheHint, DeclaredPolicy, FieldHints, HintFold};
@@ -159,7 +160,8 @@ pub use keys::{
     CacheKey, EntryKeyHasher, EntryKeys, HashDomain, KeyBase, KeySecret, Partition, SharedKey,
     SharedKeyBase,
 };
-pub use lookup::{Hit, Lookup, MissReason};
+pub use lookup::{EntryHandle, Hit, Lookup, MissReason};
+pub use memo::Memo;
 pub use metrics::STORE_METRICS;
 pub use policy::{CachePolicy, Dependencies, FoldedPolicy, PolicyFold};
 pub use refresh::RefreshClaim;
@@ -173,9 +175,7 @@ pub use shared_stats::{
 };
 pub use shared_view::{SharedMiss, SharedView, StaleTags};
 pub use stats::{LOOKUP_COUNTERS, LookupStats, STORE_COUNTERS, StoreStats};
-pub use store::{
-    ENTRY_OVERHEAD_BYTES, HotEntry, InvalidationPreview, LargeEntry, Store, StoreSettings,
-};
+pub use store::{HotEntry, InvalidationPreview, LargeEntry, Store, StoreSettings};
 pub use tag_template::{
     RenderError, TAG_BYTES_MAX, TagTemplate, TagValues, TemplateError, TemplateScope,
 };

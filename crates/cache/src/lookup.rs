@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::address::EntryAddress;
-use crate::entry::StoredEntry;
+use crate::entry::{ENTRY_OVERHEAD_BYTES, StoredEntry};
 use crate::keys::CacheKey;
 use crate::policy::{CachePolicy, PolicyFold};
 use crate::refresh::RefreshClaim;
@@ -48,7 +48,33 @@ pub struct Hit {
     pub refresh: Option<RefreshClaim>,
 }
 
+/// A stored entry that is recognised when it is found again. It keeps the memory of the entry.
+#[derive(Clone, Debug)]
+pub struct EntryHandle(StoredEntry);
+
+impl EntryHandle {
+    /// The memory of the entry, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.len() + ENTRY_OVERHEAD_BYTES
+    }
+}
+
 impl Hit {
+    /// The key of the entry.
+    pub fn key(&self) -> CacheKey {
+        self.key
+    }
+
+    /// Returns a handle of the entry.
+    pub fn handle(&self) -> EntryHandle {
+        EntryHandle(self.entry.clone())
+    }
+
+    /// True if this is the entry of the handle, and no other one that has taken its place.
+    pub fn is(&self, handle: &EntryHandle) -> bool {
+        self.entry.is_same(&handle.0)
+    }
+
     /// The body.
     pub fn body(&self) -> &[u8] {
         self.entry.body()

@@ -120,13 +120,13 @@ impl SharedView {
     pub fn begin_epoch(&self, epoch: LogEpoch, applied: Sequence) {
         if let Some(known) = self.epoch.load_full().filter(|known| known.epoch == epoch) {
             if known.applied.load(SeqCst) != applied.0 {
-                self.replacements.break_stale(None);
                 known.table.record(applied, &[], true);
                 known.applied.store(applied.0, SeqCst);
+                // Last: a replacement that has not begun by now sees the number.
+                self.replacements.break_stale(None);
             }
             return;
         }
-        self.replacements.break_stale(None);
         let table = InvalidationTable::default();
         table.record(applied, &[], true);
         self.epoch.store(Some(Arc::new(EpochView {
@@ -135,6 +135,8 @@ impl SharedView {
             applied: AtomicU64::new(applied.0),
             is_current: AtomicBool::new(false),
         })));
+        // Last, as above: it sees the epoch.
+        self.replacements.break_stale(None);
     }
 
     /// Notes whether the log was read to its end and is being followed.

@@ -8,7 +8,7 @@ use quick_cache::OptionsBuilder;
 use quick_cache::sync::Cache;
 
 use crate::address::EntryAddress;
-use crate::entry::{EXTRA_BYTES_MAX, EntryParts, StoredEntry};
+use crate::entry::{ENTRY_OVERHEAD_BYTES, EXTRA_BYTES_MAX, EntryParts, StoredEntry};
 use crate::entry_classes::CLASS_TAGS_MAX;
 use crate::hot_entries::HotEntries;
 use crate::insertion::{FetchStart, NewEntry, StoreOutcome};
@@ -30,10 +30,6 @@ mod replacement;
 
 use contents::{EntryWeight, Evicted, NoteEvictions, StoreContents, weight_of};
 pub use overview::{HotEntry, InvalidationPreview, LargeEntry};
-
-/// The memory of an entry beside its tags, extra bytes and body, as `benches/eviction.rs` measures it. It counts as
-/// part of the entry, so that `bytes_max` bounds the memory of many small entries too.
-pub const ENTRY_OVERHEAD_BYTES: usize = 112;
 
 /// The minimum size of one of the independent parts of a store. An entry must fit into one of them, and a small part
 /// evicts before the store is full.
@@ -310,6 +306,12 @@ impl Store {
     /// The maximum size of all entries, with their overhead.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
+    }
+
+    /// Bounds the entries to the configured maximum, halved so many times. Entries beyond it are evicted. For use while
+    /// the memory of the process is short.
+    pub fn shrink(&self, halvings: u32) {
+        self.entries.set_capacity(self.bytes_max >> halvings.min(63));
     }
 
     /// The maximum size of an entry without its overhead.

@@ -305,6 +305,26 @@ fn a_store_stays_within_its_size_and_refuses_entries_that_would_empty_it() {
 }
 
 #[test]
+fn a_store_that_is_shortened_evicts_what_is_beyond_and_can_grow_again() {
+    let settings = StoreSettings { bytes_max: 4 << 20, ..StoreSettings::default() };
+    let fixture = Fixture::with(&settings, InvalidationTable::with_buckets(1));
+    let fill = || {
+        for id in 0..1_000 {
+            let (start, address) = (fixture.store.begin_fetch(at(0)), fixture.address(id, None));
+            fixture.insert(&address, &policy(60, 0, 0), start, &"x".repeat(10_000), 0);
+        }
+        fixture.store.bytes()
+    };
+    assert!(fill() > 3 << 20);
+    fixture.store.shrink(2);
+    assert!(fixture.store.bytes() <= 1 << 20, "{}", fixture.store.bytes());
+    assert_eq!(fixture.store.totals().entries, fixture.store.len() as u64);
+    assert!(fill() <= 1 << 20);
+    fixture.store.shrink(0);
+    assert!(fill() > 3 << 20);
+}
+
+#[test]
 fn lookups_and_stores_are_counted() {
     let fixture = Fixture::new();
     let address = fixture.address(1, None);

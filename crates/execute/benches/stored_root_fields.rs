@@ -14,7 +14,7 @@ use cache::{
     TtlSettings,
 };
 use divan::Bencher;
-use execute::{RequestCaching, Seed, SubgraphCache, SubgraphCaches};
+use execute::{RequestCaching, ResponseMemory, Seed, SubgraphCache, SubgraphCaches};
 use graph::{OverrideLabels, Supergraph};
 use kit::subgraphs::{Rule, World};
 use prepare::{PrepareSettings, Preparer};
@@ -69,6 +69,7 @@ fn bench(bencher: Bencher<'_, '_>, count: usize) {
         tags: TagHasher::new(&secret),
         secret,
         shared: None,
+        memory: Arc::new(ResponseMemory::new(1 << 20)),
         in_flight: Arc::default(),
         invalidate_header: None,
         invalidation_stats: Arc::default(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use admission::memory::MemoryAccount;
 use graph::{SubgraphId, Supergraph};
 
 use crate::caching::{RequestCaching, SubgraphCaches};
@@ -26,9 +27,17 @@ pub struct Generation {
     pub disclosure: Disclosure,
     /// The caches of subgraphs' responses; `None` if nothing is stored.
     pub caches: Option<Arc<SubgraphCaches>>,
+    /// The memory of the process.
+    pub memory: Arc<MemoryAccount>,
 }
 
 impl Generation {
+    /// Returns the id that metrics, logs and responses show: the hash of the supergraph and the number of the load. The
+    /// hash is the same in all routers and after a rollback, and the number tells loads of this process apart.
+    pub fn id(&self) -> String {
+        format!("{:016x}-{}", self.graph_id, self.number)
+    }
+
     /// The number of invalidations so far; 0 without caches. Work that began before one is not shared with a request
     /// that comes after it, which must not get anything older.
     pub fn invalidations(&self) -> u64 {
@@ -64,7 +73,17 @@ pub struct RequestContext {
     pub claims: Option<Claims>,
     /// The files of the request, if it has any.
     pub uploads: Option<Arc<Uploads>>,
+    /// The subgraphs that the operation must do without: requests to them fail at once, as if too many waited. What is
+    /// stored of their responses is used.
+    pub closed_subgraphs: Option<Arc<[SubgraphId]>>,
     /// The use of the caches of subgraphs' responses; `None` for operations that neither read from them nor store
     /// anything: events and the current state before them. Mutations store the entities that they populate.
     pub caching: Option<RequestCaching>,
+}
+
+impl RequestContext {
+    /// True if the operation must do without this subgraph.
+    pub(crate) fn is_closed(&self, subgraph: SubgraphId) -> bool {
+        self.closed_subgraphs.as_ref().is_some_and(|closed| closed.contains(&subgraph))
+    }
 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-use astjson::{Document, NodeId, ParseError, Shape};
+use astjson::{Document, NodeId, ParseError, ParsedText, Shape};
 use bytes::Bytes;
 
 use crate::bounds::{POOLED_DOCUMENT_TEXT_BYTES_MAX, POOLED_DOCUMENTS_MAX};
@@ -45,6 +45,30 @@ impl PooledDocument {
     ) -> Result<NodeId, ParseError> {
         self.text_bytes = self.text_bytes.saturating_add(text.len());
         self.document.parse_shaped(text, shape)
+    }
+
+    /// As [`PooledDocument::parse_shaped`], and also returns the text with its nodes for other documents, if that is
+    /// possible.
+    pub(crate) fn parse_shaped_to_share(
+        &mut self,
+        text: Bytes,
+        shape: &Shape,
+    ) -> Result<(NodeId, Option<ParsedText>), ParseError> {
+        self.text_bytes = self.text_bytes.saturating_add(text.len());
+        self.document.parse_shaped_to_share(text, shape)
+    }
+
+    /// Takes over one more text that was parsed before by this shape.
+    pub(crate) fn append(
+        &mut self,
+        text: &ParsedText,
+        shape: &Shape,
+    ) -> Result<NodeId, ParseError> {
+        if let Some(root) = self.document.append(text, shape)? {
+            self.text_bytes = self.text_bytes.saturating_add(text.text_len());
+            return Ok(root);
+        }
+        self.parse_shaped(text.text(), shape)
     }
 }
 

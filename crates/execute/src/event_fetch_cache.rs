@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use single_flight::Role;
 use tokio::sync::OnceCell;
 
 use crate::query_key::QueryKey;
@@ -62,14 +63,14 @@ impl EventFetchCache {
         Self { results: Mutex::default(), stored_bytes: AtomicUsize::new(0), room }
     }
 
-    /// Returns the response to a request, sent by the first caller. If that caller is cancelled,
-    /// the next one sends it again.
+    /// Returns the response to a request, sent by the first caller, and whether this one has sent
+    /// it. If the first caller is cancelled, the next one sends it again.
     pub(crate) async fn fetch_once<F: Future<Output = CachedResult>>(
         &self,
         key: QueryKey,
         fetch: impl FnOnce() -> F,
-    ) -> CachedResult {
-        let Some(cell) = self.result_cell(&key) else { return fetch().await };
+    ) -> (CachedResult, Role) {
+        let Some(cell) = self.result_cell(&key) else { return (fetch().await, Role::Unshared) };
         let mut is_sender = false;
         let fetch = async {
             is_sender = true;
@@ -79,7 +80,7 @@ impl EventFetchCache {
         if is_sender {
             self.store(&key, &result);
         }
-        result
+        (result, if is_sender { Role::Leader } else { Role::Follower })
     }
 
     /// True if the request is new; it is registered then, so that later calls return false.
@@ -155,16 +156,20 @@ mod tests {
 
     fn cached_result(text: &'static str) -> CachedResult {
         let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
-        Ok(SubgraphResponse { status, headers, body: text.into(), policy: None })
+        Ok(SubgraphResponse { status, headers, body: text.into(), policy: None, hedge: None })
     }
 
     async fn fetch_counted(cache: &EventFetchCache, key: QueryKey, sent: &Cell<u32>) {
+        let is_sent = Cell::new(false);
         let fetch = || async {
+            is_sent.set(true);
             sent.set(sent.get() + 1);
             tokio::task::yield_now().await;
             cached_result("{}")
         };
-        assert_eq!(cache.fetch_once(key, fetch).await.unwrap().body, "{}");
+        let (result, role) = cache.fetch_once(key, fetch).await;
+        assert_eq!(result.unwrap().body, "{}");
+        assert_eq!(role == Role::Leader, is_sent.get());
     }
 
     #[tokio::test]

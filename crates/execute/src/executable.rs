@@ -17,6 +17,7 @@ use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch, CompiledSubsc
 use crate::compiled_objects::{
     CompiledRepresentation, CompiledReusePlace, CompiledTarget, common_steps, step_slots,
 };
+use crate::fetch_times::{FetchTimes, FetchTimesReading};
 use crate::path_tree::PathTree;
 use crate::projection::CompiledPrinting;
 use crate::response_layout::ResponseLayout;
@@ -30,6 +31,8 @@ const PAYLOAD_BYTES_GUESS: usize = 1024;
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
+    /// The requests of each fetch, apart from its constants: workers write to it.
+    pub(crate) times: Box<[FetchTimes]>,
     /// The subscription of a subgraph that starts each execution.
     pub(crate) subscription: Option<CompiledSubscription>,
     pub(crate) printing: CompiledPrinting,
@@ -84,7 +87,8 @@ impl Executable {
         }
         let printing = CompiledPrinting::new(&plan.shape, &layout, shape);
         let payload_bytes = AtomicUsize::new(PAYLOAD_BYTES_GUESS);
-        Self { plan, fetches, subscription, printing, cost: None, payload_bytes }
+        let times = plan.fetches.iter().map(|_| FetchTimes::new()).collect();
+        Self { plan, fetches, times, subscription, printing, cost: None, payload_bytes }
     }
 
     /// Measures the cost of each response.
@@ -115,6 +119,11 @@ impl Executable {
     /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// Returns the requests of each fetch so far, with the same index as in [`Plan::fetches`].
+    pub fn fetch_times(&self) -> impl Iterator<Item = FetchTimesReading> {
+        self.times.iter().map(FetchTimes::read)
     }
 
     /// The request that begins the subscription at its subgraph, a JSON object with `query`, `variables` and

@@ -24,6 +24,7 @@ use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, PrintStop};
+use crate::tree_memory::TreeMemory;
 use crate::{
     DeniedPlaces, ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event,
     response,
@@ -67,11 +68,7 @@ pub async fn execute(
             tokio::task::yield_now().await;
         }
     }
-    let Some(trace) = &context.trace else { return execution.finish() };
-    let began = trace.now();
-    let payload = execution.finish();
-    trace.record_printing(began, payload.bytes.len());
-    payload
+    execution.finish_recorded()
 }
 
 /// Executes a live query, as [`execute`] does. Also returns what makes the result stale, as far as the responses that
@@ -98,6 +95,7 @@ pub(crate) struct Execution<'a> {
     variables: &'a Variables,
     context: &'a RequestContext,
     document: PooledDocument,
+    memory: TreeMemory,
     root: NodeId,
     errors: ErrorList,
     states: Vec<FetchState>,
@@ -119,6 +117,8 @@ pub(crate) struct Execution<'a> {
     subgraphs_without_entity: u32,
     /// The policies of all responses so far.
     policies: PolicyFold,
+    /// The number of requests to subgraphs so far.
+    subgraph_requests: u32,
 }
 
 impl<'a> Execution<'a> {
@@ -135,6 +135,7 @@ impl<'a> Execution<'a> {
             variables,
             context,
             document,
+            memory: TreeMemory::default(),
             root,
             errors: ErrorList::default(),
             states: vec![FetchState::Waiting; count],
@@ -148,6 +149,7 @@ impl<'a> Execution<'a> {
             subgraphs_with_entity: 0,
             subgraphs_without_entity: 0,
             policies: PolicyFold::default(),
+            subgraph_requests: 0,
         }
     }
 
@@ -245,20 +247,23 @@ impl<'a> Execution<'a> {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
                 self.start_fetch(index, fetch, &mut ready, &mut calls);
-                let sent = &self.sent;
+                let (sent, times) = (&self.sent, &executable.times[index]);
                 in_flight.extend(calls.drain(..).map(|(request, it)| {
-                    send_request(request, (fetch, sent[request].place()), it, context)
+                    let place = sent[request].place();
+                    send_request(request, (fetch, place, times), it, context)
                 }));
             }
             tokio::select! {
                 biased;
                 finished = in_flight.next() => {
                     let Some((request, outcome)) = finished else { return };
-                    let fetch = &plan.fetches[self.sent[request].fetch];
+                    let index = self.sent[request].fetch;
+                    let (fetch, times) = (&plan.fetches[index], &executable.times[index]);
                     self.finish_request(request, outcome, &mut ready, &mut calls);
                     let sent = &self.sent;
                     in_flight.extend(calls.drain(..).map(|(request, it)| {
-                        send_request(request, (fetch, sent[request].place()), it, context)
+                        let place = sent[request].place();
+                    send_request(request, (fetch, place, times), it, context)
                     }));
                 }
                 () = &mut deadline => {
@@ -267,6 +272,19 @@ impl<'a> Execution<'a> {
                 }
             }
         }
+    }
+
+    /// Counts the requests that are sent to subgraphs now.
+    fn count_requests(&mut self, calls: &[(usize, OutgoingRequest<'_>)]) {
+        let fetches = &self.executable.plan().fetches;
+        let is_open = |request: usize| {
+            let fetch = self.sent.get(request).and_then(|sent| fetches.get(sent.fetch));
+            fetch.is_some_and(|fetch| !self.context.is_closed(fetch.subgraph))
+        };
+        let is_sent = |(request, it): &&(usize, _)| {
+            matches!(it, OutgoingRequest::Subgraph { .. }) && is_open(*request)
+        };
+        self.subgraph_requests += calls.iter().filter(is_sent).count() as u32;
     }
 
     /// The fetches that depend on no other.
@@ -288,6 +306,7 @@ impl<'a> Execution<'a> {
         }
         self.states[index] = FetchState::InFlight;
         self.pending_requests[index] = calls.len() as u32;
+        self.count_requests(calls);
     }
 
     /// Handles the outcome of a request. Requests to repeat are added to `calls`. If there are none
@@ -300,6 +319,7 @@ impl<'a> Execution<'a> {
         calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         self.handle_outcome(request, outcome, calls);
+        self.count_requests(calls);
         let index = self.sent[request].fetch;
         self.pending_requests[index] = self.pending_requests[index] - 1 + calls.len() as u32;
         if self.pending_requests[index] == 0 {
@@ -353,6 +373,15 @@ impl<'a> Execution<'a> {
             }
         }
         Some(self.finish())
+    }
+
+    /// Prints the payload, and records that in the trace of the operation, if it has one.
+    fn finish_recorded(self) -> Payload {
+        let Some(trace) = &self.context.trace else { return self.finish() };
+        let began = trace.now();
+        let payload = self.finish();
+        trace.record_printing(began, payload.bytes.len());
+        payload
     }
 
     /// Checks and prints the tree.
@@ -432,6 +461,8 @@ impl<'a> Execution<'a> {
             splice,
             has_data: true,
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
+            first_error: errors.first().map(|error| error.code),
+            subgraph_requests: self.subgraph_requests,
             headers,
             cost,
             caching,

@@ -23,6 +23,7 @@
 //! - `bounds` has the limits of one execution. Limits on operations are checked before, in the crate `prepare`.
 //! - Files: `uploads` has the files of a request, and turns the one request that takes them into a form.
 //!   `file_transfer` moves their bytes while they arrive.
+//! - `fetch_times` measures some requests of each fetch of a plan, for operators.
 //! - `claims` and `client_key` describe the client, for authorization and for fair queues in other crates.
 
 mod argument_text;
@@ -45,7 +46,10 @@ mod event_fetch_cache;
 mod event_keys;
 mod executable;
 mod execution;
+mod fetch_error;
+mod fetch_times;
 mod file_transfer;
+mod item_lists;
 mod path_tree;
 mod payload;
 mod print;
@@ -60,14 +64,16 @@ mod sharing;
 mod spans;
 mod subgraph;
 mod trace;
+mod tree_memory;
 mod uploads;
 
 pub use argument_text::print_value;
 pub use caching::{
     Announcement, ChangedEntity, ChangedKey, ChangedKeyField, FetchCaching, FetchLocks,
     FetchesInFlight, Filled, KeyedSelection, PartCaching, PopulatedEntry, PopulatedMember,
-    ReplacementStart, RequestCaching, RootField, RootRequest, RootSelection, RootTag, SharedCache,
-    SubgraphCache, SubgraphCaches, TypeTags, WantedEntry,
+    RESPONSE_MEMORY_METRICS, ReplacementStart, RequestCaching, ResponseMemory, RootField,
+    RootRequest, RootSelection, RootTag, SharedCache, SubgraphCache, SubgraphCaches, TypeTags,
+    WantedEntry,
 };
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
@@ -81,6 +87,8 @@ pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;
 pub use execution::execute_batch::execute_batch;
 pub use execution::{execute, execute_live};
+pub use fetch_error::FetchError;
+pub use fetch_times::FetchTimesReading;
 pub use file_transfer::{
     FILE_WINDOW_BYTES, FileHead, FileTransfer, FormAborted, FormBody, SendingEnd,
 };
@@ -90,7 +98,7 @@ pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
 pub use spans::{role_name, write_spans};
 pub use subgraph::{
-    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphEndpoint,
+    ForwardedHeaders, HedgeOutcome, HiddenErrors, LocalFuture, Subgraph, SubgraphEndpoint,
     SubgraphHeaders, SubgraphRequest, SubgraphResponse,
 };
 pub use trace::{FetchPlace, FetchTrace, LookupTrace, MessageTrace, PrintingTrace, Trace};

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use cache::FoldedPolicy;
 use http::HeaderMap;
 
+use crate::ErrorCode;
+
 /// One printed response: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to
 /// clone; every subscriber of a group gets the same bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +23,11 @@ pub struct Payload {
     pub has_data: bool,
     /// The number of errors.
     pub errors: u32,
+    /// The code of the first error, for metrics.
+    pub first_error: Option<ErrorCode>,
+    /// The number of requests to subgraphs that the execution needed, for metrics. Requests that it shared with other
+    /// executions count; a response from a cache has none.
+    pub subgraph_requests: u32,
     /// Headers of subgraphs' responses that reach the client, if its transport supports them.
     pub headers: Option<Arc<HeaderMap>>,
     /// The cost of the response, if costs are measured.
@@ -158,6 +165,8 @@ impl Payload {
             splice,
             has_data: self.has_data,
             errors: self.errors,
+            first_error: self.first_error,
+            subgraph_requests: self.subgraph_requests,
             headers: self.headers.clone(),
             cost: self.cost,
             caching: self.caching.clone().map(of_changed_bytes),
@@ -185,6 +194,8 @@ mod tests {
             splice,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,

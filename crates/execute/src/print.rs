@@ -25,6 +25,8 @@ pub fn request_error(errors: &[GraphqlError]) -> Payload {
         splice,
         has_data: is_valid,
         errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
+        first_error: errors.first().map(|error| error.code),
+        subgraph_requests: 0,
         headers: None,
         cost: None,
         caching: None,

@@ -35,6 +35,15 @@ pub(crate) fn read_response(
             format!("sent a response that is not valid JSON: {error}").into()
         }
     })?;
+    read_root(document, root, status)
+}
+
+/// Reads a parsed response. `Err` is as for [`read_response`].
+pub(crate) fn read_root(
+    document: &PooledDocument,
+    root: NodeId,
+    status: StatusCode,
+) -> Result<ParsedResponse, Cow<'static, str>> {
     if document.kind(root) != Kind::Object {
         return Err("sent a response that is not a JSON object".into());
     }

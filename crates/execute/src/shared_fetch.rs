@@ -2,7 +2,9 @@
 //! [`crate::sharing`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use admission::memory::{CHARGED_BYTES_MIN, MemoryCharge, MemoryKind};
 use bytes::Bytes;
 use graph::SubgraphId;
 use single_flight::{Role, WorkFailed};
@@ -13,7 +15,7 @@ use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;
 use crate::{
     EventFetchCache, FetchError, FetchPlace, FetchTrace, RequestContext, Sharing, SubgraphHeaders,
-    SubgraphRequest, SubgraphResponse,
+    SubgraphRequest, SubgraphResponse, Trace,
 };
 
 /// Returns a guard that must be held during a mutation or a publication.
@@ -22,7 +24,8 @@ pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
 }
 
 /// Sends one request to a subgraph, shared if that is allowed, traced if requested, and stored by `storing`. The
-/// response to a mutation has made stale what it names when this returns, and the changed entities in it.
+/// response to a mutation has made stale what it names when this returns, and the changed entities in it. A request to
+/// a subgraph that is closed for the operation fails.
 pub(crate) async fn fetch(
     context: &RequestContext,
     (subgraph, place): (SubgraphId, FetchPlace),
@@ -31,11 +34,25 @@ pub(crate) async fn fetch(
     storing: Option<Box<ResponseStoring>>,
     changes: MutationChanges<'_>,
 ) -> Result<SubgraphResponse, FetchError> {
+    if context.is_closed(subgraph) {
+        return Err(FetchError::Overloaded);
+    }
+    let _memory = charge_body(context, &body)?;
     let result = fetch_traced(context, (subgraph, place), body, is_mutation, storing).await;
     if is_mutation && let Ok(response) = &result {
         invalidate_by_response(context, subgraph, response, changes).await;
     }
     result
+}
+
+/// Counts the memory of a large body until its response has arrived.
+fn charge_body(context: &RequestContext, body: &Bytes) -> Result<Option<MemoryCharge>, FetchError> {
+    if body.len() < CHARGED_BYTES_MIN {
+        return Ok(None);
+    }
+    let memory = &context.generation.memory;
+    let charge = MemoryCharge::try_new(memory, MemoryKind::SubgraphRequests, body.len() as u64);
+    charge.map(Some).map_err(|_| FetchError::MemoryUsedUp)
 }
 
 async fn fetch_traced(
@@ -45,27 +62,59 @@ async fn fetch_traced(
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
 ) -> Result<SubgraphResponse, FetchError> {
-    let Some(trace) = &context.trace else {
-        return fetch_or_join(context, subgraph, body, is_mutation, storing, None).await.0;
-    };
-    let (began, request_bytes, span) = (trace.now(), body.len(), trace.outgoing_span());
-    let fetched = fetch_or_join(context, subgraph, body, is_mutation, storing, span.clone());
+    let recorder = FetchRecorder::begin(context, (subgraph, place), body.len());
+    let span = recorder.as_ref().and_then(FetchRecorder::span);
+    let fetched = fetch_or_join(context, subgraph, body, is_mutation, storing, span);
     let (result, role) = fetched.await;
-    let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
-    let failure = result.as_ref().err().cloned();
-    let took = trace.now().saturating_sub(began);
-    trace.record(FetchTrace {
-        subgraph,
-        place,
-        began,
-        took,
-        request_bytes,
-        response,
-        failure,
-        role,
-        span,
-    });
+    if let Some(recorder) = recorder {
+        recorder.record(&result, role);
+    }
     result
+}
+
+/// Records one request in the trace of its execution.
+pub(crate) struct FetchRecorder<'a> {
+    trace: &'a Trace,
+    subgraph: SubgraphId,
+    place: FetchPlace,
+    began: Duration,
+    request_bytes: usize,
+    span: Option<Arc<OutgoingSpan>>,
+}
+
+impl<'a> FetchRecorder<'a> {
+    /// Begins the record of a request that is about to be sent; `None` if the execution has no trace.
+    pub(crate) fn begin(
+        context: &'a RequestContext,
+        (subgraph, place): (SubgraphId, FetchPlace),
+        request_bytes: usize,
+    ) -> Option<Self> {
+        let trace = context.trace.as_deref()?;
+        let (began, span) = (trace.now(), trace.outgoing_span());
+        Some(Self { trace, subgraph, place, began, request_bytes, span })
+    }
+
+    /// Returns the span of the request.
+    pub(crate) fn span(&self) -> Option<Arc<OutgoingSpan>> {
+        self.span.clone()
+    }
+
+    /// Ends the record with the response. `role` is that in a shared request.
+    pub(crate) fn record(self, result: &Result<SubgraphResponse, FetchError>, role: Option<Role>) {
+        let Self { trace, subgraph, place, began, request_bytes, span } = self;
+        trace.record(FetchTrace {
+            subgraph,
+            place,
+            began,
+            took: trace.now().saturating_sub(began),
+            request_bytes,
+            response: result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len())),
+            hedge: result.as_ref().ok().and_then(|it| it.hedge),
+            failure: result.as_ref().err().cloned(),
+            role,
+            span,
+        });
+    }
 }
 
 async fn fetch_or_join(
@@ -98,7 +147,8 @@ async fn fetch_or_join(
         let request =
             SubgraphRequest { body: body.clone(), form: None, is_mutation, headers, deadline };
         let fetch = || generation.subgraph(subgraph).fetch(request);
-        return (fetch_for_event(context, subgraph, body, fetch).await, None);
+        let (result, role) = fetch_for_event(context, subgraph, body, fetch).await;
+        return (result, Some(role));
     }
     if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
         && !is_mutation
@@ -159,18 +209,19 @@ fn event_key(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> Que
     QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
 }
 
-/// Returns the response to a query that an event causes: that of another group, or that of `fetch`.
+/// Returns the response to a query that an event causes: that of another group, or that of `fetch`. Also returns the
+/// role in the shared request.
 pub(crate) async fn fetch_for_event<F: Future<Output = Result<SubgraphResponse, FetchError>>>(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
     fetch: impl FnOnce() -> F,
-) -> Result<SubgraphResponse, FetchError> {
+) -> (Result<SubgraphResponse, FetchError>, Role) {
     match event_cache(context, subgraph) {
         Some(event_cache) => {
             event_cache.fetch_once(event_key(context, subgraph, body), fetch).await
         }
-        None => fetch().await,
+        None => (fetch().await, Role::Unshared),
     }
 }
 

@@ -2,8 +2,7 @@
 //! printing of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's semantic
 //! conventions for HTTP and messages.
 
-use std::borrow::Cow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plan::Plan;
 use single_flight::Role;
@@ -17,7 +16,7 @@ pub fn write_spans(
     plan: &Plan,
     generation: &Generation,
     parent: SpanId,
-    list: &mut SpanList<'_>,
+    list: &mut SpanList,
 ) {
     let started = execution.started();
     let times = |began: Duration, took: Duration| (started + began, started + began + took);
@@ -25,7 +24,7 @@ pub fn write_spans(
     let lookup_of = |fetch| lookups.iter().find(|it| it.fetch == fetch);
     let fetches = execution.fetches();
     for fetch in &fetches {
-        let span = internal_span(parent, list, "".into(), times(fetch.began, fetch.took));
+        let span = list.internal(parent, "".into(), times(fetch.began, fetch.took));
         let mut span = fetch_span(span, fetch, generation);
         let index = fetch.place.fetch;
         span.attributes.extend(place_attributes(index, &waves));
@@ -38,41 +37,20 @@ pub fn write_spans(
         let Some(fetch) = plan.fetches.get(lookup.fetch) else { continue };
         let subgraph = &generation.graph.subgraph(fetch.subgraph).name;
         let name = format!("cache {subgraph}").into();
-        let mut span = internal_span(parent, list, name, times(lookup.at, Duration::ZERO));
+        let mut span = list.internal(parent, name, times(lookup.at, Duration::ZERO));
         span.attributes.push(Attribute::text("starling.subgraph", subgraph.to_string()));
         span.attributes.extend(place_attributes(lookup.fetch, &waves));
         span.attributes.extend(lookup_attributes(lookup));
         list.push(span);
     }
     for message in execution.messages() {
-        let span = internal_span(parent, list, "".into(), times(message.began, message.took));
+        let span = list.internal(parent, "".into(), times(message.began, message.took));
         list.push(message_span(span, &message, generation));
     }
     if let Some(printing) = execution.printing() {
-        let mut span =
-            internal_span(parent, list, "print".into(), times(printing.began, printing.took));
+        let mut span = list.internal(parent, "print".into(), times(printing.began, printing.took));
         span.attributes.push(Attribute::number("starling.response.bytes", printing.bytes));
         list.push(span);
-    }
-}
-
-/// Creates a span of the router itself, without attributes.
-fn internal_span(
-    parent: SpanId,
-    list: &SpanList<'_>,
-    name: Cow<'static, str>,
-    (began, ended): (Instant, Instant),
-) -> Span {
-    Span {
-        id: SpanId::random(),
-        parent: Some(parent),
-        name,
-        kind: SpanKind::Internal,
-        began: list.time(began),
-        ended: list.time(ended),
-        attributes: Vec::new(),
-        error: None,
-        links: Vec::new(),
     }
 }
 
@@ -97,6 +75,8 @@ fn fetch_span(span: Span, fetch: &FetchTrace, generation: &Generation) -> Span {
     if retries > 0 {
         attributes.push(Attribute::number("http.request.resend_count", retries));
     }
+    let hedge = fetch.hedge.map(|it| Attribute::text("starling.fetch.hedge", it.as_str()));
+    attributes.extend(hedge);
     let error = match (&fetch.failure, status) {
         (Some(failure), _) => Some((failure.kind(), failure.to_string())),
         (None, Some(status)) if status >= 400 => {

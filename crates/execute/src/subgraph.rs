@@ -1,6 +1,5 @@
-//! The interface to subgraphs: requests, responses, and the errors of both.
+//! The interface to subgraphs: requests and responses.
 
-use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
@@ -13,7 +12,8 @@ use std::sync::Arc;
 use cache::PolicyFold;
 use telemetry::spans::OutgoingSpan;
 
-use crate::MultipartBody;
+use crate::fetch_error::FetchError;
+use crate::uploads::MultipartBody;
 
 /// A future that stays on its worker: request state need not be `Send`.
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -83,6 +83,10 @@ pub trait Subgraph: Send + Sync {
         None
     }
 
+    /// Notes before a request whether the subgraph takes several times longer than usual. While it does, no query is sent
+    /// a second time because its response is late.
+    fn note_slowness(&self, _is_slow: bool) {}
+
     /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
     /// the metrics.
     fn note_split(&self) {}
@@ -90,6 +94,10 @@ pub trait Subgraph: Send + Sync {
     /// Notes that a response cannot be used, for the log. `problem` continues the sentence
     /// "subgraph "x" …".
     fn note_unusable_response(&self, _problem: &str) {}
+
+    /// Notes that a response has errors, for the metrics. `code` is `extensions.code` of the first one, as the subgraph
+    /// sent it.
+    fn note_errors(&self, _code: Option<&str>) {}
 
     /// Notes the errors of a response with messages that clients do not see, for the log. Called
     /// once per response.
@@ -147,71 +155,25 @@ pub struct SubgraphResponse {
     pub body: Bytes,
     /// For how long the response may be used, and by which clients; `None` if it may not be stored.
     pub policy: Option<Arc<PolicyFold>>,
+    /// Whether the second request was faster, if the request was sent a second time because the response was late.
+    pub hedge: Option<HedgeOutcome>,
 }
 
-/// Reason why a subgraph sent no usable response.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FetchError {
-    /// No connection could be opened.
-    #[error("connection failed: {0}")]
-    Connect(String),
-    /// The connection broke before the response was complete.
-    #[error("connection closed before the response was complete: {0}")]
-    Closed(String),
-    /// The response did not come in time.
-    #[error("no response within {0:?}")]
-    Timeout(std::time::Duration),
-    /// The body exceeds the limit.
-    #[error("response larger than {limit} bytes")]
-    TooLarge {
-        /// The limit: `traffic.max_response_size`.
-        limit: u64,
-    },
-    /// The status is one of failure and the body is no GraphQL response.
-    #[error("HTTP status {status}{}", content_type.as_deref().map(|it| format!(", content type {it}")).unwrap_or_default())]
-    Status {
-        /// HTTP status.
-        status: StatusCode,
-        /// The content type of the body.
-        content_type: Option<String>,
-        /// The body, if its content type is JSON: it may hold GraphQL errors that explain more than
-        /// the status.
-        body: Option<Bytes>,
-    },
-    /// The response is not valid HTTP.
-    #[error("{0}")]
-    Protocol(String),
-    /// Too many requests wait for a connection.
-    #[error("too many requests are waiting for this subgraph")]
-    Overloaded,
-    /// The circuit breaker is open: so many requests have failed that none is sent, for this long.
-    #[error("too many requests to it have failed; {}", in_a_moment(*.0))]
-    Unavailable(std::time::Duration),
-    /// The subgraph has no server: an event subgraph, or no URL is known.
-    #[error("this subgraph has no server")]
-    NoServer,
+/// The outcome of a request that was sent a second time because the response was late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HedgeOutcome {
+    /// The response is that to the second request.
+    Won,
+    /// The response is that to the first request.
+    Lost,
 }
 
-impl FetchError {
-    /// Returns the kind of the error in a word, or the HTTP status, for the attribute `error.type` of spans.
-    pub fn kind(&self) -> Cow<'static, str> {
+impl HedgeOutcome {
+    /// Returns the outcome in a word, for traces.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Connect(_) => "connect".into(),
-            Self::Closed(_) => "closed".into(),
-            Self::Timeout(_) => "timeout".into(),
-            Self::TooLarge { .. } => "too_large".into(),
-            Self::Status { status, .. } => status.as_str().to_owned().into(),
-            Self::Protocol(_) => "protocol".into(),
-            Self::Overloaded => "overloaded".into(),
-            Self::Unavailable(_) => "circuit_open".into(),
-            Self::NoServer => "no_server".into(),
+            Self::Won => "won",
+            Self::Lost => "lost",
         }
-    }
-}
-
-fn in_a_moment(pause: std::time::Duration) -> String {
-    match pause.as_millis() {
-        0 => "it is being tried again".into(),
-        millis => format!("it will be tried again in {:.1}s", millis as f64 / 1000.0),
     }
 }

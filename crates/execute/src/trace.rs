@@ -8,7 +8,7 @@ use graph::{FieldId, SubgraphId};
 use single_flight::Role;
 use telemetry::spans::{OutgoingSpan, TraceContext};
 
-use crate::FetchError;
+use crate::{FetchError, HedgeOutcome};
 
 /// Maximum number of fetches in a trace. Plans have a handful; further ones are left out.
 const FETCHES_MAX: usize = 1_000;
@@ -50,6 +50,8 @@ pub struct FetchTrace {
     pub request_bytes: usize,
     /// HTTP status and length of the response's body; `None` if there was no response.
     pub response: Option<(u16, usize)>,
+    /// Whether the second request was faster, if there was one.
+    pub hedge: Option<HedgeOutcome>,
     /// The reason why there was no response.
     pub failure: Option<FetchError>,
     /// The role in a shared request; `None` if it must not be shared, or sharing is turned off.

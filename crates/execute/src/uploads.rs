@@ -13,8 +13,9 @@ use bytes::Bytes;
 use http::HeaderValue;
 use plan::{Fetch, FetchKind, Plan, SubgraphOperation, Variables};
 
+use crate::fetch_error::FetchError;
 use crate::file_transfer::{FileTransfer, FormBody};
-use crate::{ErrorCode, FetchError, GraphqlError};
+use crate::{ErrorCode, GraphqlError};
 
 /// The files of one request.
 pub struct Uploads {

@@ -169,6 +169,7 @@ impl Subgraph for Oracle {
                 headers: HeaderMap::new(),
                 body: body.into(),
                 policy: None,
+                hedge: None,
             })
         })
     }
@@ -327,6 +328,7 @@ fn world(oracle: &Arc<Oracle>) -> Arc<Generation> {
 fn context(generation: &Arc<Generation>, sharing: Option<Arc<Sharing>>) -> RequestContext {
     RequestContext {
         uploads: None,
+        closed_subgraphs: None,
         caching: None,
         generation: Arc::clone(generation),
         headers: Arc::new(ForwardedHeaders::default()),

@@ -6,7 +6,8 @@
 //! - `model` has the types: [`Supergraph`], [`Type`], [`Field`], with small integers as names (`ids`, `subgraph_set`).
 //! - `sdl` reads them from supergraph SDL; `errors` has the errors of a schema. A new federation directive is read
 //!   there and becomes a fact of the model.
-//! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`).
+//! - `access` has the requirements of fields and types (`@authenticated`, `@requiresScopes`, `@policy`),
+//!   `denied_access` those that a client may not use.
 //! - `api` derives the schema that clients see.
 //! - `jumps` computes which subgraphs are reachable from others, for the planner.
 //! - `cache_hints` has the hints of subgraphs about caching (`@cacheControl`, `@cacheTag`).
@@ -17,6 +18,7 @@ mod access;
 mod api;
 mod cache_hints;
 mod costs;
+mod denied_access;
 mod errors;
 mod event_role;
 mod ids;
@@ -28,11 +30,10 @@ mod sdl;
 mod subgraph_set;
 mod visible_schema;
 
-pub use access::{
-    AccessRules, Alternatives, DeniedAccess, REQUIREMENTS_MAX, Requirement, RequirementSet,
-};
+pub use access::{AccessRules, Alternatives, REQUIREMENTS_MAX, Requirement, RequirementSet};
 pub use cache_hints::{CACHE_TAGS_MAX, CacheControlHint, CacheHints, ElementHints, PopulateHint};
 pub use costs::{Costs, FieldCosts, IGNORED_MAX, ListSize, WEIGHT_PARTS, Weight};
+pub use denied_access::DeniedAccess;
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use bindings::Source;
 use execute::{ErrorCode, FetchCacheBudget, GraphqlError};
+use telemetry::spans::Tracer;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Operations, ShardTask};
 use crate::shard::{
-    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, LeaveSender, OutletId, PendingSubscriber, RingRoom,
-    Shard, Shared, shutting_down,
+    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, LeaveSender, PendingSubscriber, RingRoom, Shard,
+    Shared, shutting_down,
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
-use crate::{GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Workers};
+use crate::{
+    GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Subscription, Workers,
+};
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
 /// subscriptions.
@@ -46,21 +49,6 @@ pub struct SubscribeRequest {
     pub resume: Option<Box<str>>,
 }
 
-/// A live subscription. Dropping it ends it; the outlet then gets a `Leave`, unless the group has ended already.
-#[derive(Debug)]
-pub struct Subscription {
-    group: GroupId,
-    /// Connection and operation of its [`Subscriber`], as separate fields so that the struct stays small.
-    connection: u64,
-    operation: u32,
-    outlet: OutletId,
-    /// The channel that reports the end. `None` if there is nothing to report.
-    leave_sender: Option<LeaveSender>,
-}
-
-// There is one for each subscriber, so a million of them are 32 MB.
-const _: () = assert!(size_of::<Subscription>() <= 32);
-
 impl Hub {
     /// Starts the shards of the hub on the current Tokio runtime, which must have timers. Events are resolved on
     /// `cores`.
@@ -73,6 +61,16 @@ impl Hub {
         settings: HubSettings,
         cores: Arc<dyn Workers>,
         cursors: Option<Cursors>,
+    ) -> Self {
+        Self::with_traces(settings, cores, cursors, None)
+    }
+
+    /// Does the same as [`Hub::with_cursors`], and records the traces of events.
+    pub fn with_traces(
+        settings: HubSettings,
+        cores: Arc<dyn Workers>,
+        cursors: Option<Cursors>,
+        tracer: Option<Arc<Tracer>>,
     ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
@@ -95,8 +93,9 @@ impl Hub {
                 let shard = Shard::new(number, settings, shared.clone(), leave_sender);
                 let stats = Arc::clone(&stats);
                 let interval = settings.position_interval;
-                let cores = Arc::clone(&cores);
-                let task = ShardTask::new(shard, stats, cores, command_receiver, leaves, interval);
+                let (cores, tracer) = (Arc::clone(&cores), tracer.clone());
+                let inputs = (command_receiver, leaves);
+                let task = ShardTask::new(shard, stats, cores, inputs, interval, tracer);
                 tokio::spawn(task.run());
                 commands
             })
@@ -250,41 +249,5 @@ impl Hub {
             }
         }
         futures_util::future::join_all(replies).await.into_iter().flatten().collect()
-    }
-}
-
-impl Subscription {
-    pub(crate) fn new(
-        group: GroupId,
-        outlet: OutletId,
-        member: Subscriber,
-        leave_sender: LeaveSender,
-    ) -> Self {
-        let Subscriber { connection, operation } = member;
-        Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
-    }
-
-    /// Returns the group of the subscriber.
-    pub fn group(&self) -> GroupId {
-        self.group
-    }
-
-    /// Ends the subscription.
-    pub fn unsubscribe(self) {
-        drop(self);
-    }
-
-    /// Drops the handle without reporting an end, because the subscriber was never added.
-    pub(crate) fn forget(mut self) {
-        self.leave_sender = None;
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if let Some(leave_sender) = self.leave_sender.take() {
-            let member = Subscriber { connection: self.connection, operation: self.operation };
-            leave_sender.leave((self.group, self.outlet, member));
-        }
     }
 }

@@ -12,7 +12,7 @@ use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Revision, Sharing};
 use plan::Variables;
 
-use crate::GroupId;
+use crate::{GroupId, GroupSpans};
 
 /// The key of a group: everything that the payload depends on except the generation. Subscribers with equal keys share
 /// each resolution. Compared in full, never by hash alone.
@@ -72,6 +72,8 @@ pub struct TriggerEvent {
     pub too_large: Option<usize>,
     /// The state that all groups of the trigger share while they resolve this event.
     pub sharing: Option<Arc<Sharing>>,
+    /// The spans of the group that resolves it, if it has a trace.
+    pub spans: Option<Arc<GroupSpans>>,
 }
 
 impl TriggerEvent {
@@ -82,7 +84,7 @@ impl TriggerEvent {
         if too_large.is_some() {
             event = Arc::new(Event { payload: Bytes::new(), ..Event::clone(&event) });
         }
-        Self { event, too_large, sharing: None }
+        Self { event, too_large, sharing: None, spans: None }
     }
 }
 

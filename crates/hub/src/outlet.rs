@@ -2,8 +2,12 @@
 //! connection), and keeps the only lists of subscribers: an event of a group costs one command, and so does the end of
 //! the group.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
+
+use crate::GroupSpans;
 
 /// A group of subscribers that get the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -38,6 +42,9 @@ pub enum OutletCommand {
         /// accepted a result of the group (see [`Outlet::accepts_result`]). The outlet must then not drop the result
         /// because its own queue is full.
         is_stored: bool,
+        /// The spans of the event in this group, if it has a trace. The outlet reports to it when it has passed the
+        /// payload on.
+        spans: Option<Arc<GroupSpans>>,
     },
     /// Reports a new position to all subscribers of `group`: they have had everything up to here, though no event since
     /// their last result was for them. Must be ignored for a subscriber with an undelivered result or an unannounced

@@ -65,15 +65,23 @@ impl EventResolver {
             (None, Some(mapping)) => mapping.apply(&event.event),
             (None, None) => Ok(event.event.payload.clone()),
         };
+        let trace = event.spans.as_ref();
+        let trace = trace.map(|it| it.begin_execution(&self.executable, &self.generation));
+        let headers = match trace {
+            // Subgraphs get the identity of the event's own trace.
+            Some(_) => Arc::clone(&self.headers),
+            None => bindings::with_event_trace_context(&event.event, &self.headers),
+        };
         let context = RequestContext {
             uploads: None,
+            closed_subgraphs: None,
             caching: None,
             generation: Arc::clone(&self.generation),
-            headers: bindings::with_event_trace_context(&event.event, &self.headers),
+            headers,
             deadline: Instant::now() + self.timeout,
             // An event reports a change, so a query from before the event must not be shared.
             sharing: event.sharing.clone(),
-            trace: None,
+            trace,
             // Only root fields of queries and mutations read claims.
             claims: None,
         };
@@ -81,11 +89,23 @@ impl EventResolver {
     }
 }
 
+/// Notes the end of the resolution in the traces of events.
+fn note_resolved<'e>(events: impl IntoIterator<Item = &'e TriggerEvent>) {
+    let mut now = None;
+    for spans in events.into_iter().filter_map(|event| event.spans.as_ref()) {
+        spans.note_resolved(*now.get_or_insert_with(Instant::now));
+    }
+}
+
 impl Resolve for EventResolver {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
             let (seed, context) = self.begin(&event);
-            execute::execute(&self.executable, &self.variables, None, seed, &context).await
+            let executing =
+                execute::execute(&self.executable, &self.variables, None, seed, &context);
+            let payload = executing.await;
+            note_resolved([&event]);
+            payload
         })
     }
 
@@ -107,8 +127,11 @@ impl Resolve for EventResolver {
         events: Vec<TriggerEvent>,
     ) -> LocalFuture<'static, Vec<Payload>> {
         Box::pin(async move {
-            let events = events.iter().map(|event| self.begin(event)).collect();
-            execute::execute_batch(&self.executable, &self.variables, events).await
+            let seeds = events.iter().map(|event| self.begin(event)).collect();
+            let executing = execute::execute_batch(&self.executable, &self.variables, seeds);
+            let payloads = executing.await;
+            note_resolved(&events);
+            payloads
         })
     }
 
@@ -124,6 +147,7 @@ impl Resolve for EventResolver {
             };
             let context = RequestContext {
                 uploads: None,
+                closed_subgraphs: None,
                 caching: None,
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),

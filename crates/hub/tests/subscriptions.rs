@@ -32,6 +32,8 @@ impl Resolve for Echo {
             splice,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,

@@ -24,6 +24,7 @@ pub use pem::read_pem_file;
 pub use stream::{Stream, Unread};
 pub use tls::{Roots, TlsClient, TlsError, TlsIdentity};
 pub use tls_server::{
-    TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, negotiated_protocol,
+    TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, has_client_certificate,
+    negotiated_protocol,
 };
 pub use tls_session::{TlsClientSession, TlsProgress, TlsSession};

@@ -26,6 +26,9 @@ pub struct TlsServerFiles {
     pub key: PathBuf,
     /// The authorities of the accepted clients (PEM). Without them clients need no certificate.
     pub client_authorities: Option<PathBuf>,
+    /// True if the handshake also accepts a client without a certificate. [`has_client_certificate`] tells which
+    /// clients have one.
+    pub accepts_anonymous: bool,
 }
 
 /// The reason that a listener cannot use TLS.
@@ -100,6 +103,11 @@ pub fn negotiated_protocol<S>(stream: &TlsServerStream<S>) -> Option<&[u8]> {
     stream.get_ref().1.alpn_protocol()
 }
 
+/// True if the client has a certificate of one of the authorities. A client with another one fails the handshake.
+pub fn has_client_certificate<S>(stream: &TlsServerStream<S>) -> bool {
+    stream.get_ref().1.peer_certificates().is_some_and(|certificates| !certificates.is_empty())
+}
+
 fn read(files: &TlsServerFiles, protocols: &[Vec<u8>]) -> Result<ServerConfig, TlsServerError> {
     let unfit =
         |path: &Path, reason: String| TlsServerError::Unfit { path: path.to_owned(), reason };
@@ -118,8 +126,11 @@ fn read(files: &TlsServerFiles, protocols: &[Vec<u8>]) -> Result<ServerConfig, T
         None => builder.with_no_client_auth(),
         Some(path) => {
             let roots = parse_authorities(&text(path)?).map_err(|reason| unfit(path, reason))?;
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match files.accepts_anonymous {
+                true => verifier.allow_unauthenticated().build(),
+                false => verifier.build(),
+            };
             let verifier = verifier.map_err(|error| unfit(path, error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }

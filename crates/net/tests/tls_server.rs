@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use net::{TlsProgress, TlsServer, TlsServerFiles, TlsSession, negotiated_protocol};
+use net::{
+    TlsProgress, TlsServer, TlsServerFiles, TlsSession, has_client_certificate, negotiated_protocol,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -21,6 +23,7 @@ fn files(name: &str, client_authorities: Option<&str>) -> TlsServerFiles {
         certificates: folder.join(format!("{name}.pem")),
         key: folder.join(format!("{name}.key")),
         client_authorities: client_authorities.map(|it| folder.join(it)),
+        accepts_anonymous: false,
     }
 }
 
@@ -178,6 +181,24 @@ async fn a_server_with_client_authorities_accepts_only_their_clients() {
 }
 
 #[tokio::test]
+async fn a_server_that_accepts_anonymous_clients_knows_which_have_a_certificate() {
+    let mut files = files("localhost", Some("client-ca.pem"));
+    files.accepts_anonymous = true;
+    let server = TlsServer::load(files, &[]).unwrap();
+    for (identity, is_known) in [(Some("client"), true), (None, false)] {
+        let (ours, theirs) = duplex(64 << 10);
+        let client = client("ca.pem", identity, &[]);
+        let name = ServerName::try_from("localhost").unwrap();
+        let (accepted, connected) =
+            tokio::join!(server.handshake(ours), client.connect(name, theirs));
+        connected.unwrap();
+        assert_eq!(has_client_certificate(&accepted.unwrap()), is_known, "{identity:?}");
+    }
+    let other = meet(&server, &client("ca.pem", Some("localhost2"), &[])).await.unwrap_err();
+    assert!(other.contains("invalid peer certificate"), "{other}");
+}
+
+#[tokio::test]
 async fn unusable_files_do_not_replace_the_certificates_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);
@@ -192,6 +213,7 @@ async fn unusable_files_do_not_replace_the_certificates_in_use() {
         certificates: place("server.pem"),
         key: place("server.key"),
         client_authorities: None,
+        accepts_anonymous: false,
     };
     let server = TlsServer::load(files, &[]).unwrap();
     let (old, new) = (client("ca.pem", None, &[]), client("ca2.pem", None, &[]));

@@ -57,6 +57,7 @@ pub(crate) fn select_changed_entities(
                 known.populated.clear();
                 continue;
             }
+            let is_private = hint.control.is_private == Some(true);
             let populated = hint.populates.map(|hint| {
                 let populated = PopulatedField {
                     graph,
@@ -66,6 +67,7 @@ pub(crate) fn select_changed_entities(
                     representations: &alias,
                     selections: &selections,
                     max_age: hint.max_age,
+                    is_private,
                 };
                 populated.entries(field, &keys, &of_requests)
             });

@@ -49,6 +49,9 @@ pub enum NoPermit {
     TooLate,
 }
 
+/// The number of clients for which room is kept while there is no work.
+const ROOM_KEPT: usize = 64;
+
 /// A concurrency limit that is fair among clients.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
@@ -307,6 +310,15 @@ impl QueueState {
         self.clients.get(&client).map_or(0, |it| it.running)
     }
 
+    /// Frees the room of a burst of clients after its end: each of ten thousand that join at once has a place here.
+    fn release_room(&mut self) {
+        if self.clients.is_empty() && self.clients.capacity() > ROOM_KEPT {
+            self.clients = HashMap::new();
+            self.turns = VecDeque::new();
+            self.turns_outside = VecDeque::new();
+        }
+    }
+
     /// True if a job of the client waits, in the queue or outside.
     fn has_waiting(&self, client: ClientKey) -> bool {
         let is_waiting = |it: &ClientQueue| !it.waiting.is_empty() || !it.outside.is_empty();
@@ -353,6 +365,7 @@ impl QueueState {
         let is_idle = |it: &ClientQueue| it.running == 0;
         if self.clients.get(&client).is_some_and(is_idle) && !self.has_waiting(client) {
             self.clients.remove(&client);
+            self.release_room();
         }
     }
 }

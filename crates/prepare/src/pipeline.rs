@@ -2,7 +2,7 @@
 //! calling thread; equal operations share their plans.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use apollo_compiler::introspection::check_max_depth;
@@ -22,6 +22,7 @@ use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
 use crate::fetch_caching::caching_of;
 use crate::field_merging::{self, MergeStop};
+use crate::field_use::FieldUse;
 use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
 use crate::introspection::{Introspection, SchemaFacts};
@@ -103,6 +104,7 @@ pub(crate) struct NormalisedText {
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) live: Option<LiveQuery>,
+    pub(crate) field_use: Option<Arc<FieldUse>>,
     /// The part of its identity that is not in the normalised form.
     besides: String,
 }
@@ -351,8 +353,15 @@ impl Pipeline {
         shared_plan: &Arc<SharedPlan>,
         extracted: Vec<Option<Box<str>>>,
     ) -> Prepared {
-        let NormalisedText { operation, operation_id, variables, introspection, live, .. } =
-            normalised;
+        let NormalisedText {
+            operation,
+            operation_id,
+            variables,
+            introspection,
+            live,
+            field_use,
+            ..
+        } = normalised;
         let cost = shared_plan.cost.clone();
         Prepared {
             operation_id: identity::of_variant(operation_id, variant),
@@ -367,14 +376,16 @@ impl Pipeline {
             // The plan of a state is another plan of the same size.
             weight: estimate_weight(query, &operation, introspection.is_some())
                 * (1 + u64::from(shared_plan.state.is_some()))
-                + cost.as_ref().map_or(0, |it| it.memory()),
+                + cost.as_ref().map_or(0, |it| it.memory())
+                + field_use.as_ref().map_or(0, |it| it.memory()),
             operation,
             plan: Arc::clone(shared_plan.executable.plan()),
             executable: Arc::clone(&shared_plan.executable),
             state: shared_plan.state.clone(),
             cost,
+            field_use,
             is_slow: false,
-            uses: AtomicU32::new(0),
+            uses: AtomicU64::new(0),
             _planned: Arc::clone(shared_plan),
             extracted,
             variables,
@@ -461,9 +472,18 @@ impl Pipeline {
             besides.push_str(&String::from_utf8_lossy(query));
         }
         let operation_id = operation_id(self.graph_id, &operation, &besides);
+        let field_use = self.settings.field_use.then(|| Arc::new(FieldUse::of(&document, chosen)));
         let introspection =
             introspects.then(|| Introspection::new(&self.schema, document, name.map(Into::into)));
-        Ok(NormalisedText { operation, operation_id, variables, introspection, live, besides })
+        Ok(NormalisedText {
+            operation,
+            operation_id,
+            variables,
+            introspection,
+            live,
+            field_use,
+            besides,
+        })
     }
 
     /// Parses the syntax tree, within the limits.

@@ -4,7 +4,7 @@
 
 use apollo_compiler::ast::{self, Selection};
 use apollo_compiler::{Name, Node, name};
-use cache::TtlRules;
+use cache::{Scope, TtlRules};
 use execute::{ChangedKey, PartCaching, PopulatedEntry, PopulatedMember};
 use graph::{SubgraphId, Supergraph};
 use plan::VariableId;
@@ -24,6 +24,8 @@ pub(crate) struct PopulatedField<'a> {
     pub(crate) selections: &'a Selections,
     /// `maxAge` of the directive.
     pub(crate) max_age: Option<u32>,
+    /// True if the schema says that the value of the field is private.
+    pub(crate) is_private: bool,
 }
 
 impl PopulatedField<'_> {
@@ -69,7 +71,10 @@ impl PopulatedField<'_> {
         };
         let (graph, rules) = (self.graph, self.rules);
         let part = entities_part(graph, rules, self.subgraph, self.selections, &entities, &request);
-        let PartCaching { selection, declared, type_names, .. } = part;
+        let PartCaching { selection, mut declared, type_names, .. } = part;
+        if self.is_private {
+            declared.scope = Scope::Private;
+        }
         // The values of such variables are those of one request.
         let is_constant = !selection.reads_context;
         is_constant.then_some(PopulatedEntry {

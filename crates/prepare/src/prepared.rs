@@ -1,7 +1,7 @@
 //! The input and the output of preparing.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use cost::OperationCost;
@@ -11,6 +11,7 @@ use plan::{Operation, OperationKind, Plan, Selection, SelectionSet, Variables};
 use crate::PrepareError;
 use crate::access::DeniedSelection;
 use crate::coerce::VariableTypes;
+use crate::field_use::FieldUse;
 use crate::introspection::{Introspection, SchemaFacts};
 use crate::live_directive::LiveQuery;
 use crate::plan_cache::SharedPlan;
@@ -58,12 +59,14 @@ pub struct Prepared {
     pub denied: Box<[DeniedSelection]>,
     /// The cost of the operation, if costs are estimated.
     pub cost: Option<Arc<OperationCost>>,
+    /// The fields and arguments that it uses, if they are counted.
+    pub field_use: Option<Arc<FieldUse>>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
     /// True if the plan is one of those that are evicted last.
     pub(crate) is_slow: bool,
-    /// Number of times that it was found in the cache.
-    pub(crate) uses: AtomicU32,
+    /// Number of times that it was found in the cache, and the uses that it has from elsewhere.
+    pub(crate) uses: AtomicU64,
     /// Keeps the shared plan in [`crate::plan_cache`].
     pub(crate) _planned: Arc<SharedPlan>,
     /// Values of the variables that replace literals, after those of the client.
@@ -91,6 +94,11 @@ impl Prepared {
     /// True if the operation has a stream of results: subscriptions and live queries.
     pub fn has_stream(&self) -> bool {
         self.kind == OperationKind::Subscription || self.live.is_some()
+    }
+
+    /// Adds uses that were counted elsewhere: by the preparer of an earlier graph, or by another router.
+    pub fn credit_uses(&self, uses: u64) {
+        self.uses.fetch_add(uses, Ordering::Relaxed);
     }
 
     /// Returns the nesting of the operation's fields. Visits all of them.

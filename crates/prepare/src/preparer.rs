@@ -1,12 +1,14 @@
 //! The prepared operations of one supergraph: a bounded cache, and one preparation for all requests
 //! that wait for the same operation.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use execute::ClientKey;
 use graph::{OverrideLabels, RequirementSet, Supergraph};
+use plan::OperationKind;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
@@ -67,6 +69,20 @@ struct CacheKey {
     operation_name: Option<Box<str>>,
     /// The variant of the graph for which the operation is planned.
     variant: OperationVariant,
+}
+
+/// A text with the name of the selected operation.
+type UsedText = (bytes::Bytes, Option<Box<str>>);
+
+/// An operation that is in use.
+#[derive(Clone, Debug)]
+pub struct UsedOperation {
+    /// The request, without variables.
+    pub request: OperationRequest,
+    /// The kind of the operation.
+    pub kind: OperationKind,
+    /// The number of times that it was found in the cache, with those that are credited.
+    pub uses: u64,
 }
 
 /// The maximum memory of the texts with remembered facts: some thousand operations of one or two kilobytes.
@@ -310,23 +326,48 @@ impl Preparer {
         Ok(prepared)
     }
 
-    /// Returns the requests whose operations were found in the cache most often, at most `count` of
-    /// them, most used first. They are prepared first for the next graph.
-    pub fn most_used(&self, count: usize) -> Vec<OperationRequest> {
-        let mut used: Vec<(u32, CacheKey)> = self
-            .cache
-            .iter()
-            .map(|(key, prepared)| (prepared.uses.load(Ordering::Relaxed), key))
-            .filter(|(uses, _)| *uses > 0)
-            .collect();
-        used.sort_by_key(|(uses, _)| std::cmp::Reverse(*uses));
-        used.truncate(count);
-        let request = |(_, key): (u32, CacheKey)| OperationRequest {
-            query: key.query,
-            operation_name: key.operation_name,
-            ..OperationRequest::default()
+    /// Returns the operations that were found in the cache most often, at most `count` of them, most used first. A text
+    /// that was planned for several variants of the graph is one operation.
+    pub fn most_used(&self, count: usize) -> Vec<UsedOperation> {
+        let mut used: HashMap<UsedText, (u64, OperationKind)> = HashMap::new();
+        for (key, prepared) in self.cache.iter() {
+            let uses = prepared.uses.load(Ordering::Relaxed);
+            if uses > 0 {
+                let text = (key.query, key.operation_name);
+                used.entry(text).or_insert((0, prepared.kind)).0 += uses;
+            }
+        }
+        let operation = |((query, operation_name), (uses, kind))| {
+            let request = OperationRequest { query, operation_name, ..OperationRequest::default() };
+            UsedOperation { request, kind, uses }
         };
-        used.into_iter().map(request).collect()
+        let mut used: Vec<UsedOperation> = used.into_iter().map(operation).collect();
+        // Operations that are used equally often are in the same order each time.
+        used.sort_by(|one, other| {
+            let by_uses = other.uses.cmp(&one.uses);
+            by_uses.then_with(|| one.request.query.cmp(&other.request.query))
+        });
+        used.truncate(count);
+        used
+    }
+
+    /// Calls `visit` with each operation in the cache.
+    pub fn visit_cached(&self, mut visit: impl FnMut(&Prepared)) {
+        for (_, prepared) in self.cache.iter() {
+            visit(&prepared);
+        }
+    }
+
+    /// Returns an operation in the cache for which `wanted` is true, with a request for it. Visits all operations until it
+    /// finds one.
+    pub fn find_cached(
+        &self,
+        wanted: impl Fn(&Prepared) -> bool,
+    ) -> Option<(OperationRequest, Arc<Prepared>)> {
+        let (key, prepared) = self.cache.iter().find(|(_, prepared)| wanted(prepared))?;
+        let CacheKey { query, operation_name, .. } = key;
+        let request = OperationRequest { query, operation_name, ..OperationRequest::default() };
+        Some((request, prepared))
     }
 
     /// Waits until `client` may use a processor for preparing `request`.

@@ -24,6 +24,8 @@ pub struct PrepareSettings {
     pub filters_introspection: bool,
     /// True if clients may send live queries (`query @live { … }`).
     pub live_queries: bool,
+    /// True if operations have their [`FieldUse`](crate::FieldUse).
+    pub field_use: bool,
     /// Bounds on planning and on the requests of plans.
     pub planning: plan::Limits,
     /// Number of operations that are prepared at the same time.
@@ -53,6 +55,7 @@ impl Default for PrepareSettings {
             introspection: true,
             filters_introspection: false,
             live_queries: false,
+            field_use: false,
             planning: plan::Limits::default(),
             at_once: 2 * processors,
             waiting_max: WAITING_MAX,

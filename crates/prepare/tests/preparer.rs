@@ -277,10 +277,17 @@ async fn the_most_used_operations_come_first() {
             preparer.prepare(&request(query)).await.unwrap();
         }
     }
-    let queries: Vec<_> = preparer.most_used(10).into_iter().map(|it| it.query).collect();
+    let used = |count| {
+        let used = preparer.most_used(count).into_iter();
+        used.map(|it| (it.request.query, it.uses)).collect::<Vec<_>>()
+    };
     // Operations that were never found in the cache are left out.
-    assert_eq!(queries, ["{ me { name } }", "{ me { id } }"]);
-    assert_eq!(preparer.most_used(1).len(), 1);
+    let (name, id) = ("{ me { name } }".into(), "{ me { id } }".into());
+    assert_eq!(used(10), [(name, 3), (id, 1)]);
+    assert_eq!(used(1).len(), 1);
+    // Uses that another router has counted are uses.
+    preparer.prepare(&request("{ __typename }")).await.unwrap().credit_uses(5);
+    assert_eq!(used(1), [("{ __typename }".into(), 6)]);
 }
 
 #[test]

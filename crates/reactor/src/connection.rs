@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use wire::Machine;
 
-use crate::Stream;
+use crate::stream::{READ_BYTES_MAX, Stream};
 use crate::wheel::{Tick, Wheel};
 
 /// The time that a peer may take to read the last bytes of a connection. A live peer needs one round trip.
@@ -21,9 +21,6 @@ pub(crate) const IGNORED_BYTES_MAX: u32 = 1 << 20;
 /// The number of unsent bytes above which nothing more is read from the peer. A peer that sends pings and never reads
 /// would fill the memory with pongs.
 pub(crate) const WRITE_AHEAD_BYTES: usize = 64 << 10;
-
-/// The maximum number of bytes that one read takes from a socket.
-pub(crate) const READ_BYTES_MAX: u16 = 16 << 10;
 
 /// The same limit for a connection with input that takes long to process.
 pub(crate) const READ_BYTES_MIN: u16 = 1 << 10;

@@ -8,12 +8,11 @@ use net::TlsProgress;
 use wire::{Chunks, Machine};
 
 use crate::connection::{
-    CLOSE_TIMEOUT, Connection, ConnectionEnd, HANG_UP_TIMEOUT, IGNORED_BYTES_MAX, Phase,
-    READ_BYTES_MAX, ReadState,
+    CLOSE_TIMEOUT, Connection, ConnectionEnd, HANG_UP_TIMEOUT, IGNORED_BYTES_MAX, Phase, ReadState,
 };
 use crate::poller::Poller;
 use crate::slab::Slab;
-use crate::stream::{DiscardStats, Received, ThreadBuffers};
+use crate::stream::{DiscardStats, READ_BYTES_MAX, Received, ThreadBuffers};
 use crate::wheel::{Tick, Wheel};
 use crate::{Stream, Token};
 

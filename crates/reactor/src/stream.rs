@@ -8,8 +8,10 @@ use bytes::Bytes;
 use net::{TlsProgress, TlsSession};
 use rustix::net::{RecvFlags, Shutdown};
 
-use crate::connection::READ_BYTES_MAX;
 use crate::outgoing::{self, Outgoing};
+
+/// The maximum number of bytes that one read takes from a socket.
+pub(crate) const READ_BYTES_MAX: u16 = 16 << 10;
 
 /// A connected, non-blocking socket, with a TLS session if the connection is encrypted.
 #[derive(Debug)]

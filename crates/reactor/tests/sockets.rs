@@ -576,6 +576,7 @@ impl Fixture {
             certificates: file("localhost.pem"),
             key: file("localhost.key"),
             client_authorities: None,
+            accepts_anonymous: false,
         };
         let server = TlsServer::load(files, &[]).expect("a certificate");
         let authority = std::fs::read(file("ca.pem")).expect("a file");

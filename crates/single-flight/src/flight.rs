@@ -30,11 +30,14 @@ impl<T> Flight<T> {
         }
     }
 
-    /// True if a caller with `deadline` may follow the leader. A follower of a leader with much less time would fail
-    /// with it, so a follower gives up half of its own time at most.
+    /// True if a caller with `deadline` may follow the leader. A follower waits for the leader's work, which ends at
+    /// the leader's deadline: an eighth of its own time later at most, because callers of the same moment may come in
+    /// either order. And a follower of a leader with much less time would fail with it, so a follower gives up half of
+    /// its own time at most.
     pub(crate) fn may_be_joined(&self, now: Instant, deadline: Instant) -> bool {
-        let wanted = deadline.saturating_duration_since(now) / 2;
-        self.deadline.saturating_duration_since(now) >= wanted
+        let own = deadline.saturating_duration_since(now);
+        let leaders = self.deadline.saturating_duration_since(now);
+        leaders >= own / 2 && leaders <= own + own / 8
     }
 
     /// Counts a waiter. Must be called under the lock of the map.
@@ -77,5 +80,32 @@ impl<T> Flight<T> {
 
     pub(crate) async fn wait(&self) -> Option<&T> {
         self.result.wait().await.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn followers_have_about_as_much_time_as_their_leader() {
+        let now = Instant::now();
+        let at = |millis| now + Duration::from_millis(millis);
+        for (leader, follower, may_join) in [
+            (60_000, 60_000, true),
+            // Two callers come at the same moment, and the later one leads.
+            (60_010, 60_000, true),
+            (30_000, 60_000, true),
+            (29_999, 60_000, false),
+            // It would wait for much longer than it wants to.
+            (60_000, 500, false),
+            (560, 500, true),
+            (0, 500, false),
+        ] {
+            let flight = Flight::<()>::new(at(leader));
+            assert_eq!(flight.may_be_joined(now, at(follower)), may_join, "{leader} {follower}");
+        }
     }
 }

@@ -91,7 +91,7 @@ where
     /// Returns the result of `start`, or of the work with an equal key that is already in flight.
     ///
     /// `deadline` is the end of the caller's own time. It is not enforced here: the work and the caller do that. A
-    /// caller does not join a flight if its leader has much less time.
+    /// caller does not join a flight if its leader has much less time, or more than the caller.
     ///
     /// Must be called inside a `tokio::task::LocalSet`, where the work continues if its leader leaves before its
     /// followers. Dropping the future leaves the flight. A leader must be polled until it is done or dropped, because

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use quick_cache::{Lifecycle, Weighter};
 use smallvec::SmallVec;
 
-use super::ENTRY_OVERHEAD_BYTES;
-use crate::entry::StoredEntry;
+use crate::entry::{ENTRY_OVERHEAD_BYTES, StoredEntry};
 use crate::entry_classes::EntryClasses;
 use crate::keys::CacheKey;
 use crate::large_entries::LargeEntries;

@@ -58,15 +58,25 @@ impl Store {
     /// An entry cannot be changed in its place, because readers have it: it is replaced by one with the copy. Another
     /// response that is stored at the same moment may be lost then, and this one stays until its time is over.
     fn add_copy(&self, key: CacheKey, known: &StoredEntry, coding: u8, copy: &[u8]) -> bool {
-        let is_added = self.try_add_copy(key, known, coding, copy);
+        let Some(is_added) = self.try_add_copy(key, known, coding, copy) else { return true };
         count(if is_added { &self.stats.copies } else { &self.stats.copies_refused });
         is_added
     }
 
-    fn try_add_copy(&self, key: CacheKey, known: &StoredEntry, coding: u8, copy: &[u8]) -> bool {
-        let Some(entry) = self.same_response(key, known) else { return false };
+    /// `None` if the entry has a copy in this coding already: a request that made one may have been given up.
+    fn try_add_copy(
+        &self,
+        key: CacheKey,
+        known: &StoredEntry,
+        coding: u8,
+        copy: &[u8],
+    ) -> Option<bool> {
+        let Some(entry) = self.same_response(key, known) else { return Some(false) };
+        if entry.copy_in(coding).is_some() {
+            return None;
+        }
         if (entry.len() + entry.copy_bytes(copy.len())) as u64 > self.entry_bytes_max() {
-            return false;
+            return Some(false);
         }
         let (class, with_copy) = (entry.class(), entry.with_copy(coding, copy));
         let weight = weight_of(&with_copy);
@@ -78,12 +88,12 @@ impl Store {
         if let Err((_, with_copy)) = replaced {
             // The entry has just gone.
             self.contents.note_removed(key, &with_copy);
-            return false;
+            return Some(false);
         }
         if let Some(label) = label {
             self.contents.large.add(key, weight, label);
         }
-        true
+        Some(true)
     }
 }
 
@@ -91,7 +101,8 @@ impl Store {
 mod tests {
     use std::time::Duration;
 
-    use crate::store::{ENTRY_OVERHEAD_BYTES, StoreSettings};
+    use crate::entry::ENTRY_OVERHEAD_BYTES;
+    use crate::store::StoreSettings;
     use crate::{
         CachePolicy, EntryAddress, EntryLabel, HashDomain, KeyBase, KeySecret, Lookup, LookupStats,
         NewEntry, ResponseContent, Scope, StoreOutcome, Timestamp,
@@ -154,6 +165,7 @@ mod tests {
         assert_eq!((hit.body(), hit.extra()), (&b"a long body"[..], &b"extra"[..]));
         assert_eq!(store.copies_of(&hit).find(GZIP).as_deref(), Some(&b"short"[..]));
         assert_eq!(store.copies_of(&hit).id(), first.id());
+        assert!(first.keep(GZIP, b"another"), "it has one already");
         let added = store.bytes() - before;
         assert_eq!(added, (b"short".len() + b"tiny".len() + 2 * 5 + 1) as u64);
         let totals = store.totals();

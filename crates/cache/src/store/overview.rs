@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use smallvec::SmallVec;
 
+use super::Store;
 use super::contents::weight_of;
-use super::{ENTRY_OVERHEAD_BYTES, Store};
 use crate::address::EntryAddress;
-use crate::entry::StoredEntry;
+use crate::entry::{ENTRY_OVERHEAD_BYTES, StoredEntry};
 use crate::entry_classes::EntryTotals;
 use crate::entry_label::EntryLabel;
 use crate::hot_entries::HotKey;

@@ -52,9 +52,11 @@ impl Benchmark {
             publisher: Arc::new(NoPublisher),
             disclosure: Default::default(),
             caches: None,
+            memory: admission::memory::MemoryAccount::unlimited(),
         };
         let context = RequestContext {
             uploads: None,
+            closed_subgraphs: None,
             caching: None,
             claims: None,
             generation: Arc::new(generation),
@@ -100,6 +102,7 @@ impl Subgraph for Replay {
                 headers: HeaderMap::new(),
                 body,
                 policy: None,
+                hedge: None,
             })
         })
     }

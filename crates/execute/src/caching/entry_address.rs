@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use astjson::{Document, Kind, NodeId};
@@ -15,8 +16,11 @@ use plan::{EntityBatch, RepresentationField, Variables};
 use super::fetch_caching::base_of;
 use super::root_request::HoldingSelections;
 use crate::RequestContext;
-use crate::caching::{FetchCaching, KeyedSelection, RootRequest, SubgraphCache, SubgraphCaches};
+use crate::caching::{
+    FetchCaching, KeyedSelection, RequestAddresses, RootRequest, SubgraphCache, SubgraphCaches,
+};
 use crate::document_pool::PooledDocument;
+use crate::item_lists::list_items;
 
 /// The parts of one request for entities that decide its addresses.
 #[derive(Clone, Copy)]
@@ -178,15 +182,38 @@ impl<'a> Addresses<'a> {
         Some(EntryAddress { keys, tags })
     }
 
-    /// The addresses of the representations of the batch with this number: `items` are their positions in the request
-    /// body. A representation that cannot be read, which does not happen to those that the router has written, is left
-    /// out and all others with it.
-    pub(crate) fn of_batch(
+    /// The representations of a request for entities. `None` if they cannot be read, see [`Addresses::of_batch`].
+    pub(crate) fn of_request(
         &self,
         caching: &FetchCaching,
-        number: usize,
-        batch: &EntityBatch,
+        batches: &[EntityBatch],
         request: RequestParts<'_>,
+    ) -> Option<Arc<RequestAddresses>> {
+        let bases =
+            (0..request.lists.len()).map(|number| self.batch_base(caching, number, request));
+        let bases: Vec<KeyBase> = bases.collect::<Option<_>>()?;
+        let keys = bases.iter().map(|base| base.keys_of(b"")).collect();
+        let generation = self.context.generation.number;
+        self.caches.memory.addresses_of(request.body, keys, generation, |body| {
+            let lists = request.lists.iter().map(|list| list_items(body, list.clone()));
+            let items: Vec<Vec<Range<usize>>> = lists.collect();
+            let each = batches.iter().zip(&bases).zip(request.lists.iter().zip(&items));
+            let all = each.map(|((batch, base), (list, items))| {
+                self.of_batch(base, batch, body, list, items)
+            });
+            let all = all.collect::<Option<_>>()?;
+            Some((items, all))
+        })
+    }
+
+    /// The addresses of the representations of one batch: `items` are their positions in the body. A representation
+    /// that cannot be read, which does not happen to those that the router has written, is left out and all others with
+    /// it.
+    fn of_batch(
+        &self,
+        base: &KeyBase,
+        batch: &EntityBatch,
+        body: &Bytes,
         list: &Range<usize>,
         items: &[Range<usize>],
     ) -> Option<Vec<EntryAddress>> {
@@ -194,9 +221,8 @@ impl<'a> Addresses<'a> {
             return Some(Vec::new());
         }
         let mut document = PooledDocument::take();
-        let root = document.parse(request.body.slice(list.clone())).ok()?;
+        let root = document.parse(body.slice(list.clone())).ok()?;
         let nodes = document.elements(root);
-        let base = self.batch_base(caching, number, request)?;
         let subgraph = self.caches.tags.subgraph(&self.cache.name);
         let (mut known, mut fields) = (Vec::<KnownType>::new(), Vec::with_capacity(2));
         let mut addresses = Vec::with_capacity(items.len());
@@ -215,7 +241,7 @@ impl<'a> Addresses<'a> {
             let [in_all, in_subgraph] = of_type.tags;
             let entity = entity_tag(&document, node, of_type, batch, &mut fields);
             addresses.push(EntryAddress {
-                keys: base.keys_of(&request.body[item.clone()]),
+                keys: base.keys_of(&body[item.clone()]),
                 tags: [subgraph, in_all, in_subgraph, entity].into(),
             });
         }

@@ -12,6 +12,7 @@ mod fetches_in_flight;
 mod mutation_invalidation;
 mod populated_entities;
 mod reported_errors;
+mod response_memory;
 mod response_storing;
 mod root_request;
 mod shared_cache;
@@ -22,6 +23,7 @@ pub use changed_entities::{
 };
 pub use fetch_caching::{FetchCaching, KeyedSelection, PartCaching, RootTag};
 pub use fetches_in_flight::FetchesInFlight;
+pub use response_memory::{RESPONSE_MEMORY_METRICS, ResponseMemory};
 pub use root_request::{RootField, RootRequest, RootSelection};
 pub use shared_cache::{
     Announcement, FetchLocks, Filled, ReplacementStart, SharedCache, WantedEntry,
@@ -33,6 +35,7 @@ pub(crate) use entry_label::{entity_label, root_label};
 pub(crate) use fetches_in_flight::{FlightGuard, InFlight};
 pub(crate) use mutation_invalidation::{MutationChanges, invalidate_by_response};
 pub(crate) use populated_entities::PopulatingRequest;
+pub(crate) use response_memory::{AssembledResponse, NewResponse, RequestAddresses};
 pub(crate) use response_storing::{
     RequestedEntities, RequestedEntries, RequestedField, ResponseStoring, SharedStoring,
 };

@@ -1,7 +1,7 @@
 //! Makes stale what the response to a mutation names: in a header with tags, in its `extensions`, and by the entities
 //! that it returns where the schema says that these have changed; where it says so, these are stored as well
-//! (`populated_entities`). It takes effect before the client gets the result, so
-//! that a client that reads what it has changed reads the new value.
+//! (`populated_entities`). It takes effect before the client gets the result, so that a client that reads what it has
+//! changed reads the new value.
 //!
 //! - The header (`cache.invalidate_header`) is a list of tags, divided by commas.
 //! - `extensions.invalidation` is a list of invalidations in the form of `cache::read_invalidation`.
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use astjson::{Document, Kind, NodeId};
 use cache::{
-    EntityKey, EntityKeyError, INVALIDATIONS_MAX, Invalidation, InvalidationError,
+    EntityKey, EntityKeyError, INVALIDATIONS_MAX, Invalidation, InvalidationError, StaleTags,
     read_invalidation,
 };
 use graph::SubgraphId;
@@ -55,13 +55,21 @@ pub(crate) async fn invalidate_by_response(
         // A body that is not JSON is reported where the response is merged.
         if let Ok(root) = document.parse(response.body.clone()) {
             found.add_extensions(&document, root);
+            let named = populating.as_ref().map(|_| StaleTags::of(&found.all, &caches.tags));
             if let Some(data) = member(&document, root, "data") {
                 for entity in changed {
                     entity.add_invalidations(&document, data, &mut |it| found.add(Ok(it)));
                 }
             }
-            if let Some(request) = &populating {
-                new = request.read_entities(context, subgraph, response, &document, root, changed);
+            if let Some((request, named)) = populating.as_ref().zip(named) {
+                let read =
+                    request.read_entities(context, subgraph, response, &document, root, changed);
+                new = read.unwrap_or_default();
+                // A later field of the mutation may have changed what an earlier one has returned.
+                let fields = member(&document, root, "data").map_or(0, |data| document.len(data));
+                if fields > 1 {
+                    new.retain(|entity| !entity.is_named_by(&named));
+                }
             }
         }
     }

@@ -52,6 +52,20 @@ pub(super) struct NewEntity {
     key: EntityKey,
 }
 
+impl NewEntity {
+    /// True if an invalidation of these makes the entry stale.
+    pub(super) fn is_named_by(&self, stale: &StaleTags) -> bool {
+        let mut own = self.address.tags.iter().copied().chain(self.policy.tags.iter());
+        match stale {
+            StaleTags::Tags(tags) => {
+                (!tags.is_empty() && self.policy.tags.is_unbounded())
+                    || own.any(|tag| tags.contains(&tag))
+            }
+            StaleTags::All => true,
+        }
+    }
+}
+
 impl PopulatingRequest {
     /// Begins a request. `None` if nothing of its response is to be stored.
     pub(crate) fn begin(
@@ -77,21 +91,8 @@ impl PopulatingRequest {
         }))
     }
 
-    /// Returns the entries that the response makes, as far as its headers and errors allow it.
+    /// Returns the entries that the response makes. `None` if its headers or errors allow none.
     pub(super) fn read_entities(
-        &self,
-        context: &RequestContext,
-        subgraph: SubgraphId,
-        response: &SubgraphResponse,
-        document: &PooledDocument,
-        root: NodeId,
-        changed: &[ChangedEntity],
-    ) -> Vec<NewEntity> {
-        let found = self.try_read_entities(context, subgraph, response, document, root, changed);
-        found.unwrap_or_default()
-    }
-
-    fn try_read_entities(
         &self,
         context: &RequestContext,
         subgraph: SubgraphId,
@@ -310,7 +311,8 @@ impl EntityReader<'_> {
         let (content, settings) = (ResponseContent::Data, &facts.cache.settings);
         let random = fastrand::u64(..);
         let policy = resolve_policy(&facts.ttl, entry.declared, content, settings, tags, random);
-        let policy = policy.ok()?;
+        // An entry that is stale at once would only be served in place of a newer value.
+        let policy = policy.ok().filter(|policy| !policy.fresh_for.is_zero())?;
         let (hasher, subgraph) = (&facts.caches.tags, &*facts.cache.name);
         let address = EntryAddress {
             keys: base.keys_of(&text),

@@ -11,7 +11,7 @@ use foldhash::HashMap;
 use graph::SubgraphId;
 use http::HeaderName;
 
-use crate::caching::{Announcement, FetchesInFlight, SharedCache};
+use crate::caching::{Announcement, FetchesInFlight, ResponseMemory, SharedCache};
 
 /// The caches of one generation. The store, the secret and the fetches in flight belong to the process.
 pub struct SubgraphCaches {
@@ -23,6 +23,8 @@ pub struct SubgraphCaches {
     pub tags: TagHasher,
     /// The store that several routers share, if there is one.
     pub shared: Option<Arc<dyn SharedCache>>,
+    /// The parsed responses of stored entries.
+    pub memory: Arc<ResponseMemory>,
     /// The fetches that will store their responses.
     pub in_flight: Arc<FetchesInFlight>,
     /// The rules of each subgraph, by [`SubgraphId`]; `None` for those without stored responses.

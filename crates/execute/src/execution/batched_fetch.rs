@@ -10,10 +10,10 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use plan::EntityBatch;
 
-use super::request_splitting::list_items;
 use crate::SubgraphResponse;
 use crate::bounds::JOINT_BODY_BYTES_MAX;
 use crate::document_pool::PooledDocument;
+use crate::item_lists::list_items;
 use crate::response;
 
 /// A request as it would be sent alone.

@@ -17,9 +17,8 @@ use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
 use super::Execution;
-use super::in_flight::{Backup, OutgoingRequest, SentRequest};
+use super::in_flight::{Backup, OutgoingRequest, SentRequest, StoredForm, StoredResponse};
 use super::item_parts::{divide_request, select_items};
-use super::request_splitting::list_items;
 use crate::caching::{
     Addresses, FetchCaching, FetchLocks, FlightGuard, InFlight, MutationChanges, RequestParts,
     RequestedEntities, RequestedEntries, ResponseStoring, SharedStoring, SubgraphCaches,
@@ -134,27 +133,23 @@ impl<'a> Execution<'a> {
         let Some(addresses) = Addresses::new(context, fetch.subgraph, self.variables) else {
             return Err((collected, body));
         };
-        let items: Vec<Vec<Range<usize>>> =
-            lists.iter().map(|list| list_items(&body, list.clone())).collect();
-        let batches = fetch.kind.batches().iter().zip(&lists).zip(&items).enumerate();
-        let all: Option<Vec<Vec<EntryAddress>>> = batches
-            .map(|(number, ((batch, list), items))| {
-                addresses.of_batch(caching, number, batch, request, list, items)
-            })
-            .collect();
-        let Some(all) = all else { return Err((collected, body)) };
+        let known = addresses.of_request(caching, fetch.kind.batches(), request);
+        let Some(known) = known else { return Err((collected, body)) };
+        let (items, all) = (&known.items, &known.all);
 
         let whole = body.clone();
         let caches = addresses.caches();
         let is_again = matches!(look, Look::Again);
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
-        let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
+        // The requests of others may take long if the operation must do without the subgraph.
+        let may_join = may_wait && !self.context.is_closed(fetch.subgraph);
+        let rules = LookRules { may_wait: may_join, is_counted, is_live: self.is_live() };
         let label = |batch: usize, item: usize, is_private| {
             let representation = whole.slice(items[batch][item].clone());
             entity_label(addresses.name(), &fetch.kind.batches()[batch], representation, is_private)
         };
         let part = |batch, _| batch;
-        let mut found = look_up(&addresses, caching, &all, part, rules, &mut guard, &label);
+        let mut found = look_up(&addresses, caching, all, part, rules, &mut guard, &label);
         self.trace_lookups(&found, index, true, is_again);
         let bases: Vec<SharedKeyBase> = match &caches.shared {
             Some(_) if found.needs_fetch() => {
@@ -165,9 +160,9 @@ impl<'a> Execution<'a> {
         };
         if !found.claims.is_empty() {
             let (claims, marks) = (std::mem::take(&mut found.claims), &found.refreshes);
-            let (body, _) = select_items(&body, &lists, &items, marks, 1);
+            let (body, _) = select_items(&body, &lists, items, marks, 1);
             let body = Bytes::from(body);
-            let part = self.entities_part(index, &all, &items, marks, 1, &whole);
+            let part = self.entities_part(index, all, items, marks, 1, &whole);
             let marked = all.iter().zip(marks).enumerate().flat_map(|(number, (batch, marks))| {
                 let marked = batch.iter().zip(marks).filter(|(_, mark)| **mark == 1);
                 marked.map(move |(address, _)| (number, address))
@@ -178,8 +173,8 @@ impl<'a> Execution<'a> {
             let wanted = wanted_entities(
                 caching,
                 &bases,
-                &all,
-                &items,
+                all,
+                items,
                 EntrySelection { marks, mark: 1, hits: Some(&found.hits) },
                 &whole,
             );
@@ -193,7 +188,7 @@ impl<'a> Execution<'a> {
             (0, _, 0) => parts[usize::from(STORED)] = Some((collected, body.clone())),
             (0, 0, _) => parts[usize::from(AWAITED)] = Some((collected, body.clone())),
             _ => {
-                let divided = divide_request(&body, collected, &items, &found.part_of, 3);
+                let divided = divide_request(&body, collected, items, &found.part_of, 3);
                 for (number, part) in divided.into_iter().enumerate() {
                     if found.counts[number] > 0 {
                         parts[number] = Some((part.collected, part.body.into()));
@@ -204,7 +199,7 @@ impl<'a> Execution<'a> {
         let [missing, stored, awaited] =
             [MISSING, STORED, AWAITED].map(|part| parts[usize::from(part)].take());
         if let Some((collected, _)) = stored {
-            let response = entities_response(fetch, &all, &found.hits);
+            let response = self.stored_entities(index, fetch, all, &found.hits);
             let sent = SentRequest::entities(index, collected, Bytes::new());
             self.send(sent, OutgoingRequest::Stored(Box::new(response)), calls);
         }
@@ -216,7 +211,7 @@ impl<'a> Execution<'a> {
         if let Some((collected, body)) = missing {
             if may_wait && let Some(shared) = &caches.shared {
                 let missing = EntrySelection { marks: &found.part_of, mark: MISSING, hits: None };
-                let wanted = wanted_entities(caching, &bases, &all, &items, missing, &whole);
+                let wanted = wanted_entities(caching, &bases, all, items, missing, &whole);
                 if !wanted.is_empty() {
                     let shared = Arc::clone(shared);
                     let sent = SentRequest::entities(index, collected, body);
@@ -227,14 +222,14 @@ impl<'a> Execution<'a> {
             }
             self.trace_sent(index, true, found.counts[usize::from(MISSING)]);
             // The positions of representations are those in the undivided body.
-            let part = self.entities_part(index, &all, &items, &found.part_of, MISSING, &whole);
+            let part = self.entities_part(index, all, items, &found.part_of, MISSING, &whole);
             let shared = shared_storing(caches, bases, locks);
             let storing = self.storing(fetch, caches, caching, part, shared, guard);
             let has_backups = found.part_of.iter().zip(&found.backups).all(|(parts, backups)| {
                 parts.iter().zip(backups).all(|(part, backup)| *part != MISSING || backup.is_some())
             });
             let backup = has_backups.then(|| {
-                make_backup(index, &found.backups, entities_response(fetch, &all, &found.backups))
+                make_backup(index, &found.backups, entities_response(fetch, all, &found.backups))
             });
             let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
             let call = OutgoingRequest::Subgraph {
@@ -270,6 +265,37 @@ impl<'a> Execution<'a> {
                 self.send_entities(index, operation, collected, body, look, calls);
             }
             FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {}
+        }
+    }
+
+    /// The stored entities of a request as a response.
+    fn stored_entities(
+        &self,
+        index: usize,
+        fetch: &Fetch,
+        all: &[Vec<EntryAddress>],
+        hits: &[Vec<Option<Hit>>],
+    ) -> StoredResponse {
+        let counts = hits.iter().map(|hits| hits.iter().flatten().count() as u32).collect();
+        let each = hits.iter().flatten().flatten();
+        let form = self.stored_form(index, each, counts, || entities_body(fetch, hits));
+        StoredResponse { form, policy: fold_entities(all, hits) }
+    }
+
+    /// Finds the response that these entries make among those that are known, or assembles it.
+    pub(super) fn stored_form<'h>(
+        &self,
+        index: usize,
+        hits: impl Iterator<Item = &'h Hit> + Clone,
+        places: Vec<u32>,
+        assemble: impl FnOnce() -> Bytes,
+    ) -> StoredForm {
+        let shape = &self.executable.fetches[index].response;
+        let memory = self.context.generation.caches.as_ref().map(|caches| &caches.memory);
+        match memory.and_then(|memory| memory.response_of(hits, places, shape)) {
+            Some(Ok(known)) => StoredForm::Known(known),
+            Some(Err(place)) => StoredForm::New(assemble(), place),
+            None => StoredForm::Text(assemble()),
         }
     }
 
@@ -555,29 +581,44 @@ fn entities_response(
     addresses: &[Vec<EntryAddress>],
     hits: &[Vec<Option<Hit>>],
 ) -> SubgraphResponse {
+    SubgraphResponse {
+        status: StatusCode::OK,
+        headers: HeaderMap::new(),
+        body: entities_body(fetch, hits),
+        policy: Some(Arc::new(fold_entities(addresses, hits))),
+        hedge: None,
+    }
+}
+
+fn fold_entities(addresses: &[Vec<EntryAddress>], hits: &[Vec<Option<Hit>>]) -> PolicyFold {
+    let mut fold = PolicyFold::default();
+    for (hit, address) in hits.iter().flatten().zip(addresses.iter().flatten()) {
+        if let Some(hit) = hit {
+            hit.add_to(address, &mut fold);
+        }
+    }
+    fold
+}
+
+fn entities_body(fetch: &Fetch, hits: &[Vec<Option<Hit>>]) -> Bytes {
     let bodies = hits.iter().flatten().flatten().map(|hit| hit.body().len() + 1);
     let mut body = Vec::with_capacity(bodies.sum::<usize>() + 64);
-    let mut fold = PolicyFold::default();
     body.extend_from_slice(b"{\"data\":{");
     for (number, (batch, hits)) in fetch.kind.batches().iter().zip(hits).enumerate() {
         body.extend_from_slice(if number > 0 { b",\"" } else { b"\"" });
         // A name needs no escapes.
         body.extend_from_slice(batch.data_key.as_bytes());
         body.extend_from_slice(b"\":[");
-        let found = hits.iter().zip(&addresses[number]);
-        for (place, (hit, address)) in
-            found.filter_map(|(hit, address)| Some((hit.as_ref()?, address))).enumerate()
-        {
+        for (place, hit) in hits.iter().flatten().enumerate() {
             if place > 0 {
                 body.push(b',');
             }
             body.extend_from_slice(hit.body());
-            hit.add_to(address, &mut fold);
         }
         body.push(b']');
     }
     body.extend_from_slice(b"}}");
-    stored_response(body, fold)
+    body.into()
 }
 
 /// Returns the response that is used if the request fails.
@@ -589,14 +630,4 @@ pub(super) fn make_backup(
     let hits = || hits.iter().flatten().flatten();
     let oldest = hits().map(|hit| hit.age).max().unwrap_or_default();
     Box::new(Backup { response, fetch, entries: hits().count(), oldest })
-}
-
-/// Returns a response from the cache.
-pub(super) fn stored_response(body: Vec<u8>, fold: PolicyFold) -> SubgraphResponse {
-    SubgraphResponse {
-        status: StatusCode::OK,
-        headers: HeaderMap::new(),
-        body: body.into(),
-        policy: Some(Arc::new(fold)),
-    }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cache::{EntryAddress, Hit, PolicyFold, Tag, TagHasher};
+use http::{HeaderMap, StatusCode};
 use plan::{OperationKind, SubgraphOperation};
 
 use super::Execution;
 use super::cached_requests::{
     AWAITED, Look, LookRules, LookState, MISSING, STORED, look_up, make_backup, refresh_guard,
-    shared_storing, stored_response,
+    shared_storing,
 };
-use super::in_flight::{OutgoingRequest, SentRequest};
+use super::in_flight::{OutgoingRequest, SentRequest, StoredResponse};
 use crate::SubgraphResponse;
 use crate::argument_text::print_arguments;
 use crate::caching::{
@@ -61,7 +62,9 @@ impl<'a> Execution<'a> {
         let known = [known.collect::<Vec<EntryAddress>>()];
         let is_again = matches!(look, Look::Again);
         let LookState { may_wait, is_counted, mut guard, locks } = look.begin(caches);
-        let rules = LookRules { may_wait, is_counted, is_live: self.is_live() };
+        // The requests of others may take long if the operation must do without the subgraph.
+        let may_join = may_wait && !self.context.is_closed(fetch.subgraph);
+        let rules = LookRules { may_wait: may_join, is_counted, is_live: self.is_live() };
         let part = |_, item: usize| all.get(item).map_or(usize::MAX, |it| usize::from(it.number));
         let label = |_, item: usize, is_private| {
             let of_field = |field: &RequestedField| caching.parts.get(usize::from(field.number));
@@ -110,9 +113,14 @@ impl<'a> Execution<'a> {
             self.refresh(fetch, body, storing, std::mem::take(&mut found.claims), wanted);
         }
         if stored > 0 {
-            let response = OutgoingRequest::Stored(Box::new(root_response(root, &all, &hits)));
+            let numbers = all.iter().zip(&hits).filter(|(_, hit)| hit.is_some());
+            let numbers = numbers.map(|(field, _)| u32::from(field.number)).collect();
+            let each = hits.iter().flatten();
+            let form = self.stored_form(index, each, numbers, || root_body(root, &all, &hits));
+            let response = StoredResponse { form, policy: fold_fields(&all, &hits) };
             let fields = numbers_of(stored, STORED);
-            self.send(SentRequest { fields, ..SentRequest::whole(index) }, response, calls);
+            let sent = SentRequest { fields, ..SentRequest::whole(index) };
+            self.send(sent, OutgoingRequest::Stored(Box::new(response)), calls);
         }
         if awaited > 0 {
             let (fields, body) = (numbers_of(awaited, AWAITED), body.clone());
@@ -223,13 +231,31 @@ fn root_response(
     fields: &[RequestedField],
     hits: &[Option<Hit>],
 ) -> SubgraphResponse {
+    SubgraphResponse {
+        status: StatusCode::OK,
+        headers: HeaderMap::new(),
+        body: root_body(root, fields, hits),
+        policy: Some(Arc::new(fold_fields(fields, hits))),
+        hedge: None,
+    }
+}
+
+fn fold_fields(fields: &[RequestedField], hits: &[Option<Hit>]) -> PolicyFold {
+    let mut fold = PolicyFold::default();
+    for (field, hit) in fields.iter().zip(hits) {
+        if let (Some((address, _)), Some(hit)) = (&field.entry, hit) {
+            hit.add_to(address, &mut fold);
+        }
+    }
+    fold
+}
+
+fn root_body(root: &RootRequest, fields: &[RequestedField], hits: &[Option<Hit>]) -> Bytes {
     let bodies = hits.iter().flatten().map(|hit| hit.body().len() + 32);
     let mut body = Vec::with_capacity(bodies.sum::<usize>() + 16);
-    let mut fold = PolicyFold::default();
     body.extend_from_slice(b"{\"data\":");
     let mut separator = b'{';
     for (field, hit) in fields.iter().zip(hits) {
-        let Some((address, _)) = &field.entry else { continue };
         let (Some(hit), Some(root)) = (hit, root.fields().get(usize::from(field.number))) else {
             continue;
         };
@@ -240,8 +266,7 @@ fn root_response(
         body.extend_from_slice(root.data_key.as_bytes());
         body.extend_from_slice(b"\":");
         body.extend_from_slice(hit.body());
-        hit.add_to(address, &mut fold);
     }
     body.extend_from_slice(b"}}");
-    stored_response(body, fold)
+    body.into()
 }

@@ -4,6 +4,7 @@
 //! have reached it: its dependencies are the same for all of them, so no execution waits for one
 //! that waits for it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::pin::pin;
@@ -13,6 +14,8 @@ use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use plan::{Fetch, Variables};
+use single_flight::Role;
+use telemetry::spans::OutgoingSpan;
 use tokio::sync::oneshot;
 
 use super::Execution;
@@ -20,9 +23,11 @@ use super::batched_fetch::{self, CombinedRequest, SingleRequest};
 use super::in_flight::{OutgoingRequest, RequestOutcome, send_request};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
+use crate::fetch_times::FetchTimes;
+use crate::shared_fetch::FetchRecorder;
 use crate::{
     Executable, FetchError, FetchPlace, LocalFuture, Payload, RequestContext, Seed,
-    SubgraphRequest, SubgraphResponse, shared_fetch,
+    SubgraphHeaders, SubgraphRequest, SubgraphResponse, shared_fetch,
 };
 
 /// Executes an operation for several events at once. The payloads are those that [`crate::execute`]
@@ -30,8 +35,8 @@ use crate::{
 /// the other entities of the request. Failures of a whole request, such as a subgraph that does not
 /// respond, become an error of each event.
 ///
-/// The contexts may differ in sharing and in headers; a combined request has the headers of the
-/// first event in it.
+/// The contexts may differ in sharing, in headers and in traces; a combined request has the headers
+/// of the first event in it, and belongs to its trace.
 pub async fn execute_batch(
     executable: &Executable,
     variables: &Variables,
@@ -41,7 +46,7 @@ pub async fn execute_batch(
     let mut batch = EventBatch::new(executable, variables, &contexts);
     batch.insert_seed(seeds);
     batch.run().await;
-    batch.all.into_iter().map(|one| one.execution.finish()).collect()
+    batch.all.into_iter().map(|one| one.execution.finish_recorded()).collect()
 }
 
 struct EventBatch<'a> {
@@ -66,6 +71,7 @@ struct EventExecution<'a> {
 struct PendingRequest<'a> {
     execution: usize,
     request: usize,
+    place: FetchPlace,
     call: OutgoingRequest<'a>,
     /// The positions of its lists of representations: see [`SingleRequest::lists`].
     lists: Vec<Range<usize>>,
@@ -109,13 +115,14 @@ impl<'a> EventBatch<'a> {
     async fn run(&mut self) {
         let (executable, contexts) = (self.executable, self.contexts);
         let plan = &**executable.plan();
+        let place = |fetch: usize| (&plan.fetches[fetch], &executable.times[fetch]);
         let Some(deadline) = contexts.iter().map(|context| context.deadline).min() else { return };
         let mut deadline = pin!(tokio::time::sleep_until(deadline.into()));
         let mut in_flight = FuturesUnordered::new();
         loop {
             self.start_ready_fetches();
             for (fetch, requests_of_fetch) in self.take_complete_fetches() {
-                in_flight.push(send_all(&plan.fetches[fetch], requests_of_fetch, contexts));
+                in_flight.push(send_all(place(fetch), requests_of_fetch, contexts));
             }
             tokio::select! {
                 biased;
@@ -124,7 +131,7 @@ impl<'a> EventBatch<'a> {
                     for (execution, (request, outcome)) in finished {
                         let (fetch, again) = self.finish_request(execution, request, outcome);
                         if !again.is_empty() {
-                            in_flight.push(send_all(&plan.fetches[fetch], again, contexts));
+                            in_flight.push(send_all(place(fetch), again, contexts));
                         }
                     }
                 }
@@ -145,11 +152,12 @@ impl<'a> EventBatch<'a> {
                 one.execution.start_fetch(index, &plan.fetches[index], &mut one.ready, &mut calls);
                 self.missing[index] -= 1;
                 let requests_of_fetch = calls.drain(..).map(|(request, call)| {
-                    let batches = &one.execution.sent[request].collected;
+                    let sent = &one.execution.sent[request];
+                    let (place, batches) = (sent.place(), &sent.collected);
                     let lists = batches.iter().map(|batch| batch.list.clone());
                     // Requests for root fields below others have no list.
                     let lists = lists.filter(|list| !list.is_empty()).collect();
-                    PendingRequest { execution: number, request, call, lists }
+                    PendingRequest { execution: number, request, place, call, lists }
                 });
                 self.pending[index].extend(requests_of_fetch);
             }
@@ -176,9 +184,10 @@ impl<'a> EventBatch<'a> {
         let mut calls = Vec::new();
         execution.finish_request(request, outcome, ready, &mut calls);
         // These requests concern a failure of this execution only.
-        let again = |(request, call)| PendingRequest {
+        let again = |(request, call): (usize, _)| PendingRequest {
             execution: number,
             request,
+            place: execution.sent[request].place(),
             call,
             lists: Vec::new(),
         };
@@ -188,7 +197,7 @@ impl<'a> EventBatch<'a> {
 
 /// Sends the requests of several executions for one fetch.
 async fn send_all<'a>(
-    fetch: &'a Fetch,
+    (fetch, times): (&'a Fetch, &'a FetchTimes),
     requests_of_fetch: Vec<PendingRequest<'a>>,
     contexts: &'a [RequestContext],
 ) -> Vec<FinishedRequest> {
@@ -196,27 +205,37 @@ async fn send_all<'a>(
     let mut waiting = Vec::new();
     let mut parts: Vec<LocalFuture<'a, FinishedRequest>> =
         Vec::with_capacity(requests_of_fetch.len());
-    for PendingRequest { execution, request, call: requests_of_fetch, lists } in requests_of_fetch {
+    for PendingRequest { execution, request, place, call, lists } in requests_of_fetch {
         let context = &contexts[execution];
-        match requests_of_fetch {
+        match call {
             OutgoingRequest::Subgraph { body, is_mutation: false, .. }
                 if shared_fetch::is_first_for_event(context, fetch.subgraph, &body) =>
             {
                 let (sender, part) = oneshot::channel();
-                waiting.push((context, Some(sender)));
+                let recorder = FetchRecorder::begin(context, (fetch.subgraph, place), body.len());
+                let span = recorder.as_ref().and_then(FetchRecorder::span);
+                waiting.push((context, span, Some(sender)));
                 own.push(SingleRequest { body: body.clone(), lists });
                 parts.push(Box::pin(async move {
-                    let result = || async { part.await.unwrap_or_else(|_| Err(aborted_error())) };
-                    let result =
+                    let part_role = Cell::new(Role::Unshared);
+                    let result = || async {
+                        let (result, role) =
+                            part.await.unwrap_or_else(|_| (Err(aborted_error()), Role::Unshared));
+                        part_role.set(role);
+                        result
+                    };
+                    let (result, role) =
                         shared_fetch::fetch_for_event(context, fetch.subgraph, body, result).await;
+                    if let Some(recorder) = recorder {
+                        let is_part = part_role.get() != Role::Unshared;
+                        recorder
+                            .record(&result, Some(if is_part { part_role.get() } else { role }));
+                    }
                     (execution, (request, RequestOutcome::Response(result)))
                 }));
             }
             other => parts.push(Box::pin(async move {
-                (
-                    execution,
-                    send_request(request, (fetch, FetchPlace::default()), other, context).await,
-                )
+                (execution, send_request(request, (fetch, place, times), other, context).await)
             })),
         }
     }
@@ -225,14 +244,16 @@ async fn send_all<'a>(
         .map(|combined| {
             let numbers = combined.members.iter().map(|member| member.number);
             let members = numbers.map(|number| {
-                let (context, sender) = &mut waiting[number];
-                (*context, own[number].body.clone(), sender.take())
+                let (context, span, sender) = &mut waiting[number];
+                (*context, span.take(), own[number].body.clone(), sender.take())
             });
             let members: Vec<_> = members.collect();
             async move {
-                let alone = members.iter().map(|(context, body, _)| (*context, body.clone()));
-                let results = send_combined(fetch, &combined, alone.collect()).await;
-                for ((_, _, sender), result) in members.into_iter().zip(results) {
+                let alone = members.iter();
+                let alone =
+                    alone.map(|(context, span, body, _)| (*context, span.as_deref(), body.clone()));
+                let results = send_combined((fetch, times), &combined, alone.collect()).await;
+                for ((_, _, _, sender), result) in members.into_iter().zip(results) {
                     if let Some(sender) = sender {
                         // The receiver may have got the response of another group meanwhile.
                         let _ = sender.send(result);
@@ -249,40 +270,57 @@ fn aborted_error() -> FetchError {
     FetchError::Closed("the request was aborted inside the router".into())
 }
 
+/// A request of one event, with the span that the subgraph gets if the request is sent alone or is the first one of a
+/// combined request.
+type RequestAlone<'c> = (&'c RequestContext, Option<&'c OutgoingSpan>, Bytes);
+
 /// Sends one request for several, or, if its response cannot be split, one for each; `alone` are
-/// those requests. Returns the responses in their order.
+/// those requests. Returns the responses in their order, and the role of each request.
 async fn send_combined(
-    fetch: &Fetch,
+    (fetch, times): (&Fetch, &FetchTimes),
     combined: &CombinedRequest,
-    alone: Vec<(&RequestContext, Bytes)>,
-) -> Vec<FetchResult> {
-    let Some((first, _)) = alone.first() else { return Vec::new() };
-    let result = send_one(fetch, first, combined.body.clone()).await;
+    alone: Vec<RequestAlone<'_>>,
+) -> Vec<(FetchResult, Role)> {
+    let Some((context, span, _)) = alone.first() else { return Vec::new() };
+    let result = send_one((fetch, times), (context, *span, combined.body.clone())).await;
+    let with_roles = |results: Vec<FetchResult>| {
+        let is_shared = results.len() > 1;
+        let role = |index| match (is_shared, index) {
+            (false, _) => Role::Unshared,
+            (true, 0) => Role::Leader,
+            (true, _) => Role::Follower,
+        };
+        results.into_iter().enumerate().map(|(index, result)| (result, role(index))).collect()
+    };
     let parts = match &result {
         Ok(result) => combined.split_response(fetch.kind.batches(), result),
         Err(_) => None,
     };
     if let Some(parts) = parts {
-        return parts.into_iter().map(Ok).collect();
+        return with_roles(parts.into_iter().map(Ok).collect());
     }
     let may_be_about_one = match &result {
         Ok(result) => !is_overload(result.status),
         Err(error) => may_succeed_smaller(error),
     };
     if !may_be_about_one || combined.is_one_request() {
-        return vec![result; alone.len()];
+        return with_roles(vec![result; alone.len()]);
     }
-    first.generation.subgraph(fetch.subgraph).note_split();
-    let each = alone.into_iter().map(|(context, body)| send_one(fetch, context, body));
-    stream::iter(each).buffered(ASKED_ALONE_AT_A_TIME).collect().await
+    context.generation.subgraph(fetch.subgraph).note_split();
+    let each = alone.into_iter().map(|request| send_one((fetch, times), request));
+    let results: Vec<_> = stream::iter(each).buffered(ASKED_ALONE_AT_A_TIME).collect().await;
+    results.into_iter().map(|result| (result, Role::Unshared)).collect()
 }
 
-fn send_one<'c>(
-    fetch: &Fetch,
-    context: &'c RequestContext,
-    body: Bytes,
-) -> LocalFuture<'c, FetchResult> {
-    let (headers, deadline) = (context.headers.of(fetch.subgraph), context.deadline);
+async fn send_one(
+    (fetch, times): (&Fetch, &FetchTimes),
+    (context, span, body): RequestAlone<'_>,
+) -> FetchResult {
+    let deadline = context.deadline;
+    let headers = SubgraphHeaders { span, ..context.headers.of(fetch.subgraph) };
     let request = SubgraphRequest { body, form: None, is_mutation: false, headers, deadline };
-    context.generation.subgraph(fetch.subgraph).fetch(request)
+    let running = times.begin();
+    let result = context.generation.subgraph(fetch.subgraph).fetch(request).await;
+    running.end_fetch(&result);
+    result
 }

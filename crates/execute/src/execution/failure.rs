@@ -175,9 +175,12 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Logs the errors that a subgraph reported, whether clients see them or not.
-    pub(super) fn log_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
+    /// Counts a response with errors, and logs the errors, whether clients see them or not.
+    pub(super) fn note_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
         let document = &self.document;
+        let Some(first) = errors.first() else { return };
+        let subgraph = self.context.generation.subgraph(fetch.subgraph);
+        subgraph.note_errors(response::code_of(document, *first).as_deref());
         if tracing::enabled!(tracing::Level::DEBUG) {
             for &error in errors.iter().take(LOGGED_ERRORS_MAX) {
                 tracing::debug!(
@@ -361,7 +364,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn is_mutation(&self, fetch: &Fetch) -> bool {
+    pub(super) fn is_mutation(&self, fetch: &Fetch) -> bool {
         match &fetch.kind {
             FetchKind::Root { operation, .. } => operation.kind == OperationKind::Mutation,
             FetchKind::Publish(_) => true,

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cache::PolicyFold;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 use telemetry::spans::OutgoingSpan;
 
 use crate::caching::{
-    FetchLocks, FetchesInFlight, FlightGuard, InFlight, MutationChanges, ResponseStoring,
-    SharedCache, WantedEntry,
+    AssembledResponse, FetchLocks, FetchesInFlight, FlightGuard, InFlight, MutationChanges,
+    NewResponse, ResponseStoring, SharedCache, WantedEntry,
 };
+use crate::fetch_times::FetchTimes;
 use crate::representations::CollectedBatch;
 use crate::{
     EventRequest, FetchError, FetchPlace, GraphqlError, MessageTrace, RequestContext,
@@ -38,7 +40,7 @@ pub(super) enum OutgoingRequest<'a> {
         changes: MutationChanges<'a>,
     },
     /// A response from the cache.
-    Stored(Box<SubgraphResponse>),
+    Stored(Box<StoredResponse>),
     /// Waits for requests of other operations, which will store what this one needs.
     Await(Vec<InFlight>),
     /// Looks up entries in the store that several routers share. The guard has what the request will store if they are
@@ -57,6 +59,23 @@ pub(super) enum OutgoingRequest<'a> {
         arguments: Bytes,
         is_mutation: bool,
     },
+}
+
+/// Stored entries in place of the response to a request.
+pub(super) struct StoredResponse {
+    pub(super) form: StoredForm,
+    /// The policies of the entries.
+    pub(super) policy: PolicyFold,
+}
+
+/// The response that the subgraph would have sent.
+pub(super) enum StoredForm {
+    /// The body.
+    Text(Bytes),
+    /// The body. It is kept with its nodes when it has been parsed.
+    New(Bytes, NewResponse),
+    /// The body with its nodes.
+    Known(Arc<AssembledResponse>),
 }
 
 /// Stored entries that are served if a request fails.
@@ -88,6 +107,8 @@ impl OutgoingRequest<'_> {
 /// The result of a request.
 pub(super) enum RequestOutcome {
     Response(Result<SubgraphResponse, FetchError>),
+    /// A response from the cache.
+    Stored(Box<StoredResponse>),
     /// The requests of other operations have ended.
     Awaited,
     /// The entries of the shared store are in the store of the process.
@@ -96,10 +117,11 @@ pub(super) enum RequestOutcome {
     Requested(Result<Bytes, GraphqlError>),
 }
 
-/// Sends a request, and returns its result with its number. `place` is for the trace.
+/// Sends a request, and returns its result with its number. `place` is for the trace, and `times` has those of the
+/// fetch.
 pub(super) async fn send_request<'a>(
     request: usize,
-    (fetch, place): (&'a Fetch, FetchPlace),
+    (fetch, place, times): (&'a Fetch, FetchPlace, &'a FetchTimes),
     call: OutgoingRequest<'a>,
     context: &'a RequestContext,
 ) -> (usize, RequestOutcome) {
@@ -107,6 +129,7 @@ pub(super) async fn send_request<'a>(
     let outcome = match call {
         OutgoingRequest::Subgraph { body, is_mutation, storing, backup, changes } => {
             let subgraph = fetch.subgraph;
+            let running = times.begin();
             let result = shared_fetch::fetch(
                 context,
                 (subgraph, place),
@@ -116,6 +139,7 @@ pub(super) async fn send_request<'a>(
                 changes,
             )
             .await;
+            running.end_fetch(&result);
             RequestOutcome::Response(match backup {
                 Some(backup) if has_failed(&result) => {
                     if let Some(trace) = &context.trace {
@@ -126,7 +150,7 @@ pub(super) async fn send_request<'a>(
                 _ => result,
             })
         }
-        OutgoingRequest::Stored(response) => RequestOutcome::Response(Ok(*response)),
+        OutgoingRequest::Stored(response) => RequestOutcome::Stored(response),
         OutgoingRequest::Await(in_flight) => {
             FetchesInFlight::wait(in_flight).await;
             RequestOutcome::Awaited
@@ -137,15 +161,17 @@ pub(super) async fn send_request<'a>(
         }
         OutgoingRequest::Publish { event, arguments } => {
             let _guard = shared_fetch::guard_epoch(context);
-            let sending = MessageSending::begin(context, event);
+            let (sending, running) = (MessageSending::begin(context, event), times.begin());
             let result = publisher.publish(sending.request(arguments)).await;
+            running.end();
             sending.end(!matches!(result, Ok(true)));
             RequestOutcome::Published(result)
         }
         OutgoingRequest::Request { event, arguments, is_mutation } => {
             let _guard = is_mutation.then(|| shared_fetch::guard_epoch(context));
-            let sending = MessageSending::begin(context, event);
+            let (sending, running) = (MessageSending::begin(context, event), times.begin());
             let result = publisher.request(sending.request(arguments)).await;
+            running.end();
             sending.end(result.is_err());
             RequestOutcome::Requested(result)
         }

@@ -89,8 +89,8 @@ pub(super) fn select_items(
 mod tests {
     use astjson::Document;
 
-    use super::super::request_splitting::list_items;
     use super::*;
+    use crate::item_lists::list_items;
 
     #[test]
     fn representations_and_their_objects_go_to_their_parts() {

@@ -6,11 +6,12 @@ use std::time::Instant;
 use astjson::{Kind, NodeId, Shape};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
+use http::{HeaderMap, StatusCode};
 use plan::{Fetch, FetchKind, Path};
 
 use super::Execution;
 use super::cached_requests::Look;
-use super::in_flight::{OutgoingRequest, RequestOutcome, SentRequest};
+use super::in_flight::{OutgoingRequest, RequestOutcome, SentRequest, StoredForm, StoredResponse};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ERROR_PLACES_MAX;
 use crate::document_pool::PooledDocument;
@@ -34,6 +35,7 @@ impl<'a> Execution<'a> {
         self.note_concerned_keys(request);
         let sent = match outcome {
             RequestOutcome::Response(Ok(sent)) => sent,
+            RequestOutcome::Stored(stored) => return self.merge_stored(request, fetch, *stored),
             RequestOutcome::Awaited => return self.look_again(request, Look::Again, calls),
             RequestOutcome::LookedUpShared(guard, locks) => {
                 return self.look_again(request, Look::AfterShared(guard, locks), calls);
@@ -67,9 +69,16 @@ impl<'a> Execution<'a> {
             Some(policy) => self.policies.merge(policy),
             None => self.policies.forbid(),
         }
+        let memory = &self.context.generation.memory;
+        let reserved = self.memory.reserve(memory, &self.document, sent.body.len());
+        // A mutation was executed: the error would say that it may be repeated.
+        if reserved.is_err() && !self.is_mutation(fetch) {
+            return self.fail_request(request, fetch, &FetchError::MemoryUsedUp);
+        }
         let shape = &self.executable.fetches[index].response;
         let (status, headers) = (sent.status, sent.headers);
         let response = response::read_response(&mut self.document, status, sent.body, shape);
+        self.memory.update(&self.document);
         let has_data = matches!(&response, Ok(response) if response.data.is_some());
         if !has_data && !is_overload(status) && self.retry_aliases_alone(request, calls) {
             return;
@@ -79,6 +88,40 @@ impl<'a> Execution<'a> {
         }
         let collected = std::mem::take(&mut self.sent[request].collected);
         match response {
+            Ok(response) => self.merge_response(index, fetch, &collected, &response),
+            Err(problem) => self.reject_response(index, fetch, &collected, &problem),
+        }
+    }
+
+    /// Merges stored entries.
+    fn merge_stored(&mut self, request: usize, fetch: &'a Fetch, stored: StoredResponse) {
+        let StoredResponse { form, policy } = stored;
+        self.policies.merge(&policy);
+        let index = self.sent[request].fetch;
+        let shape = &self.executable.fetches[index].response;
+        let caches = self.context.generation.caches.as_ref();
+        let document = &mut self.document;
+        let root = match form {
+            StoredForm::Text(text) => document.parse_shaped(text, shape),
+            StoredForm::Known(known) => document.append(&known.text, shape),
+            StoredForm::New(text, place) => {
+                document.parse_shaped_to_share(text, shape).map(|(root, parsed)| {
+                    if let Some((parsed, caches)) = parsed.zip(caches) {
+                        caches.memory.keep_response(place, parsed);
+                    }
+                    root
+                })
+            }
+        };
+        if self.context.generation.disclosure.headers.is_some() {
+            self.response_headers.push(((index, request), HeaderMap::new()));
+        }
+        let collected = std::mem::take(&mut self.sent[request].collected);
+        let read = root.map_err(|error| format!("has stored entries that are not valid: {error}"));
+        let read = read
+            .map_err(Cow::from)
+            .and_then(|root| response::read_root(&self.document, root, StatusCode::OK));
+        match read {
             Ok(response) => self.merge_response(index, fetch, &collected, &response),
             Err(problem) => self.reject_response(index, fetch, &collected, &problem),
         }
@@ -140,7 +183,7 @@ impl<'a> Execution<'a> {
             let message = format!("Request to subgraph \"{name}\" failed: {error}.");
             let code = match error {
                 FetchError::Unavailable(_) => ErrorCode::SubgraphUnavailable,
-                FetchError::Overloaded => ErrorCode::Overloaded,
+                FetchError::Overloaded | FetchError::MemoryUsedUp => ErrorCode::Overloaded,
                 _ => ErrorCode::SubgraphRequestFailed,
             };
             (code, message)
@@ -158,7 +201,7 @@ impl<'a> Execution<'a> {
         collected: &[CollectedBatch],
         errors: &[NodeId],
     ) {
-        self.log_reported(fetch, errors);
+        self.note_reported(fetch, errors);
         let mut is_first = true;
         for &node in errors {
             self.push_unplaced_error(index, fetch, collected, node, &mut is_first);
@@ -174,7 +217,7 @@ impl<'a> Execution<'a> {
         collected: &[CollectedBatch],
         response: &ParsedResponse,
     ) {
-        self.log_reported(fetch, &response.errors);
+        self.note_reported(fetch, &response.errors);
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => {}
             FetchKind::Root { .. } => {

@@ -11,6 +11,7 @@ use super::Execution;
 use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::FetchError;
 use crate::executable::request_head;
+use crate::item_lists::list_items;
 use crate::representations::{CollectedBatch, CollectedObject};
 
 /// The position in a request body at which the lists of representations begin.
@@ -82,41 +83,6 @@ pub(super) fn split_body(
     parts
 }
 
-/// Returns the elements of the JSON list at `list`, which the router has written itself.
-pub(super) fn list_items(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
-    let mut items = Vec::new();
-    let (mut depth, mut in_string, mut is_escaped) = (0_u32, false, false);
-    let mut start = list.start + 1;
-    for at in list {
-        let byte = body[at];
-        if in_string {
-            match byte {
-                _ if is_escaped => is_escaped = false,
-                b'\\' => is_escaped = true,
-                b'"' => in_string = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => {
-                depth -= 1;
-                if depth == 0 && at > start {
-                    items.push(start..at);
-                }
-            }
-            b',' if depth == 1 => {
-                items.push(start..at);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    items
-}
-
 /// True if a smaller request may succeed where this one failed. False if the subgraph sent no
 /// response, or if the subgraph or a proxy is overloaded.
 pub(super) fn may_succeed_smaller(error: &FetchError) -> bool {
@@ -127,6 +93,7 @@ pub(super) fn may_succeed_smaller(error: &FetchError) -> bool {
         | FetchError::Closed(_)
         | FetchError::Timeout(_)
         | FetchError::Protocol(_)
+        | FetchError::MemoryUsedUp
         | FetchError::Overloaded
         | FetchError::Unavailable(_)
         | FetchError::NoServer => false,
@@ -185,22 +152,5 @@ impl<'a> Execution<'a> {
         }
         self.context.generation.subgraph(fetch.subgraph).note_split();
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_is_split_at_its_own_commas_only() {
-        let body = br#"x[{"a":"],[","b":[1,2]},{"a":"\"},"},3]y"#;
-        let list = 1..body.len() - 1;
-        let items: Vec<&str> = list_items(body, list)
-            .into_iter()
-            .map(|item| std::str::from_utf8(&body[item]).unwrap_or_default())
-            .collect();
-        assert_eq!(items, [r#"{"a":"],[","b":[1,2]}"#, r#"{"a":"\"},"}"#, "3"]);
-        assert!(list_items(b"[]", 0..2).is_empty());
     }
 }

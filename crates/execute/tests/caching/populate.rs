@@ -1,9 +1,22 @@
 //! Entities that mutations return are stored, as requests for them would be.
 
-use astjson::Document;
-use execute::{ChangedEntity, ChangedKey, ChangedKeyField, PopulatedEntry, PopulatedMember};
+use std::sync::Arc;
 
-use super::*;
+use astjson::Document;
+use bytes::Bytes;
+use cache::{EntityKey, Invalidation};
+use execute::{
+    ChangedEntity, ChangedKey, ChangedKeyField, Executable, FetchError, PopulatedEntry,
+    PopulatedMember, SubgraphResponse,
+};
+use graph::SubgraphId;
+use http::StatusCode;
+use plan::{Fetch, FetchKind, OperationKind, Plan, SubgraphOperation, VariableId, Variables};
+
+use crate::kit::notation;
+use crate::run;
+use crate::values_subgraph::{NOW, TTL, Values, value_of};
+use crate::world::{Client, World};
 
 /// The mutation `set(id:)`, which changes an entity and returns it.
 fn mutation() -> Executable {
@@ -59,6 +72,14 @@ impl Values {
         *self.versions.lock().unwrap().entry(id).or_default() += 1;
         let text = value_of(id, &user, &language, self.version(id));
         let is_broken = self.broken.lock().unwrap().contains(&id);
+        let again = match self.changed_again.lock().unwrap().contains(&id) {
+            true => (
+                r#","other":true"#,
+                format!(r#",{{"kind":"entity","type":"Item","key":{{"id":{id}}}}}"#),
+            ),
+            false => ("", String::new()),
+        };
+        let (other, entity) = again;
         let body = match is_broken {
             true => format!(
                 r#"{{"data":{{"set":{{"value":null,"k0":{id}}}}},
@@ -66,8 +87,8 @@ impl Values {
                     "extensions":{{"invalidation":[{{"kind":"cache_tag","cache_tag":"roots"}}]}}}}"#
             ),
             false => format!(
-                r#"{{"data":{{"set":{{"value":{text:?},"k0":{id}}}}},
-                    "extensions":{{"invalidation":[{{"kind":"cache_tag","cache_tag":"roots"}}]}}}}"#
+                r#"{{"data":{{"set":{{"value":{text:?},"k0":{id}}}{other}}},
+                    "extensions":{{"invalidation":[{{"kind":"cache_tag","cache_tag":"roots"}}{entity}]}}}}"#
             ),
         };
         let headers = self.headers_for(&[id]);
@@ -76,7 +97,13 @@ impl Values {
         if let Some(during) = during {
             during();
         }
-        Ok(SubgraphResponse { status: StatusCode::OK, headers, body: body.into(), policy: None })
+        Ok(SubgraphResponse {
+            status: StatusCode::OK,
+            headers,
+            body: body.into(),
+            policy: None,
+            hedge: None,
+        })
     }
 }
 
@@ -160,6 +187,18 @@ fn nothing_is_stored_of_a_field_with_an_error_or_against_the_will_of_the_subgrap
         *world.values.forbids_storing.lock().unwrap() = true;
         world.mutate(ALICE, 1).await;
         assert!(world.is_requested(ALICE, 1).await, "the old value is stale all the same");
+    });
+}
+
+#[test]
+fn nothing_is_stored_of_an_entity_that_a_later_field_of_the_mutation_has_changed() {
+    let world = World::new();
+    run(async {
+        world.values.changed_again.lock().unwrap().insert(1);
+        world.mutate(ALICE, 1).await;
+        assert!(world.is_requested(ALICE, 1).await);
+        world.mutate(ALICE, 5).await;
+        assert!(!world.is_requested(ALICE, 5).await, "another entity");
     });
 }
 

@@ -10,7 +10,7 @@ use cache::{
 };
 use execute::{Announcement, Filled, LocalFuture, ReplacementStart, SharedCache, WantedEntry};
 
-use crate::NOW;
+use crate::values_subgraph::NOW;
 
 /// The store that routers share, and the log of their invalidations.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use admission::memory::MemoryAccount;
 use bytes::Bytes;
 use execute::{
     ErrorCode, EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
@@ -48,9 +49,17 @@ impl World {
         Self { log, generation: generation(names, subgraphs, publisher) }
     }
 
+    /// Counts memory in this account.
+    pub fn with_memory(mut self, memory: &Arc<MemoryAccount>) -> Self {
+        let generation = Arc::get_mut(&mut self.generation).unwrap();
+        generation.memory = Arc::clone(memory);
+        self
+    }
+
     pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
         RequestContext {
             uploads: None,
+            closed_subgraphs: None,
             caching: None,
             claims: None,
             generation: Arc::clone(&self.generation),
@@ -76,6 +85,7 @@ pub fn generation(
         publisher,
         disclosure: Default::default(),
         caches: None,
+        memory: MemoryAccount::unlimited(),
     })
 }
 
@@ -154,7 +164,13 @@ impl Subgraph for InMemory {
                     // Yields once to the runtime, so that concurrent fetches are in flight at once.
                     tokio::task::yield_now().await;
                     let body = Bytes::copy_from_slice(body.as_bytes());
-                    Ok(SubgraphResponse { status, headers: HeaderMap::new(), body, policy: None })
+                    Ok(SubgraphResponse {
+                        status,
+                        headers: HeaderMap::new(),
+                        body,
+                        policy: None,
+                        hedge: None,
+                    })
                 }
             }
         })

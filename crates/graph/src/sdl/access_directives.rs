@@ -6,8 +6,9 @@ use apollo_compiler::{
     parser::SourceSpan,
 };
 
+use super::declared_access::DeclaredAccess;
 use super::links::Links;
-use crate::access::{Alternatives, DeclaredAccess, REQUIREMENTS_MAX, Requirement};
+use crate::access::{Alternatives, REQUIREMENTS_MAX, Requirement};
 use crate::errors::ErrorCollector;
 
 /// The local names of the authorization directives of one supergraph.

@@ -4,6 +4,7 @@
 mod access_directives;
 mod cache_hints;
 mod costs;
+mod declared_access;
 mod directive_arguments;
 mod directive_names;
 mod event_fields;

@@ -12,7 +12,9 @@ use apollo_compiler::{
 
 use super::{
     access_directives::AccessDirectives,
-    cache_hints, costs, directive_arguments as arguments,
+    cache_hints, costs,
+    declared_access::DeclaredAccess,
+    directive_arguments as arguments,
     directive_names::DirectiveNames,
     event_fields, interfaces,
     links::Links,
@@ -23,7 +25,7 @@ use crate::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldId,
     FieldInSubgraph, OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride, SUBGRAPHS_MAX,
     Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId, TypeInSubgraph,
-    TypeKind, TypeRef, TypeRefShape, access::DeclaredAccess, api, errors::ErrorCollector,
+    TypeKind, TypeRef, TypeRefShape, api, errors::ErrorCollector,
 };
 
 /// Reads the model from `schema`. The result is meaningful only if no errors were pushed.

@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use events::Position;
@@ -25,10 +26,13 @@ use super::outlets::{OutletId, Outlets, SubscriberCounts};
 use super::resolution::ResolutionWork;
 use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
+use crate::event_spans::EventSpans;
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
-use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
+use crate::{
+    EndReason, GroupId, GroupSpans, GroupView, LiveOperation, OutletCommand, TriggerEvent,
+};
 
 /// The start of one resolution.
 pub(super) struct StartedResolution {
@@ -47,6 +51,8 @@ pub(super) struct OfferedEvent {
     pub(super) cursor: Option<Arc<EventCursor>>,
     /// True if it can be read again, so that an outlet must not drop it.
     pub(super) is_stored: bool,
+    /// Its trace, if it has one.
+    pub(super) spans: Option<Arc<EventSpans>>,
 }
 
 /// The position of an event, and the scope of its cursor.
@@ -59,6 +65,7 @@ pub(super) struct QueuedEvent {
     cursor: ScopedCursor,
     before: Missed,
     is_stored: bool,
+    spans: Option<Arc<EventSpans>>,
 }
 
 struct EventInFlight {
@@ -69,6 +76,7 @@ struct EventInFlight {
     state: ResolutionState,
     /// True if it is the first event of its resolution, which has its ticket.
     is_first: bool,
+    spans: Option<Arc<GroupSpans>>,
 }
 
 impl EventInFlight {
@@ -261,6 +269,7 @@ impl Group {
             cursor: None,
             before,
             is_stored,
+            spans: None,
         });
     }
 
@@ -279,9 +288,9 @@ impl Group {
     /// Appends an event to those that wait. The caller calls [`Group::drop_oldest`] after starting resolutions.
     pub(super) fn offer(&mut self, offered: OfferedEvent) {
         let before = std::mem::take(&mut self.missed);
-        let OfferedEvent { event, number, cursor, is_stored } = offered;
+        let OfferedEvent { event, number, cursor, is_stored, spans } = offered;
         let (event, cursor) = (Some(event), cursor.zip(self.scope));
-        self.waiting.push_back(QueuedEvent { event, number, cursor, before, is_stored });
+        self.waiting.push_back(QueuedEvent { event, number, cursor, before, is_stored, spans });
     }
 
     /// The number of current states that wait: none or one, before all events.
@@ -304,6 +313,9 @@ impl Group {
             // The latest state is read in any case.
             let lost = u64::from(!self.operation.source.has_states());
             missed = missed.and(dropped.before).and(Missed { lost, gap: false });
+            if let Some(spans) = dropped.spans {
+                spans.note_dropped(&self.operation);
+            }
         }
         match self.waiting.get_mut(kept) {
             Some(next) => next.before = next.before.and(missed),
@@ -329,19 +341,10 @@ impl Group {
         if !self.can_start(window) {
             return None;
         }
-        let QueuedEvent { event, number, cursor, before, is_stored } = self.waiting.pop_front()?;
+        let first = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
-        let state = ResolutionState::Resolving(handle);
-        let is_first = true;
-        self.in_flight.push_back(EventInFlight {
-            number,
-            cursor,
-            before,
-            is_stored,
-            state,
-            is_first,
-        });
+        let event = self.put_in_flight(first, ResolutionState::Resolving(handle));
         self.resolutions += 1;
         let work = match event {
             None => ResolutionWork::State(None),
@@ -353,6 +356,27 @@ impl Group {
             Some(event) => ResolutionWork::Event(event),
         };
         Some(StartedResolution { ticket, work, abort })
+    }
+
+    /// Moves an event that waited to those in flight. Returns it with its spans; `None` for the current state.
+    fn put_in_flight(
+        &mut self,
+        queued: QueuedEvent,
+        state: ResolutionState,
+    ) -> Option<TriggerEvent> {
+        let QueuedEvent { event, number, cursor, before, is_stored, spans } = queued;
+        let spans = spans.and_then(|it| it.begin_group(&self.operation));
+        let is_first = matches!(state, ResolutionState::Resolving(_));
+        self.in_flight.push_back(EventInFlight {
+            number,
+            cursor,
+            before,
+            is_stored,
+            state,
+            is_first,
+            spans: spans.clone(),
+        });
+        event.map(|event| TriggerEvent { spans, ..event })
     }
 
     /// Returns the work of `first`, which is in flight, and the events that wait behind it.
@@ -369,11 +393,12 @@ impl Group {
         }
         let mut events = Vec::with_capacity(more + 1);
         events.push(first);
-        for QueuedEvent { event, number, cursor, before, is_stored } in self.waiting.drain(..more) {
-            let (state, is_first) = (ResolutionState::InBatch, false);
-            let entry = EventInFlight { number, cursor, before, is_stored, state, is_first };
-            self.in_flight.push_back(entry);
-            events.extend(event);
+        for _ in 0..more {
+            let Some(queued) = self.waiting.pop_front() else { break };
+            events.extend(self.put_in_flight(queued, ResolutionState::InBatch));
+        }
+        for spans in events.iter().filter_map(|event| event.spans.as_ref()) {
+            spans.note_batch(events.len());
         }
         ResolutionWork::Batch(events)
     }
@@ -409,12 +434,14 @@ impl Group {
         }
     }
 
-    /// Delivers the results that are in order, up to the first one of a stored event that an outlet would drop.
+    /// Delivers the results that are in order, up to the first one of a stored event that an outlet would drop. `time`
+    /// is that of the delivery, if events have traces.
     pub(super) fn release(
         &mut self,
         outlets: &Outlets,
         cursors: Option<&Cursors>,
         stats: &HubStats,
+        time: Option<Instant>,
     ) -> Released {
         let mut released = Released { any: false, is_held_back: false };
         loop {
@@ -432,6 +459,7 @@ impl Group {
                 is_stored,
                 state: ResolutionState::Done(payload),
                 is_first,
+                spans,
                 ..
             }) = self.in_flight.pop_front_if(is_done)
             else {
@@ -458,7 +486,11 @@ impl Group {
                 }
                 _ => payload,
             };
-            self.deliver(payload.with_missed(before), is_stored, outlets, stats);
+            if let Some((spans, time)) = spans.as_ref().zip(time) {
+                spans.note_errors(payload.errors);
+                spans.begin_broadcast(time, self.members.count());
+            }
+            self.deliver((payload.with_missed(before), spans), is_stored, outlets, stats);
         }
         self.give_room_back();
         released
@@ -492,11 +524,17 @@ impl Group {
     }
 
     // hot path: once per group and event, then once per outlet.
-    fn deliver(&self, payload: Payload, is_stored: bool, outlets: &Outlets, stats: &HubStats) {
+    fn deliver(
+        &self,
+        (payload, spans): (Payload, Option<Arc<GroupSpans>>),
+        is_stored: bool,
+        outlets: &Outlets,
+        stats: &HubStats,
+    ) {
         let (group, mut members) = (self.id, 0);
         for (outlet, count) in self.members.by_outlet() {
-            let payload = payload.clone();
-            outlets.send(outlet, OutletCommand::Deliver { group, payload, is_stored });
+            let (payload, spans) = (payload.clone(), spans.clone());
+            outlets.send(outlet, OutletCommand::Deliver { group, payload, is_stored, spans });
             members += count;
         }
         stats::add(&stats.broadcasts, self.members.by_outlet().len());

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bindings::FilteredEvent;
 use bytes::Bytes;
@@ -235,10 +236,15 @@ impl GroupTable {
     }
 
     /// Delivers the results of a group that are in order. Results that its outlets do not accept are tried again later.
-    /// Returns the group if at least one event has left it.
-    pub(super) fn release(&mut self, id: GroupId, cursors: Option<&Cursors>) -> Option<&mut Group> {
+    /// `time` is that of the delivery, if events have traces. Returns the group if at least one event has left it.
+    pub(super) fn release(
+        &mut self,
+        id: GroupId,
+        cursors: Option<&Cursors>,
+        time: Option<Instant>,
+    ) -> Option<&mut Group> {
         let group = self.groups.get_mut(&id)?;
-        let released = group.release(&self.outlets, cursors, &self.stats);
+        let released = group.release(&self.outlets, cursors, &self.stats, time);
         if released.is_held_back && !std::mem::replace(&mut group.is_held_back, true) {
             self.held_back.push_back(id);
             stats::add(&self.stats.held_back, 1);

@@ -1,5 +1,6 @@
 //! One shard: a state machine that owns its triggers and groups. Each call reports an event and returns [`Effect`]s;
-//! the shard never waits, has no clock and takes no lock. Tasks, streams and cores belong to [`task`].
+//! the shard never waits, has no clock and takes no lock of its own. Tasks, streams and cores belong to [`task`], which
+//! also passes the times for the traces of events.
 //!
 //! The shard is a composition of parts that do not know each other. Each owns its maps:
 //!
@@ -60,6 +61,7 @@ mod state_tests;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use execute::FetchCacheBudget;
 
@@ -98,6 +100,8 @@ pub(crate) struct Shard {
     is_shut_down: bool,
     /// The generation that serves, or is about to: subscribers of an older one are refused.
     generation: u64,
+    /// The time of the current input. `None` while events have no traces.
+    time: Option<Instant>,
     effects: Vec<Effect>,
 }
 
@@ -144,8 +148,14 @@ impl Shard {
             stats,
             is_shut_down: false,
             generation: 0,
+            time: None,
             effects: Vec::new(),
         }
+    }
+
+    /// Sets the time of the next inputs, for the traces of events. Nothing else depends on it.
+    pub(crate) fn set_time(&mut self, now: Instant) {
+        self.time = Some(now);
     }
 
     /// Takes the actions to perform now. Must be called after each call of any other method.

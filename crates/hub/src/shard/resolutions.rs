@@ -50,7 +50,7 @@ impl Shard {
 
     /// Delivers the results of a group that are in order, and continues with the group.
     pub(super) fn release(&mut self, group_id: GroupId) {
-        if let Some(group) = self.groups.release(group_id, self.positions.cursors()) {
+        if let Some(group) = self.groups.release(group_id, self.positions.cursors(), self.time) {
             self.triggers.stop_joining(group);
         }
         self.continue_group(group_id);

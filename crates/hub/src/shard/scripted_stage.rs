@@ -101,7 +101,7 @@ impl Outlet for ScriptedOutlet {
                 heard.push("join".into());
                 groups.entry(group).or_default().push(member);
             }
-            OutletCommand::Deliver { group, payload, is_stored } => {
+            OutletCommand::Deliver { group, payload, is_stored, spans: _ } => {
                 assert!(
                     !is_stored || !*is_starved,
                     "a stored result is sent only if the outlet accepts it"
@@ -194,6 +194,8 @@ pub(super) fn payload(event: &Bytes) -> Payload {
         bytes: text.into(),
         has_data: true,
         errors: 0,
+        first_error: None,
+        subgraph_requests: 0,
         headers: None,
         cost: None,
         caching: None,

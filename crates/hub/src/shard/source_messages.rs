@@ -11,6 +11,7 @@ use super::client_errors::source_end;
 use super::group::OfferedEvent;
 use super::trigger::TriggerPhase;
 use super::trigger_id::TriggerId;
+use crate::event_spans::EventSpans;
 use crate::stats;
 use crate::{EndReason, TriggerEvent};
 
@@ -24,7 +25,7 @@ impl Shard {
     ) -> usize {
         let mut offers = 0;
         match message {
-            Some(SourceMessage::Event(event)) => offers = self.on_event(id, event),
+            Some(SourceMessage::Event(event)) => offers = self.offer_event(id, event, None),
             Some(SourceMessage::Progress(partition_offset)) => {
                 if self.catch_up.record_passed(id, partition_offset) {
                     self.groups.record_gaps(self.triggers.live_groups(id));
@@ -42,8 +43,27 @@ impl Shard {
         offers
     }
 
+    /// Handles an event as [`Shard::on_source_message`] does, with its trace.
+    pub(crate) fn on_traced_event(
+        &mut self,
+        id: TriggerId,
+        event: Arc<Event>,
+        spans: &Arc<EventSpans>,
+    ) -> usize {
+        // The event of a live query only says that there is another result.
+        let has_states = self.triggers.get(id).is_none_or(|it| it.source.has_states());
+        let offers = self.offer_event(id, event, Some(spans).filter(|_| !has_states));
+        self.settle();
+        offers
+    }
+
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn on_event(&mut self, id: TriggerId, event: Arc<Event>) -> usize {
+    fn offer_event(
+        &mut self,
+        id: TriggerId,
+        event: Arc<Event>,
+        spans: Option<&Arc<EventSpans>>,
+    ) -> usize {
         // The client of a subgraph has a limit of its own for its results, and so have live queries.
         let has_own_limit = |source: &Source| source.is_of_subgraph() || source.has_states();
         let has_own_limit = self.triggers.get(id).is_some_and(|it| has_own_limit(&it.source));
@@ -72,7 +92,7 @@ impl Shard {
         for group_id in unfiltered.chain(matching) {
             offers += 1;
             let (event, cursor) = (event.clone(), cursor.clone());
-            let offered = OfferedEvent { event, number, cursor, is_stored };
+            let offered = OfferedEvent { event, number, cursor, is_stored, spans: spans.cloned() };
             let Some(group) = self.groups.offer(group_id, offered) else { continue };
             self.scheduler.start_all(group, &mut self.effects);
             if group.waiting() > most {

@@ -9,6 +9,7 @@ use events::{EventStream, SourceError, SourceMessage, StreamRequest};
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use telemetry::spans::Tracer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::leave_sender::Leave;
@@ -16,6 +17,7 @@ use super::local_resolutions::LocalResolutions;
 use super::{
     Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
+use crate::event_spans::EventSpans;
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
 use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
@@ -76,6 +78,8 @@ pub(crate) struct ShardTask {
     shard: Shard,
     stats: Arc<HubStats>,
     cores: Arc<dyn Workers>,
+    /// Records the traces of events, if any are exported.
+    tracer: Option<Arc<Tracer>>,
     commands: mpsc::Receiver<Command>,
     leaves: mpsc::UnboundedReceiver<Leave>,
     opening: FuturesUnordered<Opening>,
@@ -107,9 +111,9 @@ impl ShardTask {
         shard: Shard,
         stats: Arc<HubStats>,
         cores: Arc<dyn Workers>,
-        commands: mpsc::Receiver<Command>,
-        leaves: mpsc::UnboundedReceiver<Leave>,
+        (commands, leaves): (mpsc::Receiver<Command>, mpsc::UnboundedReceiver<Leave>),
         position_interval: Option<Duration>,
+        tracer: Option<Arc<Tracer>>,
     ) -> Self {
         Self {
             position_schedule: PositionSchedule {
@@ -120,6 +124,7 @@ impl ShardTask {
             shard,
             stats,
             cores,
+            tracer,
             commands,
             leaves,
             opening: FuturesUnordered::new(),
@@ -159,6 +164,7 @@ impl ShardTask {
                 Some(resolved) = self.resolving.next() => self.on_ready_outcomes(resolved),
                 () = sleep_until(backpressure_poll_at) => {
                     self.backpressure_poll_at = None;
+                    self.set_trace_time();
                     self.shard.poll_backpressured();
                 }
                 () = sleep_until(readers_poll_at) => {
@@ -311,6 +317,7 @@ impl ShardTask {
         let (mut resolved, mut handled) = (first, 0);
         loop {
             if let Ok((group, ticket, outcome)) = resolved {
+                self.set_trace_time();
                 self.shard.on_resolved(group, ticket, outcome);
             }
             handled += 1;
@@ -352,13 +359,33 @@ impl ShardTask {
             && let Some(message) = messages.pop_front()
         {
             let is_last = matches!(message, SourceMessage::End(_));
-            offers += self.shard.on_source_message(trigger, Some(message)).max(1);
+            offers += self.on_trigger_message(trigger, message).max(1);
             if is_last {
                 return offers;
             }
         }
         self.await_messages(StreamOwner::Trigger(trigger), stream, messages);
         offers
+    }
+
+    /// Handles one message of a trigger's stream. Returns the number of groups that an event was offered to.
+    fn on_trigger_message(&mut self, trigger: TriggerId, message: SourceMessage) -> usize {
+        match (message, &self.tracer) {
+            (SourceMessage::Event(event), Some(tracer)) => {
+                let spans = EventSpans::begin(tracer, &event);
+                let offers = self.shard.on_traced_event(trigger, event, &spans);
+                spans.note_offered(Instant::now(), offers);
+                offers
+            }
+            (message, _) => self.shard.on_source_message(trigger, Some(message)),
+        }
+    }
+
+    /// Tells the shard the time of its next input, if events have traces.
+    fn set_trace_time(&mut self) {
+        if self.tracer.is_some() {
+            self.shard.set_time(Instant::now());
+        }
     }
 
     /// Handles messages of a side reader. Messages after its end are dropped with the stream.

@@ -2,10 +2,13 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod orders;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hub::{Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand, Workers};
+use telemetry::spans::Tracer;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -33,7 +36,7 @@ pub(crate) async fn with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
-    run_with_hub(settings, None, test).await;
+    run_with_hub(settings, None, None, test).await;
 }
 
 /// Does the same with cursors in payloads, also for the memory provider.
@@ -43,12 +46,22 @@ pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
 ) {
     let cursors =
         Cursors::new(std::iter::empty()).expect("random bytes").with_memory_providers(true);
-    run_with_hub(settings, Some(cursors), test).await;
+    run_with_hub(settings, Some(cursors), None, test).await;
+}
+
+/// Does the same with traces of events.
+pub(crate) async fn with_traced_hub<F: Future<Output = ()>>(
+    settings: HubSettings,
+    tracer: &Arc<Tracer>,
+    test: impl FnOnce(Arc<Hub>) -> F,
+) {
+    run_with_hub(settings, None, Some(Arc::clone(tracer)), test).await;
 }
 
 async fn run_with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     cursors: Option<Cursors>,
+    tracer: Option<Arc<Tracer>>,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
     let local = LocalSet::new();
@@ -58,7 +71,7 @@ async fn run_with_hub<F: Future<Output = ()>>(
             tokio::task::spawn_local(job());
         }
     });
-    let hub = Arc::new(Hub::with_cursors(settings, cores, cursors));
+    let hub = Arc::new(Hub::with_traces(settings, cores, cursors, tracer));
     local.run_until(tokio::time::timeout(STEP_TIMEOUT * 2, test(hub))).await.expect("in time");
 }
 
@@ -88,7 +101,10 @@ impl Listener {
         let command = tokio::time::timeout(STEP_TIMEOUT, self.commands.recv()).await;
         match command.expect("the command arrives in time").expect("the hub holds the outlet") {
             OutletCommand::Join { .. } => "join".into(),
-            OutletCommand::Deliver { payload, .. } => {
+            OutletCommand::Deliver { payload, spans, .. } => {
+                if let Some(spans) = spans {
+                    spans.note_sent(Instant::now(), 0);
+                }
                 String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
             }
             OutletCommand::Position { cursor, .. } => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::{SubgraphTtl, TtlRules};
+use cache::{Scope, SubgraphTtl, TtlRules};
 use execute::{ChangedEntity, ChangedKey, ChangedKeyField, PopulatedEntry, PopulatedMember};
 use graph::Supergraph;
 use plan::{FetchKind, Plan};
@@ -33,6 +33,8 @@ type Mutation @join__type(graph: SHOP) {
   rename(id: ID!): Product @join__directive(graphs: [SHOP], name: "openfed__cacheInvalidate")
   renameAll: [Product!]! @join__directive(graphs: [SHOP], name: "openfed__cachePopulate", args: {maxAge: 9})
   add: Product @join__directive(graphs: [SHOP], name: "openfed__cachePopulate")
+  addOwn: Product @join__directive(graphs: [SHOP], name: "openfed__cachePopulate")
+    @join__directive(graphs: [SHOP], name: "cacheControl", args: {scope: PRIVATE})
   look: Product
   other: Product @join__directive(graphs: [STOCK], name: "openfed__cacheInvalidate")
 }
@@ -205,6 +207,13 @@ fn the_times_of_entries_are_those_of_the_directive_the_fields_and_the_configurat
     let [entry, _] =
         <[_; 2]>::try_from(populated("mutation { add { likes { name } } }")).expect("two");
     assert_eq!(entry.type_names, ["Product".into()]);
+}
+
+#[test]
+fn an_entry_is_private_if_its_field_of_the_mutation_is() {
+    let scopes = |mutation| populated(mutation).into_iter().map(|it| it.declared.scope);
+    assert!(scopes("mutation { add { name } }").all(|it| it == Scope::Public));
+    assert!(scopes("mutation { addOwn { name } }").all(|it| it == Scope::Private));
 }
 
 #[test]

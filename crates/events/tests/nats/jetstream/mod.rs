@@ -7,7 +7,7 @@ mod failures;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::jetstream::{self, Context, consumer, stream};
 use events::{
@@ -73,7 +73,16 @@ impl Broker {
 
     async fn consumers(&self) -> Vec<consumer::Info> {
         let stream = self.admin.get_stream("ORDERS").await.expect("the stream");
-        stream.consumers().map(|info| info.expect("its consumers")).collect().await
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let read: Vec<_> = stream.consumers().collect().await;
+            // The client cannot read the broker's list while one of its consumers is being made or removed.
+            match read.into_iter().collect::<Result<Vec<_>, _>>() {
+                Ok(consumers) => return consumers,
+                Err(error) => assert!(Instant::now() < deadline, "its consumers: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 

@@ -280,7 +280,7 @@ impl CatchUps {
                 stats::add(&self.stats.replayed, 1);
                 let (event, cursor) = (entry.event.clone(), Some(Arc::clone(&entry.cursor)));
                 let is_stored = self.settings.catch_up;
-                return Some(OfferedEvent { event, number, cursor, is_stored });
+                return Some(OfferedEvent { event, number, cursor, is_stored, spans: None });
             }
         }
     }

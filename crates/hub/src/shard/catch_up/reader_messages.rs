@@ -153,6 +153,8 @@ impl CatchUps {
             number: 0,
             cursor: Some(Arc::new(cursor)),
             is_stored,
+            // An event that a group reads again has had a trace when it was new.
+            spans: None,
         })
     }
 

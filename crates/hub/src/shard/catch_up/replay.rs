@@ -317,7 +317,8 @@ mod tests {
 
     fn event(replay: &mut Replay, partition: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
-        let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
+        let event =
+            TriggerEvent { event: Arc::new(event), too_large: None, sharing: None, spans: None };
         replay
             .record_event(&event, replay.next_number, partition_offset(partition, offset), None)
             .is_some()

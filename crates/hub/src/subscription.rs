@@ -1,0 +1,55 @@
+//! The handle of one subscription.
+
+use crate::shard::{LeaveSender, OutletId};
+use crate::{GroupId, Subscriber};
+
+/// A live subscription. Dropping it ends it; the outlet then gets a `Leave`, unless the group has ended already.
+#[derive(Debug)]
+pub struct Subscription {
+    group: GroupId,
+    /// Connection and operation of its [`Subscriber`], as separate fields so that the struct stays small.
+    connection: u64,
+    operation: u32,
+    outlet: OutletId,
+    /// The channel that reports the end. `None` if there is nothing to report.
+    leave_sender: Option<LeaveSender>,
+}
+
+// There is one for each subscriber, so a million of them are 32 MB.
+const _: () = assert!(size_of::<Subscription>() <= 32);
+
+impl Subscription {
+    pub(crate) fn new(
+        group: GroupId,
+        outlet: OutletId,
+        member: Subscriber,
+        leave_sender: LeaveSender,
+    ) -> Self {
+        let Subscriber { connection, operation } = member;
+        Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
+    }
+
+    /// Returns the group of the subscriber.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// Ends the subscription.
+    pub fn unsubscribe(self) {
+        drop(self);
+    }
+
+    /// Drops the handle without reporting an end, because the subscriber was never added.
+    pub(crate) fn forget(mut self) {
+        self.leave_sender = None;
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(leave_sender) = self.leave_sender.take() {
+            let member = Subscriber { connection: self.connection, operation: self.operation };
+            leave_sender.leave((self.group, self.outlet, member));
+        }
+    }
+}

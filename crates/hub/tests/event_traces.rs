@@ -1,0 +1,317 @@
+//! Tests of the traces of events: the tree of spans, the identity that subgraphs get, and the selection.
+
+mod stage;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use events::{Headers, Message};
+use execute::ForwardedHeaders;
+use hub::{Hub, HubSettings};
+use stage::orders::{EVENT, JOINED, QUERY, Router};
+use stage::{Listener, with_hub, with_traced_hub};
+use telemetry::spans::{
+    AttributeValue, FinishedTrace, Propagation, SamplingRules, Span, SpanKind, Tracer,
+    TracerSettings,
+};
+
+const PUBLISHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+const NEVER: SamplingRules = SamplingRules {
+    ratio: 0.0,
+    follows_parent: true,
+    slow: None,
+    failed: false,
+    has_conditions: false,
+};
+
+const ALWAYS: SamplingRules = SamplingRules { ratio: 1.0, ..NEVER };
+
+fn tracer(sampling: SamplingRules) -> Arc<Tracer> {
+    tracer_of(sampling, 1000)
+}
+
+fn tracer_of(sampling: SamplingRules, spans_max: usize) -> Arc<Tracer> {
+    Arc::new(Tracer::new(TracerSettings {
+        sampling,
+        propagation: Propagation::default(),
+        queue_bytes_max: 1 << 20,
+        spans_max,
+        batch_spans: 1,
+    }))
+}
+
+/// Waits for the next trace. It ends when the last step lets go of it, which may be after the last delivery.
+async fn next_trace(tracer: &Tracer) -> FinishedTrace {
+    loop {
+        if let Some(trace) = tracer.take_batch().pop() {
+            return trace;
+        }
+        tracer.wait_for_batch().await;
+    }
+}
+
+fn message(headers: &[(&str, &str)]) -> Message {
+    let header = |(name, value): &(&str, &str)| ((*name).into(), value.to_string().into());
+    let headers: Headers = headers.iter().map(header).collect();
+    Message { headers, ..Message::new("orders.eu", EVENT) }
+}
+
+/// Prints the tree of a trace: a line for each span, with its attributes but for those that differ from run to run.
+fn tree(trace: &FinishedTrace) -> String {
+    let mut out = String::new();
+    print_below(trace, None, 0, &mut out);
+    out
+}
+
+fn print_below(trace: &FinishedTrace, parent: Option<&Span>, depth: usize, out: &mut String) {
+    let parent_id = parent.map(|it| it.id);
+    let mut children: Vec<_> = trace.spans.iter().filter(|it| it.parent == parent_id).collect();
+    children.sort_by_key(|span| (span.began, span.name.to_string()));
+    for span in children {
+        assert!(span.began <= span.ended, "{span:?}");
+        if let Some(parent) = parent {
+            assert!(
+                parent.began <= span.began && span.ended <= parent.ended,
+                "{span:?} {parent:?}"
+            );
+        }
+        let kind = match span.kind {
+            SpanKind::Internal => String::new(),
+            kind => format!(" ({kind:?})"),
+        };
+        let attributes = span.attributes.iter().filter(|it| it.name != "starling.operation.id");
+        let attributes = attributes.map(|it| match &it.value {
+            AttributeValue::Text(text) => format!(" {}={text}", it.name),
+            AttributeValue::Number(number) => format!(" {}={number}", it.name),
+            AttributeValue::Flag(flag) => format!(" {}={flag}", it.name),
+        });
+        let error = span.error.as_ref().map(|it| format!(" error: {it}")).unwrap_or_default();
+        let attributes: String = attributes.collect();
+        out.push_str(&format!("{}{}{kind}{attributes}{error}\n", "  ".repeat(depth), span.name));
+        print_below(trace, Some(span), depth + 1, out);
+    }
+}
+
+const TREE: &str = "\
+process field (Consumer) messaging.system=memory messaging.operation.type=process messaging.operation.name=process \
+messaging.destination.name=orders.eu starling.provider=memory/default messaging.message.body.size=31 \
+starling.field=field starling.event.groups=1 graphql.operation.type=subscription
+  filter
+  subscription graphql.operation.type=subscription starling.field=field starling.subscribers=2
+    wait
+    POST orders (Client) http.request.method=POST http.request.body.size=175 http.response.status_code=200 \
+http.response.body.size=67 starling.fetch.entities=1 starling.fetch.sharing=alone starling.subgraph=orders \
+starling.fetch.index=0 starling.fetch.wave=1
+    print starling.response.bytes=40
+    broadcast starling.broadcast.queued=0
+";
+
+#[tokio::test]
+async fn an_event_has_a_span_for_each_step_from_its_receipt_to_the_last_subscriber() {
+    let tracer = tracer(ALWAYS);
+    with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        let _two = router.subscribe(&hub, &listener, 2, QUERY, "").await;
+        assert_eq!([listener.next().await, listener.next().await], ["join", "join"]);
+        router.memory.publish(message(&[])).await.expect("published");
+        assert_eq!(listener.next().await, JOINED);
+        let trace = next_trace(&tracer).await;
+        assert_eq!(tree(&trace), TREE);
+        assert_eq!(trace.spans[0].link, None);
+        let fetch = trace.spans.iter().find(|it| it.kind == SpanKind::Client).expect("a fetch");
+        let sent = router.orders.trace.lock().expect("one thread").clone();
+        assert_eq!(sent, Some(format!("00-{}-{}-01", trace.context.trace, fetch.id)));
+        router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
+        assert!(tracer.take_batch().is_empty(), "no subscriber listens to this topic");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_is_linked_to_its_publisher_and_follows_the_decision_of_that() {
+    let tracer = tracer(NEVER);
+    with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        let not_sampled = PUBLISHER.replace("-01", "-00");
+        for headers in [&[][..], &[("traceparent", &*not_sampled)]] {
+            router.memory.publish(message(headers)).await.expect("published");
+            assert_eq!(listener.next().await, JOINED);
+            let sent = router.orders.trace.lock().expect("one thread").clone().expect("a header");
+            assert!(sent.ends_with("-00") && !sent.contains("0af7651916cd43dd"), "{sent}");
+        }
+        router.memory.publish(message(&[("Traceparent", PUBLISHER)])).await.expect("published");
+        assert_eq!(listener.next().await, JOINED);
+        let trace = next_trace(&tracer).await;
+        let link = trace.spans[0].link.as_deref().expect("a link");
+        let linked = format!("00-{}-{}-01", link.trace, link.span);
+        assert_eq!((linked.as_str(), link.is_sampled), (PUBLISHER, Some(true)));
+        assert_ne!(trace.context.trace, link.trace);
+        assert_eq!(telemetry::read(&tracer.stats.sampled), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_traces_subgraphs_get_the_trace_of_the_publisher_and_nothing_of_the_router() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        for (headers, expected) in
+            [(&[][..], None), (&[("traceparent", PUBLISHER)], Some(PUBLISHER.to_owned()))]
+        {
+            router.memory.publish(message(headers)).await.expect("published");
+            assert_eq!(listener.next().await, JOINED);
+            assert_eq!(*router.orders.trace.lock().expect("one thread"), expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn failed_and_slow_events_are_selected_at_their_end() {
+    let broken = EVENT.replace('7', "broken");
+    for (sampling, event, is_selected) in [
+        (SamplingRules { failed: true, ..NEVER }, EVENT, false),
+        (SamplingRules { failed: true, ..NEVER }, &*broken, true),
+        (SamplingRules { slow: Some(Duration::from_millis(4)), ..NEVER }, EVENT, true),
+        (SamplingRules { slow: Some(Duration::from_secs(3600)), ..NEVER }, &*broken, false),
+    ] {
+        let tracer = tracer(sampling);
+        with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+            assert_eq!(listener.next().await, "join");
+            let message = Message::new("orders.eu", event.to_owned());
+            router.memory.publish(message).await.expect("published");
+            listener.next().await;
+            // The trace has ended when the hub has ended the group, because it lets go of the event first.
+            drop(one);
+            assert_eq!(listener.next().await, "end: unsubscribed");
+        })
+        .await;
+        let selected = tracer.take_batch();
+        assert_eq!(!selected.is_empty(), is_selected, "{sampling:?} {event}");
+        if event == broken && is_selected {
+            let group = selected[0].spans.iter().find(|it| it.name == "subscription");
+            assert_eq!(group.and_then(|it| it.error.as_deref()), Some("the result has errors"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn groups_that_share_a_request_have_it_once_and_the_trace_has_a_bound() {
+    const PARTITIONS: u64 = 200;
+    for (spans_max, shown) in [(10_000, 127), (50, 50)] {
+        let tracer = tracer_of(ALWAYS, spans_max);
+        with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let prepared = router.prepare(QUERY);
+            let mut kept = Vec::new();
+            for number in 0..PARTITIONS {
+                let headers = ForwardedHeaders::default();
+                kept.push(router.subscribe_as(&hub, &listener, &prepared, headers, number).await);
+                assert_eq!(listener.next().await, "join");
+            }
+            router.memory.publish(message(&[])).await.expect("published");
+            for _ in 0..PARTITIONS {
+                assert_eq!(listener.next().await, JOINED);
+            }
+            assert_eq!(router.orders.requests.load(Relaxed), 1);
+            let trace = next_trace(&tracer).await;
+            let count = |name: &str| trace.spans.iter().filter(|it| it.name == name).count();
+            let left_out = telemetry::read(&tracer.stats.left_out);
+            if spans_max == shown {
+                assert_eq!(trace.spans.len(), shown);
+                // Each group has itself, the wait, the request, the printing and the broadcast.
+                assert_eq!(left_out as usize, 2 + 127 * 5 - shown + 73);
+                return;
+            }
+            assert_eq!((count("subscription"), left_out as usize), (shown, 200 - shown));
+            let sent = trace.spans.iter().filter(|it| it.kind == SpanKind::Client).count();
+            assert!(sent <= 1, "the leader may be one of those that were left out: {sent}");
+            let groups = trace.spans[0].attributes.iter();
+            let groups = groups.filter(|it| it.name == "starling.event.groups");
+            let groups: Vec<_> = groups.map(|it| it.value.clone()).collect();
+            assert_eq!(groups, [AttributeValue::Number(200)]);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn events_that_a_group_drops_or_leaves_say_so() {
+    let tracer = tracer(ALWAYS);
+    let settings = HubSettings {
+        group_in_flight: 1,
+        group_waiting: 1,
+        batch_events: 1,
+        ..HubSettings::default()
+    };
+    with_traced_hub(settings, &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        // The first one is being resolved and the last one waits; the subgraph responds after hours.
+        router.orders.slower.store(10_000_000, Relaxed);
+        for id in ["1", "2", "3"] {
+            let event = EVENT.replace('7', id);
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+        }
+        let dropped = tree(&next_trace(&tracer).await);
+        let (root, below) = dropped.split_once('\n').expect("a line");
+        assert!(root.contains("starling.event.groups_dropped=1"), "{root}");
+        assert_eq!(below, "  filter\n");
+        drop(one);
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        let left = tree(&next_trace(&tracer).await);
+        let group = "  subscription graphql.operation.type=subscription starling.field=field error.type=cancelled\n    wait\n";
+        assert!(left.ends_with(group), "{left}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_that_are_resolved_together_share_a_request_that_belongs_to_the_first_one() {
+    let tracer = tracer(ALWAYS);
+    let settings = HubSettings { group_in_flight: 1, ..HubSettings::default() };
+    with_traced_hub(settings, &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        for id in ["1", "2", "3"] {
+            let event = EVENT.replace('7', id);
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+        }
+        let mut traces = Vec::new();
+        for id in ["1", "2", "3"] {
+            assert_eq!(listener.next().await, JOINED.replace('7', id));
+            traces.push(next_trace(&tracer).await);
+        }
+        assert_eq!(router.orders.requests.load(Relaxed), 2);
+        let last_sent = router.orders.trace.lock().expect("one thread").clone().expect("a header");
+        traces.sort_by_key(|it| it.spans[0].began);
+        let fetches = traces.iter().map(|trace| {
+            let fetch = trace.spans.iter().find(|it| it.name == "POST orders").expect("a fetch");
+            let sharing = fetch.attributes.iter().find(|it| it.name == "starling.fetch.sharing");
+            let sharing = sharing.map(|it| it.value.clone());
+            let Some(AttributeValue::Text(sharing)) = sharing else { panic!("{fetch:?}") };
+            let identity = format!("00-{}-{}-01", trace.context.trace, fetch.id);
+            (sharing, fetch.kind, identity == last_sent)
+        });
+        let fetches: Vec<_> = fetches.collect();
+        let expected = [
+            ("alone".into(), SpanKind::Client, false),
+            ("leader".into(), SpanKind::Client, true),
+            ("follower".into(), SpanKind::Internal, false),
+        ];
+        assert_eq!(fetches, expected);
+        assert!(tree(&traces[1]).contains("starling.event.batch=2"), "{}", tree(&traces[1]));
+    })
+    .await;
+}
