@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use admission::{AdmissionControl, AdmissionSettings, Class, Decision, Outcome, Request};
+use admission::{
+    AdmissionControl, AdmissionSettings, Bulkhead, Class, Decision, Outcome, Request, RouterWork,
+    UNITS,
+};
 
 fn main() {
     divan::main();
@@ -44,4 +47,22 @@ fn refuse(bencher: divan::Bencher<'_, '_>) {
         }
     }
     bencher.bench_local(|| control.request(request, Duration::MAX, Duration::ZERO, 0));
+}
+
+/// Takes a place in the share of a subgraph, sends a request to it, and gives the place back.
+#[divan::bench]
+fn use_a_subgraph(bencher: divan::Bencher<'_, '_>) {
+    let mut bulkhead = Bulkhead::default();
+    let (mut now, limit) = (Duration::ZERO, 500 * u64::from(UNITS));
+    let mut work = RouterWork { limit, arrived: 0 };
+    bencher.bench_local(|| {
+        now += Duration::from_micros(10);
+        work.arrived += u64::from(UNITS);
+        let place = bulkhead.enter(Class::Normal, UNITS, 0.5, work, now);
+        bulkhead.begin_request(now);
+        bulkhead.end_request(now, true, now + Duration::from_micros(5));
+        if let Some(place) = place {
+            bulkhead.leave(place);
+        }
+    });
 }

@@ -7,10 +7,11 @@
 //!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window.
 //! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation
 //!   takes.
-//! - The slow-down without load (the floor) is measured, not averaged, as BBR does: now and then the limit is lowered
-//!   for some latencies (a probe). If the latency falls with the work in flight, there was a queue and the floor
-//!   is not above what was measured. If the latency stays, the work takes longer for another reason, and the floor
-//!   rises. An average of all latencies would take a long overload for normal, and grow without end.
+//! - The slow-down without load (the floor) is measured, not averaged, as BBR does: at intervals, if work had to wait
+//!   because of the limit, it is lowered for some latencies (a probe). If the latency falls with the work in flight,
+//!   there was a queue and the floor is not above what was measured. If the latency stays, the work takes longer for
+//!   another reason, and the floor rises. An average of all latencies would take a long overload for normal, and grow
+//!   without end.
 //!
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.
@@ -175,6 +176,9 @@ pub struct AdaptiveLimit {
     /// True if work has waited or was refused in the window because the limit was reached.
     is_reached: bool,
     slow_windows: u32,
+    /// True if work has waited or was refused since the last probe. Otherwise the limit had no effect, and a probe
+    /// would refuse work to learn nothing.
+    had_effect: bool,
     /// The end of the last probe, and the time that it took.
     last_probe: Duration,
     last_probe_took: Duration,
@@ -205,6 +209,7 @@ impl AdaptiveLimit {
             in_flight_peak: 0.0,
             is_reached: false,
             slow_windows: 0,
+            had_effect: false,
             last_probe: Duration::ZERO,
             last_probe_took: Duration::ZERO,
             has_deep_queue: false,
@@ -322,6 +327,8 @@ impl AdaptiveLimit {
         if self.probe.is_some() {
             return;
         }
+        // Work that waits right after a probe waits because of the probe.
+        self.had_effect |= self.is_reached && self.window_started > self.last_probe;
         let is_reached = self.is_reached || self.in_flight_peak >= self.limit * REACHED_SHARE;
         // The limit comes to rest where growth and gradient cancel out.
         let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
@@ -356,7 +363,7 @@ impl AdaptiveLimit {
         // With less of a difference nothing could be told from the latencies.
         let is_possible = probe_limit <= mean * 0.8;
         let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
-        if !is_possible || !is_due {
+        if !is_possible || !is_due || !(self.had_effect || self.has_deep_queue) {
             return;
         }
         self.probe = Some(Probe {
@@ -382,6 +389,7 @@ impl AdaptiveLimit {
         let Some(probe) = self.probe.take() else { return };
         let probe_limit = self.limit;
         self.limit = probe.limit_before;
+        self.had_effect = false;
         self.counted_since = now + self.latencies(1.0);
         self.last_probe = now;
         self.last_probe_took = now.saturating_sub(probe.started);

@@ -9,6 +9,8 @@ use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::operations::OperationTable;
 use crate::pressure::Pressure;
+use crate::ramp::Ramp;
+use crate::request::Request;
 use crate::waiting_queue::{QueueSettings, Waiter, WaiterId, WaitingQueue};
 
 /// The part of the limit by which it is exceeded, by at least one average operation, for clients that have far less in
@@ -22,17 +24,9 @@ pub struct AdmissionSettings {
     pub limit: LimitBounds,
     /// The queue of each class.
     pub queue: QueueSettings,
-}
-
-/// A request for admission.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// The client that has this work in its share.
-    pub client: u64,
-    /// The hash of what names the operation, by a function with a random seed: clients must not be able to choose it.
-    pub operation: u64,
-    /// The class of the request.
-    pub class: Class,
+    /// The time within which the limit grows to its whole, from [`AdmissionControl::begin_ramp`] on. Zero: the limit
+    /// is always the whole.
+    pub ramp: Duration,
 }
 
 /// The right to work. It is given back by [`AdmissionControl::finish`].
@@ -156,6 +150,10 @@ pub struct Load {
 #[derive(Debug)]
 pub struct AdmissionControl {
     limit: AdaptiveLimit,
+    ramp: Ramp,
+    /// The share of the limit that may be used now, and the units that may be used in any case.
+    share: f64,
+    units_min: u64,
     operations: OperationTable,
     clients: ClientTable,
     queues: [WaitingQueue; 3],
@@ -172,8 +170,12 @@ pub struct AdmissionControl {
 impl AdmissionControl {
     /// Creates a control without work.
     pub fn new(settings: AdmissionSettings) -> Self {
+        let ramp = Ramp::new(settings.ramp);
         Self {
             limit: AdaptiveLimit::new(settings.limit),
+            share: ramp.share(Duration::ZERO),
+            ramp,
+            units_min: u64::from(settings.limit.min) * u64::from(UNITS),
             operations: OperationTable::new(),
             clients: ClientTable::new(),
             queues: Class::ALL.map(|class| WaitingQueue::new(class, settings.queue)),
@@ -186,6 +188,20 @@ impl AdmissionControl {
         }
     }
 
+    /// Begins the ramp: until now a tenth of the limit may be used, and it grows from now on.
+    pub fn begin_ramp(&mut self, now: Duration) {
+        self.ramp.begin(now);
+        self.advance_ramp(now);
+    }
+
+    /// Notes the time for the ramp. Requests and the end of work do so, too.
+    pub fn advance_ramp(&mut self, now: Duration) {
+        // hot path: one comparison once the ramp is over
+        if self.share < 1.0 {
+            self.share = self.ramp.share(now);
+        }
+    }
+
     /// Decides about a request with a client that waits until `deadline` at most. `random` is any random number.
     // hot path: below 1 µs with `finish`; `benches/admission.rs`
     pub fn request(
@@ -195,6 +211,7 @@ impl AdmissionControl {
         now: Duration,
         random: u64,
     ) -> Decision {
+        self.advance_ramp(now);
         let weight = self.operations.weight(request.operation);
         let key = self.clients.key_of(request.client);
         let class = request.class;
@@ -202,9 +219,12 @@ impl AdmissionControl {
         if !is_queued && self.fits(class, weight) {
             return Decision::Admitted(self.admit(request, key, weight, now));
         }
-        self.limit.note_reached();
+        // While the ramp bounds the work, the latency says nothing about the limit.
+        if self.share >= 1.0 {
+            self.limit.note_reached();
+        }
         // Shares do not change while the limit is lowered for a measurement.
-        let limit = (self.limit.operations() * f64::from(UNITS)) as u64;
+        let limit = self.limit();
         let units = u64::from(weight);
         let headroom = ((limit as f64 * FAIR_HEADROOM) as u64).max(UNITS.into());
         if class != Class::Sheddable
@@ -233,6 +253,7 @@ impl AdmissionControl {
 
     /// Ends admitted work.
     pub fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Duration, random: u64) {
+        self.advance_ramp(now);
         let Ticket { request, client_key, weight, admitted_at, is_beyond } = ticket;
         let (class, weight) = (request.class.index(), u64::from(weight));
         if is_beyond {
@@ -277,7 +298,7 @@ impl AdmissionControl {
     /// Returns the load now.
     pub fn load(&self) -> Load {
         Load {
-            limit: self.limit.units(),
+            limit: self.with_ramp(self.limit.units()),
             in_flight: self.in_flight,
             requests: self.requests,
             waiting: Class::ALL.map(|class| self.queues[class.index()].len() as u64),
@@ -286,10 +307,24 @@ impl AdmissionControl {
         }
     }
 
+    /// Returns the limit in units of work, without the effect of a measurement that lowers it for a moment.
+    pub fn limit(&self) -> u64 {
+        self.with_ramp((self.limit.operations() * f64::from(UNITS)) as u64)
+    }
+
+    /// Returns the part of a limit that may be used now.
+    fn with_ramp(&self, units: u64) -> u64 {
+        if self.share >= 1.0 {
+            return units;
+        }
+        ((units as f64 * self.share).round() as u64).max(self.units_min).min(units)
+    }
+
     fn fits(&self, class: Class, weight: u32) -> bool {
         let own = self.by_class[class.index()];
+        let limit = self.with_ramp(self.limit.units());
         // A request that is heavier than the whole limit runs alone.
-        self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, self.limit.units())
+        self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, limit)
     }
 
     fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {
@@ -358,6 +393,7 @@ mod tests {
         AdmissionControl::new(AdmissionSettings {
             limit: LimitBounds { initial: limit, min: limit, max: limit },
             queue: QueueSettings { waiting_max, ..QueueSettings::default() },
+            ramp: Duration::ZERO,
         })
     }
 
@@ -400,6 +436,45 @@ mod tests {
         }
         assert_eq!(control.leave(id, at(21), 0), None, "it waits no longer");
         assert_eq!(control.load().in_flight, 2000);
+    }
+
+    /// Admits requests while there is room, and returns their number.
+    fn fill(control: &mut AdmissionControl, millis: u64) -> usize {
+        let room = || match request(control, 1, Class::Normal, millis) {
+            Decision::Admitted(ticket) => Some(ticket),
+            Decision::Waiting(..) | Decision::Refused(_) => None,
+        };
+        let tickets: Vec<_> = std::iter::from_fn(room).collect();
+        let count = tickets.len();
+        for ticket in tickets {
+            control.finish(ticket, Outcome::Abandoned, at(millis), 0);
+        }
+        count
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_ramp_from_a_tenth_to_the_whole() {
+        let mut control = AdmissionControl::new(AdmissionSettings {
+            limit: LimitBounds { initial: 100, min: 1, max: 100 },
+            queue: QueueSettings { waiting_max: 0, ..QueueSettings::default() },
+            ramp: at(9_000),
+        });
+        assert_eq!(fill(&mut control, 50_000), 10, "it has not begun");
+        control.begin_ramp(at(60_000));
+        for (millis, expected) in [(60_000, 10), (63_000, 40), (66_000, 70), (69_000, 100)] {
+            assert_eq!(fill(&mut control, millis), expected, "{millis}");
+        }
+        assert_eq!(control.load().limit, 100_000);
+    }
+
+    #[test]
+    fn the_ramp_leaves_the_lowest_limit() {
+        let mut control = AdmissionControl::new(AdmissionSettings {
+            limit: LimitBounds { initial: 100, min: 32, max: 100 },
+            queue: QueueSettings { waiting_max: 0, ..QueueSettings::default() },
+            ramp: at(9_000),
+        });
+        assert_eq!(fill(&mut control, 0), 32);
     }
 
     #[test]

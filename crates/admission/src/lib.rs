@@ -9,25 +9,38 @@
 //!   limit counts work, so that a cheap operation takes a small part of it.
 //! - `clients`: the work in flight of each client, for fair shares.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
+//! - [`Bulkhead`], beside the control: the share of one subgraph in the work in flight.
+//! - [`Readiness`], beside the control: whether load balancers should send this router new clients.
+//! - [`Ramp`]: the share of the limit that a router takes after its start.
+//! - [`memory`], beside the control: the memory that work takes, within a budget.
 //! - `pressure`: how much is refused, and with it the time after which clients should return.
 //!
 //! Invariant: every call takes constant time, apart from work that is paid for by earlier calls, and all tables are
 //! bounded. The crate knows nothing of GraphQL and HTTP.
 
 pub mod adaptive_limit;
+mod bulkhead;
 mod class;
 mod clients;
 mod control;
+pub mod memory;
 mod operations;
 mod pressure;
+mod ramp;
+mod readiness;
+mod request;
 mod waiting_queue;
 
 pub use adaptive_limit::LimitBounds;
+pub use bulkhead::{Bulkhead, BulkheadPlace, RouterWork};
 pub use class::Class;
 pub use control::{
     AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
-    Request, Ticket,
+    Ticket,
 };
+pub use ramp::Ramp;
+pub use readiness::{Readiness, ReadinessChange, ReadinessSettings};
+pub use request::Request;
 pub use waiting_queue::{QueueSettings, WaiterId};
 
 /// The number of units that make up the weight of an average operation. Weights are whole numbers of these units, so

@@ -13,7 +13,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
-use crate::{Class, Request};
+use crate::class::Class;
+use crate::request::Request;
 
 /// The settings of the queue of each class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,10 @@
-//! The counters of a store.
+//! The counters of a store. Metrics that are no counters are in `metrics`.
 
-use telemetry::{Buckets, DurationHistogram, Metric};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use telemetry::{Buckets, DurationHistogram};
 
 use crate::reply::StoreError;
-use crate::store::Store;
 
 telemetry::counters! {
     /// Counts since the start.
@@ -24,38 +25,6 @@ telemetry::counters! {
     pub(crate) durations: DurationHistogram<CommandBuckets>,
 }
 
-/// The metrics of a store with labels of their own.
-pub const STORE_METRICS: &[Metric<Store>] = &[
-    Metric::gauge("starling_store_servers", "Servers of a store that the router knows", |store| {
-        store.server_counts().0
-    }),
-    Metric::gauge(
-        "starling_store_breaker_open",
-        "Servers of a store to which there is no usable connection: commands for them fail at once",
-        |store| store.server_counts().1,
-    ),
-    Metric::counters(
-        "starling_store_failures",
-        "Commands without a reply, by reason: disconnected, timeout, overloaded (max_in_flight), refused",
-        |store, samples| {
-            let failures = &store.stats().failures;
-            samples.add_labelled(
-                ("reason", "disconnected"),
-                telemetry::read(&failures.disconnected),
-            )?;
-            samples.add_labelled(("reason", "timeout"), telemetry::read(&failures.timeout))?;
-            samples
-                .add_labelled(("reason", "overloaded"), telemetry::read(&failures.overloaded))?;
-            samples.add_labelled(("reason", "refused"), telemetry::read(&failures.refused))
-        },
-    ),
-    Metric::histogram(
-        "starling_store_duration_seconds",
-        "Times from sending commands to a store to the last reply or failure",
-        |store| store.stats().durations.read(),
-    ),
-];
-
 /// Bounds for a server in the same region, which responds within a millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct CommandBuckets;
@@ -68,10 +37,10 @@ impl Buckets for CommandBuckets {
 /// The failures of commands.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    disconnected: std::sync::atomic::AtomicU64,
-    timeout: std::sync::atomic::AtomicU64,
-    overloaded: std::sync::atomic::AtomicU64,
-    refused: std::sync::atomic::AtomicU64,
+    pub(crate) disconnected: AtomicU64,
+    pub(crate) timeout: AtomicU64,
+    pub(crate) overloaded: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 impl Failures {
@@ -85,6 +54,6 @@ impl Failures {
                 &self.refused
             }
         };
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -20,7 +20,7 @@ use crate::websocket::{ProbeError, WebSocketPool};
 #[derive(Debug)]
 pub struct SubgraphSubscriptions {
     endpoint: Arc<SubscriptionEndpoint>,
-    websockets: Arc<WebSocketPool>,
+    websockets: WebSocketPool,
     /// The operations by other protocols than WebSocket.
     http: HttpOperations,
 }
@@ -52,7 +52,7 @@ impl SubgraphSubscriptions {
 
     fn of(endpoint: SubscriptionEndpoint, callbacks: Option<Arc<CallbackEndpoint>>) -> Self {
         let endpoint = Arc::new(endpoint);
-        let websockets = Arc::new(WebSocketPool::new(Arc::clone(&endpoint)));
+        let websockets = WebSocketPool::new(Arc::clone(&endpoint));
         let http = HttpOperations::new(Arc::clone(&endpoint), callbacks);
         Self { endpoint, websockets, http }
     }

@@ -1,9 +1,10 @@
-//! Signatures of AWS (Signature Version 4), for subgraphs behind AWS. The crate `aws-sigv4` computes them; it is behind
-//! the feature `aws`.
+//! Signatures of AWS (Signature Version 4), for subgraphs behind AWS and for files in buckets. The crate `aws-sigv4`
+//! computes them; it is behind the feature `aws`.
 
 use std::time::SystemTime;
 
 use execute::FetchError;
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, Uri};
 
 use crate::request_body::WholeBody;
@@ -19,7 +20,11 @@ const SIGNATURE_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-amz-content-sha256"),
 ];
 
-/// Signs the requests to one subgraph for AWS.
+/// The service that names paths in their plain form, and wants the hash of the body in a header.
+#[cfg(feature = "aws")]
+const S3: &str = "s3";
+
+/// Signs the requests to one server for AWS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AwsSigner {
     /// The region and the name of the service.
@@ -49,12 +54,37 @@ impl AwsSigner {
         for name in SIGNATURE_HEADERS {
             headers.remove(name);
         }
-        self.add_signature(target, headers, body, now)
+        self.add_signature("POST", target, headers, body, now)
+    }
+
+    /// Signs a GET, and adds the headers of the signature. Of these headers only those that AWS requires are signed, so
+    /// that a proxy may change the others.
+    ///
+    /// # Errors
+    /// A header is not text, or this build cannot sign.
+    pub(crate) fn sign_get(
+        &self,
+        target: &Uri,
+        headers: &mut HeaderMap,
+        now: SystemTime,
+    ) -> Result<(), FetchError> {
+        for name in SIGNATURE_HEADERS {
+            headers.remove(name);
+        }
+        let is_needed = |name: &HeaderName| *name == HOST || name.as_str().starts_with("x-amz-");
+        let needed = headers.iter().filter(|(name, _)| is_needed(name));
+        let mut signed: HeaderMap =
+            needed.map(|(name, value)| (name.clone(), value.clone())).collect();
+        self.add_signature("GET", target, &mut signed, &WholeBody::default(), now)?;
+        let added = SIGNATURE_HEADERS.into_iter();
+        headers.extend(added.filter_map(|name| signed.remove(&name).map(|value| (name, value))));
+        Ok(())
     }
 
     #[cfg(feature = "aws")]
     fn add_signature(
         &self,
+        method: &str,
         target: &Uri,
         headers: &mut HeaderMap,
         body: &WholeBody,
@@ -64,7 +94,10 @@ impl AwsSigner {
 
         use aws_credential_types::Credentials;
         use aws_lc_rs::digest;
-        use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+        use aws_sigv4::http_request::{
+            PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest,
+            SigningSettings, UriPathNormalizationMode, sign,
+        };
         use aws_sigv4::sign::v4;
         use http::HeaderValue;
 
@@ -81,12 +114,18 @@ impl AwsSigner {
         let credentials =
             Credentials::new(&*self.access_key_id, &*self.secret_access_key, token, None, "config");
         let identity = credentials.into();
+        let mut settings = SigningSettings::default();
+        if &*self.service == S3 {
+            settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+            settings.percent_encoding_mode = PercentEncodingMode::Single;
+            settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        }
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
             .name(&self.service)
             .time(now)
-            .settings(SigningSettings::default())
+            .settings(settings)
             .build()
             .map_err(|_| failure())?;
         let signed: Option<Vec<(&str, &str)>> = headers
@@ -94,7 +133,7 @@ impl AwsSigner {
             .map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
             .collect();
         let request = SignableRequest::new(
-            "POST",
+            method,
             target.to_string(),
             signed.ok_or_else(failure)?.into_iter(),
             SignableBody::Precomputed(hash),
@@ -115,6 +154,7 @@ impl AwsSigner {
     #[expect(clippy::unused_self, reason = "the signature of the other build")]
     fn add_signature(
         &self,
+        _: &str,
         _: &Uri,
         _: &mut HeaderMap,
         _: &WholeBody,
@@ -157,7 +197,7 @@ mod tests {
         more: &[(HeaderName, &'static str)],
     ) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(http::header::HOST, HeaderValue::from_static("example.amazonaws.com"));
+        headers.insert(HOST, HeaderValue::from_static("example.amazonaws.com"));
         for (name, value) in more {
             headers.insert(name, HeaderValue::from_static(value));
         }
@@ -179,6 +219,38 @@ mod tests {
             "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
              SignedHeaders=host;x-amz-date, \
              Signature=5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b"
+        );
+    }
+
+    #[test]
+    fn a_get_for_a_bucket_is_signed_as_in_the_example_of_s3() {
+        // "GET Object" of "Authenticating Requests: Using the Authorization Header", with another path and without its
+        // header `range`. A script that reproduces the signature of the example computed this one.
+        let signer = AwsSigner {
+            service: "s3".into(),
+            access_key_id: "AKIAIOSFODNN7EXAMPLE".into(),
+            secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
+            ..signer()
+        };
+        // 2013-05-24T00:00:00Z
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("examplebucket.s3.amazonaws.com"));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer x"));
+        let target = Uri::from_static("https://examplebucket.s3.amazonaws.com/a%20b/test.txt");
+        signer.sign_get(&target, &mut headers, now).expect("headers of text");
+        assert_eq!(headers["accept"], "*/*");
+        // The hash of nothing.
+        assert_eq!(
+            headers["x-amz-content-sha256"],
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+        assert_eq!(
+            headers["authorization"],
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, \
+             SignedHeaders=host;x-amz-content-sha256;x-amz-date, \
+             Signature=e902087373bf209498bce25ba47521df1eb845e7615d3b9216d7d839cf881d05"
         );
     }
 

@@ -2,13 +2,11 @@
 //! questions to a server.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use execute::FetchError;
-use http::header::{
-    ACCEPT, CONTENT_TYPE, ETAG, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH, USER_AGENT,
-};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -17,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use net::TlsClient;
 
 use crate::TargetError;
+use crate::aws_signer::AwsSigner;
 use crate::connection::{connect, convert_error};
 use crate::content_type::printable_media_type;
 use crate::target::Target;
@@ -33,8 +32,8 @@ pub enum Revision {
     Changed {
         /// The resource.
         body: Bytes,
-        /// The name of this version, for the next request.
-        etag: Option<HeaderValue>,
+        /// The headers of the response. `etag` is the name of this version, for the next request.
+        headers: HeaderMap,
     },
 }
 
@@ -56,6 +55,7 @@ pub struct Resource {
     accept: &'static str,
     body_bytes_max: usize,
     timeout: Duration,
+    signer: Option<AwsSigner>,
 }
 
 /// Returns the TLS for a [`Resource`] at `url`, `None` if that needs none. It trusts the certificate authorities in the
@@ -102,7 +102,14 @@ impl Resource {
         body_bytes_max: usize,
         timeout: Duration,
     ) -> Result<Self, TargetError> {
-        Ok(Self { target: Target::parse(url, tls)?, accept, body_bytes_max, timeout })
+        let target = Target::parse(url, tls)?;
+        Ok(Self { target, accept, body_bytes_max, timeout, signer: None })
+    }
+
+    /// Signs the requests by GET for AWS.
+    #[must_use]
+    pub fn signed_by(self, signer: AwsSigner) -> Self {
+        Self { signer: Some(signer), ..self }
     }
 
     /// Reads the resource. Any status but 200 is an error; redirections are not followed.
@@ -111,6 +118,14 @@ impl Resource {
     /// See [`FetchError`].
     pub async fn get(&self) -> Result<Bytes, FetchError> {
         self.exchange_in_time(Request::new(Full::default())).await.map(body_of)
+    }
+
+    /// Reads the response of any status to a GET; redirections are not followed.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn get_message(&self) -> Result<MessageResponse, FetchError> {
+        self.exchange_message(Request::new(Full::default())).await
     }
 
     /// Reads the resource with further headers, unless its version is still `etag`. Any status but 200, and 304 for a
@@ -163,6 +178,13 @@ impl Resource {
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
         request.headers_mut().insert(CONTENT_TYPE, content_type);
+        self.exchange_message(request).await
+    }
+
+    async fn exchange_message(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<MessageResponse, FetchError> {
         let read = |response: Response<Incoming>| async move {
             let (head, body) = response.into_parts();
             let body = self.read_body(body).await?;
@@ -202,9 +224,9 @@ impl Resource {
                 return Ok(Revision::Unchanged);
             }
             if status == StatusCode::OK || (is_post && status.is_success()) {
-                let etag = response.headers().get(ETAG).cloned();
-                let body = self.read_body(response.into_body()).await?;
-                return Ok(Revision::Changed { body, etag });
+                let (head, body) = response.into_parts();
+                let body = self.read_body(body).await?;
+                return Ok(Revision::Changed { body, headers: head.headers });
             }
             let content_type = is_post.then(|| printable_media_type(response.headers())).flatten();
             let is_json =
@@ -233,6 +255,10 @@ impl Resource {
         headers.insert(HOST, self.target.host.clone());
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(signer) = self.signer.as_ref().filter(|_| *request.method() == Method::GET) {
+            let now = SystemTime::now();
+            signer.sign_get(&self.target.absolute, request.headers_mut(), now)?;
+        }
         let response = async {
             let response =
                 sender.send_request(request).await.map_err(|error| convert_error(&error))?;

@@ -10,8 +10,10 @@
 //! 3. It takes a connection of this worker (`pool`), or opens one (`connection`).
 //! 4. It is sent (`http1`, or hyper for HTTP/2).
 //! 5. Its response is read, expanded and checked (`response`, `decode`, `content_type`).
-//! 6. If it failed, it may be sent again (`retry`).
+//! 6. If its response is late, it may be sent a second time (`hedge`, `hedged_attempt`).
+//! 7. If it failed, it may be sent again (`retry`).
 
+mod attempt_timeout;
 mod aws_signer;
 mod backoff;
 mod breaker;
@@ -21,11 +23,17 @@ mod connection;
 mod content_type;
 mod decode;
 mod event_loop_turn;
+mod fastest_response;
 mod fetch_resource;
+mod hedge;
+mod hedged_attempt;
 mod http1;
+mod latency_histogram;
 mod metrics;
 mod pool;
+mod reported_errors;
 mod request_body;
+mod request_budget;
 mod request_headers;
 mod response;
 mod retry;
@@ -35,6 +43,7 @@ mod shared;
 mod signature;
 mod stats;
 mod target;
+mod timeout_header;
 mod unreachable_subgraph;
 mod upstream;
 
@@ -43,13 +52,17 @@ pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;
 pub use fetch_resource::{MessageResponse, Resource, Revision, resource_tls, server_tls};
+pub use hedge::HedgeRefusal;
 #[doc(hidden)]
 pub use http1::{FuzzedResponse, fuzz_response};
 pub use metrics::UPSTREAM_METRICS;
 pub use request_headers::belongs_to_connection;
-pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
-pub use signature::{RequestSigner, SignatureHash};
+pub use settings::{
+    BreakerSettings, HedgeDelay, HedgeSettings, Protocol, RetrySettings, UpstreamSettings,
+};
+pub use signature::{RequestSigner, SignatureHash, SignatureMismatch};
 pub use stats::{FailureKind, RequestBuckets, UPSTREAM_COUNTERS, UpstreamStats};
 pub use target::{Target, TargetError};
+pub use timeout_header::{TimeoutFormat, TimeoutHeader};
 pub use unreachable_subgraph::UnreachableSubgraph;
 pub use upstream::Upstream;

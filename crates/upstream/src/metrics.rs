@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use telemetry::{Metric, read};
 
+use crate::hedge::HedgeRefusal;
+use crate::reported_errors::OTHER_CODES;
 use crate::stats::FailureKind;
 use crate::upstream::Upstream;
 
@@ -31,6 +33,25 @@ pub const UPSTREAM_METRICS: &[Metric<Upstream>] = &[
             FailureKind::ALL.into_iter().try_for_each(|kind| {
                 samples.add_labelled(("kind", kind.as_str()), it.stats().failures(kind))
             })
+        },
+    ),
+    Metric::counters(
+        "starling_subgraph_hedges_refused",
+        "Requests with a late response that were not sent a second time, by reason",
+        |it, samples| {
+            HedgeRefusal::ALL.into_iter().try_for_each(|refusal| {
+                let count = it.stats().hedges_refused(refusal);
+                samples.add_labelled(("reason", refusal.as_str()), count)
+            })
+        },
+    ),
+    Metric::counters(
+        "starling_subgraph_errors",
+        "Responses of subgraphs with GraphQL errors, by the code of the first one; `none` without a code",
+        |it, samples| {
+            let (codes, others) = it.stats().reported_errors.counts();
+            let rows = codes.iter().map(|it| (it.row, &*it.code, it.count));
+            samples.add_rows("code", rows, (OTHER_CODES, others))
         },
     ),
 ];

@@ -23,6 +23,15 @@ use crate::stats::OwnedGauge;
 /// most this time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The kind of an attempt, which decides about its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AttemptKind {
+    /// An ordinary attempt.
+    Ordinary,
+    /// The second request for a late response. It prefers a connection that others do not use.
+    Second,
+}
+
 #[derive(Default)]
 struct Pool {
     idle: Vec<IdleConnection>,
@@ -110,14 +119,31 @@ fn keep_idle(state: &Arc<SubgraphState>, connection: Http1Connection, idle_timeo
     drop(ended);
 }
 
-/// Returns a slot on an HTTP/2 connection that has room.
-pub(crate) fn join_http2_connection(state: &SubgraphState) -> Option<Http2Stream> {
+/// True if this worker has a connection that can carry one more request.
+pub(crate) fn has_connection(state: &SubgraphState) -> bool {
+    POOLS.with_borrow(|pools| {
+        let has_room = |it: &Rc<Http2Connection>| !it.is_closed() && it.has_room();
+        pools
+            .get(&state.pool)
+            .is_some_and(|it| !it.idle.is_empty() || it.http2.iter().any(has_room))
+    })
+}
+
+/// Returns a slot on an HTTP/2 connection that has room. Requests fill the connections one after the other; a second
+/// request takes the last one, which is most likely not that of the first.
+pub(crate) fn join_http2_connection(
+    state: &SubgraphState,
+    kind: AttemptKind,
+) -> Option<Http2Stream> {
     // Closed connections are dropped after the borrow has ended, because dropping wakes tasks.
     let mut closed = Vec::new();
     POOLS.with_borrow_mut(|pools| {
         let pool = pools.get_mut(&state.pool)?;
         closed.extend(pool.http2.extract_if(.., |it| it.is_closed()));
-        let connection = pool.http2.iter().find(|it| it.has_room())?;
+        let connection = match kind {
+            AttemptKind::Ordinary => pool.http2.iter().find(|it| it.has_room())?,
+            AttemptKind::Second => pool.http2.iter().rfind(|it| it.has_room())?,
+        };
         Some(Http2Stream::new(Rc::clone(connection)))
     })
 }

@@ -1,6 +1,6 @@
 //! The headers of a request to a subgraph.
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use execute::{FetchError, SubgraphRequest};
 use http::Uri;
@@ -89,6 +89,11 @@ pub(crate) fn headers(
     }
     if let Some(span) = request.headers.span {
         insert_trace_context(span, &mut headers);
+    }
+    if let Some(header) = &settings.deadline_header {
+        // Replaces that of the client, which does not know the time that is used up.
+        let left = request.deadline.saturating_duration_since(Instant::now());
+        headers.insert(&header.name, header.format.value(left));
     }
     // The body of a subgraph with a signature is always whole.
     if let (Some(signer), RequestBody::Whole(body)) = (&settings.signer, body) {

@@ -1,7 +1,9 @@
-//! Reads the response of a subgraph: checks its type and its size, and expands it.
+//! Reads the response of a subgraph: checks its type and its size, counts its memory, and expands it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use admission::memory::{CHARGED_BYTES_MIN, MemoryAccount, MemoryCharge, MemoryKind, MemoryUsedUp};
 use bytes::{Bytes, BytesMut};
 use execute::{FetchError, SubgraphResponse};
 use http::header::{HeaderMap, RETRY_AFTER};
@@ -25,6 +27,25 @@ const FAILURE_BODY_TIME_MAX: Duration = Duration::from_secs(1);
 /// Memory reserved for a body of announced length. A server may announce bytes that it never sends.
 const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 
+/// The ratio of the expanded size of a compressed body to its compressed size for which memory is counted ahead. Usual
+/// JSON becomes 5 to 40 times smaller.
+const EXPANSION_RATIO: u64 = 8;
+
+/// The expanded size that a response may always have: small ones are not counted.
+const SMALL_BYTES: u64 = 64 * 1024;
+
+/// The bounds of the body of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyBounds<'a> {
+    /// The maximum size, compressed and expanded.
+    pub(crate) bytes_max: u64,
+    /// The memory of the process, which the body is a part of.
+    pub(crate) memory: &'a Arc<MemoryAccount>,
+    /// True if a response that does not fit into the memory is refused. One to a mutation is not: it was executed, and
+    /// the error would say that it may be repeated.
+    pub(crate) may_refuse: bool,
+}
+
 /// A response or the reason of its absence, and true if the connection has been read to the end of
 /// it.
 pub(crate) struct ReceivedResponse {
@@ -32,8 +53,11 @@ pub(crate) struct ReceivedResponse {
     pub(crate) is_read_to_end: bool,
 }
 
-/// Reads a response. Its body may have at most `limit` bytes, compressed and expanded.
-pub(crate) async fn receive_response<B>(response: Response<B>, limit: u64) -> ReceivedResponse
+/// Reads a response. Its body counts as memory until its last slice is dropped.
+pub(crate) async fn receive_response<B>(
+    response: Response<B>,
+    bounds: BodyBounds<'_>,
+) -> ReceivedResponse
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
@@ -55,11 +79,8 @@ where
             return ReceivedResponse { response: Err(failure), is_read_to_end };
         }
     };
-    if announced.is_some_and(|it| it > limit) {
-        let error = FetchError::TooLarge { limit };
-        return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
-    }
-    let body = match read_body(body, announced, limit).await {
+    let mut charge = MemoryCharge::empty(bounds.memory, MemoryKind::SubgraphResponses);
+    let body = match read_counted_body(body, announced, bounds, &mut charge).await {
         Ok(body) => body,
         Err(error) => {
             return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
@@ -67,11 +88,70 @@ where
     };
     let body = match codings.is_empty() {
         true => Ok(body),
-        false => decode::expand(body, codings, limit).await,
+        false => expand_counted_body(body, codings, bounds, &mut charge).await,
     };
     let response::Parts { status, headers, .. } = head;
-    let response = body.map(|body| SubgraphResponse { status, headers, body, policy: None });
+    let response = body.map(|body| SubgraphResponse {
+        status,
+        headers,
+        body: charge.hold(body),
+        policy: None,
+        hedge: None,
+    });
     ReceivedResponse { response: response.map_err(FailedAttempt::from), is_read_to_end: true }
+}
+
+/// Reads a body and counts its memory: an announced size ahead, because it is read in one piece, and otherwise what has
+/// arrived.
+async fn read_counted_body<B>(
+    body: B,
+    announced: Option<u64>,
+    bounds: BodyBounds<'_>,
+    charge: &mut MemoryCharge,
+) -> Result<Bytes, FetchError>
+where
+    B: Body<Data = Bytes, Error = FetchError> + Unpin,
+{
+    let limit = bounds.bytes_max;
+    if announced.is_some_and(|it| it > limit) {
+        return Err(FetchError::TooLarge { limit });
+    }
+    if let Some(bytes) = announced.filter(|it| *it >= CHARGED_BYTES_MIN as u64 && bounds.may_refuse)
+    {
+        charge.try_promise(bytes).map_err(used_up)?;
+    }
+    let counting = Some((&mut *charge, bounds.may_refuse));
+    let body = read_body(body, announced, limit, counting).await?;
+    charge.take_promised();
+    Ok(body)
+}
+
+/// Expands a compressed body, and counts the expanded one beside it.
+async fn expand_counted_body(
+    body: Bytes,
+    codings: Vec<coding::Coding>,
+    bounds: BodyBounds<'_>,
+    charge: &mut MemoryCharge,
+) -> Result<Bytes, FetchError> {
+    let ahead = (body.len() as u64).saturating_mul(EXPANSION_RATIO).min(bounds.bytes_max);
+    if !bounds.may_refuse {
+        return decode::expand(body, codings, bounds.bytes_max).await;
+    }
+    if ahead >= CHARGED_BYTES_MIN as u64 {
+        charge.try_promise(ahead).map_err(used_up)?;
+    }
+    let limit = bounds.bytes_max.min(bounds.memory.room().saturating_add(ahead.max(SMALL_BYTES)));
+    match decode::expand(body, codings, limit).await {
+        Err(FetchError::TooLarge { .. }) if limit < bounds.bytes_max => {
+            bounds.memory.count_refused(MemoryKind::SubgraphResponses);
+            Err(FetchError::MemoryUsedUp)
+        }
+        expanded => expanded,
+    }
+}
+
+fn used_up(_: MemoryUsedUp) -> FetchError {
+    FetchError::MemoryUsedUp
 }
 
 /// True if the server asks for a pause. `retry-after: 0` does not. A time of day counts as a pause:
@@ -88,7 +168,7 @@ where
     if announced.is_some_and(|it| it > UNWANTED_BODY_BYTES_MAX) {
         return None;
     }
-    let reading = read_body(body, announced, UNWANTED_BODY_BYTES_MAX);
+    let reading = read_body(body, announced, UNWANTED_BODY_BYTES_MAX, None);
     tokio::time::timeout(time, reading).await.ok()?.ok()
 }
 
@@ -105,8 +185,14 @@ async fn with_body(error: FetchError, body: Option<Bytes>, headers: &HeaderMap) 
     FetchError::Status { status, content_type, body: expanded.filter(|it| !it.is_empty()) }
 }
 
-/// Reads a body of at most `limit` bytes.
-async fn read_body<B>(mut body: B, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError>
+/// Reads a body of at most `limit` bytes. What the charge of `counting` does not count already is counted as it arrives,
+/// and refused if it does not fit and the flag beside the charge is set.
+async fn read_body<B>(
+    mut body: B,
+    announced: Option<u64>,
+    limit: u64,
+    mut counting: Option<(&mut MemoryCharge, bool)>,
+) -> Result<Bytes, FetchError>
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
@@ -118,6 +204,16 @@ where
         length += data.len() as u64;
         if length > limit {
             return Err(FetchError::TooLarge { limit });
+        }
+        if let Some((charge, may_refuse)) = &mut counting {
+            if length > charge.bytes().max(CHARGED_BYTES_MIN as u64) {
+                let more = length - charge.bytes();
+                match may_refuse {
+                    true => charge.try_grow(more).map_err(used_up)?,
+                    false => charge.grow(more),
+                }
+            }
+            charge.set_taken(length);
         }
         // Most responses come in one piece and are never copied.
         if first.is_empty() && rest.is_empty() {

@@ -1,21 +1,11 @@
-//! Decides which requests are sent again and after which pause, and bounds the load of retries.
+//! Decides which requests are sent again and after which pause. `request_budget` bounds the load of retries.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use execute::FetchError;
 use http::StatusCode;
 
 use crate::RetrySettings;
-
-/// Maximum number of earned retries that are saved up.
-const SAVED_MAX: f64 = 100.0;
-
-/// Retries available at the start, and where requests are rare.
-const RESERVE: f64 = 10.0;
-
-/// Growth of the reserve, in retries a second.
-const RESERVE_PER_SECOND: f64 = 1.0;
 
 /// One attempt that failed.
 #[derive(Debug)]
@@ -99,50 +89,6 @@ pub(crate) fn retry_pause(settings: &RetrySettings, number: u32, random: u32) ->
     doubled.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
-/// The retries that one subgraph's requests have earned, for the whole process.
-///
-/// Requests pay in by being counted elsewhere; only retries take the lock.
-#[derive(Debug)]
-pub(crate) struct RetryBudget {
-    percent: u32,
-    inner: Mutex<BudgetAccount>,
-}
-
-#[derive(Debug)]
-struct BudgetAccount {
-    earned: f64,
-    reserve: f64,
-    /// The number of requests and the time up to which the account is settled.
-    requests: u64,
-    at: Instant,
-}
-
-impl RetryBudget {
-    pub(crate) fn new(settings: &RetrySettings, now: Instant) -> Self {
-        let account = BudgetAccount { earned: 0.0, reserve: RESERVE, requests: 0, at: now };
-        Self { percent: settings.budget_percent, inner: Mutex::new(account) }
-    }
-
-    /// Withdraws one retry, if there is one. `requests` is the number of all requests so far.
-    pub(crate) fn withdraw(&self, requests: u64, now: Instant) -> bool {
-        let mut account = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = requests.saturating_sub(account.requests) as f64;
-        account.earned = (account.earned + more * f64::from(self.percent) / 100.0).min(SAVED_MAX);
-        account.requests = account.requests.max(requests);
-        let seconds = now.saturating_duration_since(account.at).as_secs_f64();
-        account.reserve = (account.reserve + seconds * RESERVE_PER_SECOND).min(RESERVE);
-        account.at = account.at.max(now);
-        if account.earned >= 1.0 {
-            account.earned -= 1.0;
-        } else if account.reserve >= 1.0 && self.percent > 0 {
-            account.reserve -= 1.0;
-        } else {
-            return false;
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,21 +139,5 @@ mod tests {
         let of = |random| [0, 1, 2, 3, 99].map(|it| retry_pause(&settings, it, random).as_millis());
         assert_eq!(of(u32::MAX), [100, 200, 400, 500, 500]);
         assert_eq!(of(0), [50, 100, 200, 250, 250]);
-    }
-
-    #[test]
-    fn retries_are_earned_by_requests_beside_a_small_reserve() {
-        let now = Instant::now();
-        let settings = RetrySettings { budget_percent: 20, ..RetrySettings::default() };
-        let budget = RetryBudget::new(&settings, now);
-        let drain =
-            |requests, now| (0..1000).take_while(|_| budget.withdraw(requests, now)).count();
-        assert_eq!(drain(0, now), 10, "the reserve");
-        assert_eq!(drain(50, now), 10, "a fifth of 50");
-        assert_eq!(drain(50, now), 0);
-        assert_eq!(drain(10_050, now), 100, "what may be saved");
-        assert_eq!(drain(10_050, now + Duration::from_secs(4)), 4, "the reserve comes back");
-        let none = RetryBudget::new(&RetrySettings { budget_percent: 0, ..settings }, now);
-        assert!(!none.withdraw(100, now));
     }
 }

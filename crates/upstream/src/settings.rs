@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{AwsSigner, RequestSigner};
+use crate::{AwsSigner, RequestSigner, TimeoutHeader};
 
 /// The HTTP version of a subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,8 +41,12 @@ pub struct UpstreamSettings {
     pub compression: bool,
     /// Conditions under which requests are sent again.
     pub retry: RetrySettings,
+    /// Conditions under which a late request is sent a second time; never, if there are none.
+    pub hedge: Option<HedgeSettings>,
     /// Conditions under which a failing subgraph receives no requests; never, if there are none.
     pub breaker: Option<BreakerSettings>,
+    /// The header in which requests contain the time that is left for them; none, if there is no such header.
+    pub deadline_header: Option<TimeoutHeader>,
     /// Signs each request, if the subgraph is to verify them.
     pub signer: Option<RequestSigner>,
     /// Signs each request for AWS, if the subgraph is behind it.
@@ -71,7 +75,9 @@ impl Default for UpstreamSettings {
             // Within one network the bytes are cheaper than the work of both sides.
             compression: false,
             retry: RetrySettings::default(),
+            hedge: None,
             breaker: Some(BreakerSettings::default()),
+            deadline_header: None,
             signer: None,
             aws: None,
         }
@@ -110,6 +116,24 @@ impl Default for RetrySettings {
             budget_percent: 20,
         }
     }
+}
+
+/// Conditions under which a query with a late response is sent a second time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HedgeSettings {
+    /// The time without a response after which the second request is sent.
+    pub after: HedgeDelay,
+    /// Second requests in percent of the number of requests.
+    pub budget_percent: u32,
+}
+
+/// The time without a response after which a request is sent a second time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HedgeDelay {
+    /// This time.
+    Fixed(Duration),
+    /// The time in which this percentage of the recent requests to the subgraph had their response.
+    Percentile(u8),
 }
 
 /// Conditions under which a failing subgraph receives no requests for a while.

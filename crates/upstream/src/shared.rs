@@ -11,7 +11,9 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::breaker::Breaker;
-use crate::retry::RetryBudget;
+use crate::fastest_response::FastestResponse;
+use crate::hedge::Hedging;
+use crate::request_budget::{RETRY_LIMITS, RequestBudget};
 use crate::reuse::ReuseGuard;
 use crate::stats::Wait;
 use crate::{UpstreamSettings, UpstreamStats};
@@ -28,7 +30,11 @@ pub(crate) struct SubgraphState {
     pub(crate) stats: Arc<UpstreamStats>,
     pub(crate) limits: Limits,
     pub(crate) breaker: Option<Breaker>,
-    pub(crate) budget: RetryBudget,
+    pub(crate) budget: RequestBudget,
+    /// The state of hedging, if it is turned on.
+    pub(crate) hedging: Option<Hedging>,
+    /// The fastest response of late, which a retry takes at least.
+    pub(crate) fastest: FastestResponse,
     /// True if the last TLS handshake agreed on HTTP/2.
     pub(crate) agreed_http2: AtomicBool,
     /// Decides whether HTTP/1.1 connections may carry several requests.
@@ -52,13 +58,18 @@ impl SubgraphState {
         now: Instant,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // The counters survive a change of the settings, and what they counted before earns nothing.
+        let requests = stats.requests.load(Ordering::Relaxed);
+        let percent = settings.retry.budget_percent;
         Self {
             pool: PoolId(NEXT.fetch_add(1, Ordering::Relaxed)),
             reuse: Arc::new(ReuseGuard::new(subgraph, settings.probation, Arc::clone(&stats), now)),
+            hedging: settings.hedge.as_ref().map(|it| Hedging::new(it, requests, now)),
             stats,
             limits: Limits::new(settings),
             breaker: settings.breaker.clone().map(|it| Breaker::new(it, now)),
-            budget: RetryBudget::new(&settings.retry, now),
+            budget: RequestBudget::new(percent, RETRY_LIMITS, requests, now),
+            fastest: FastestResponse::new(now),
             agreed_http2: AtomicBool::new(false),
             failure_log: LogLimit::default(),
             reported_log: LogLimit::default(),
@@ -121,6 +132,23 @@ impl Limits {
         let _want = WantedConnection::new(&self.wanted);
         self.wanting.notify_waiters();
         Arc::clone(&self.open).acquire_owned().await.map_err(|_| FetchError::Overloaded)
+    }
+
+    /// Returns the permit to have one more request in flight, if there is one.
+    pub(crate) fn try_acquire(&self, speaks_http2: bool) -> Option<SemaphorePermit<'_>> {
+        let exchanges = if speaks_http2 { &self.streams } else { &self.exchanges };
+        exchanges.try_acquire().ok()
+    }
+
+    /// True if one more request may be in flight.
+    pub(crate) fn has_room(&self, speaks_http2: bool) -> bool {
+        let exchanges = if speaks_http2 { &self.streams } else { &self.exchanges };
+        exchanges.available_permits() > 0
+    }
+
+    /// True if one more connection may be opened.
+    pub(crate) fn has_connection(&self) -> bool {
+        self.open.available_permits() > 0
     }
 
     fn begin_wait<'a>(&self, stats: &'a UpstreamStats) -> Result<Wait<'a>, FetchError> {

@@ -1,9 +1,10 @@
-//! Signatures of requests: an HMAC of the body (RFC 2104) in a header, so that a subgraph knows that the router asked.
+//! Signatures of messages: an HMAC of the body (RFC 2104) in a header. By that of a request a subgraph knows that the
+//! router asked; by that of a response the router knows that the server has the secret.
 
 use std::fmt::Write as _;
 
 use aws_lc_rs::hmac;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::request_body::WholeBody;
 
@@ -37,7 +38,21 @@ impl SignatureHash {
     }
 }
 
-/// Signs the requests to one subgraph.
+/// The reason why a signature is refused. The messages never repeat the signature.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SignatureMismatch {
+    /// There is no signature.
+    #[error("there is no signature: the header `{0}` is missing")]
+    Missing(HeaderName),
+    /// The header is not the text of a signature.
+    #[error("the header `{0}` is not a signature: it must be `{1}=` and hexadecimal digits")]
+    Malformed(HeaderName, &'static str),
+    /// The signature belongs to another body, or was made with another secret.
+    #[error("the signature in the header `{0}` does not belong to this body and this secret")]
+    Wrong(HeaderName),
+}
+
+/// Signs the requests to one subgraph, or verifies the responses of a server.
 #[derive(Clone)]
 pub struct RequestSigner {
     header: HeaderName,
@@ -54,8 +69,8 @@ impl RequestSigner {
         Self { header, hash, secret: secret.into(), key }
     }
 
-    /// The name of the header.
-    pub(crate) fn header(&self) -> &HeaderName {
+    /// Returns the name of the header.
+    pub fn header(&self) -> &HeaderName {
         &self.header
     }
 
@@ -72,6 +87,31 @@ impl RequestSigner {
         }
         HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))
     }
+
+    /// Verifies the signature of a body in the headers of its message. The name of the hash may be left out.
+    ///
+    /// # Errors
+    /// The signature is missing or wrong.
+    pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), SignatureMismatch> {
+        let name = || self.header.clone();
+        let value = headers.get(&self.header).ok_or_else(|| SignatureMismatch::Missing(name()))?;
+        let malformed = || SignatureMismatch::Malformed(name(), self.hash.name());
+        let text = value.to_str().map_err(|_| malformed())?.trim();
+        let digits = text
+            .strip_prefix(self.hash.name())
+            .and_then(|rest| rest.strip_prefix('='))
+            .unwrap_or(text);
+        let tag = bytes_of_hex(digits).ok_or_else(malformed)?;
+        hmac::verify(&self.key, body, &tag).map_err(|_| SignatureMismatch::Wrong(name()))
+    }
+}
+
+/// Returns the bytes of a text of hexadecimal digits; `None` for other texts.
+fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| Some((value(*high)? * 16 + value(*low)?) as u8);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
 impl PartialEq for RequestSigner {
@@ -113,6 +153,32 @@ mod tests {
         assert!(
             signature(SignatureHash::Sha512).to_str().unwrap().starts_with("sha512=164b7a7bfc")
         );
+    }
+
+    #[test]
+    fn a_signature_is_verified_for_its_body_and_its_secret() {
+        let name = HeaderName::from_static("x-signature");
+        let signer = RequestSigner::new(name.clone(), SignatureHash::Sha256, b"Jefe");
+        let body = b"what do ya want for nothing?";
+        let verify = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(&name, HeaderValue::from_str(value).unwrap());
+            signer.verify(&headers, body)
+        };
+        // RFC 4231, section 4.3.
+        let digits = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(verify(&format!("sha256={digits}")), Ok(()));
+        assert_eq!(verify(&digits.to_uppercase()), Ok(()));
+        let wrong = Err(SignatureMismatch::Wrong(name.clone()));
+        assert_eq!(verify(&digits.replace("5bdc", "5bdd")), wrong);
+        assert_eq!(verify(&digits[2..]), wrong);
+        assert_eq!(verify(""), wrong);
+        let malformed = Err(SignatureMismatch::Malformed(name.clone(), "sha256"));
+        for text in [&digits[1..], "sha512=00", "none", "+1+1"] {
+            assert_eq!(verify(text), malformed, "{text}");
+        }
+        let missing = signer.verify(&HeaderMap::new(), body);
+        assert_eq!(missing, Err(SignatureMismatch::Missing(name)));
     }
 
     #[test]

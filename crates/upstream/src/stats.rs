@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use execute::FetchError;
-use telemetry::{Buckets, DurationHistogram};
+use telemetry::{Buckets, TracedHistogram};
+
+use crate::hedge::HedgeRefusal;
+use crate::reported_errors::ReportedErrors;
 
 telemetry::counters! {
     /// Counts since the start.
@@ -18,6 +21,12 @@ telemetry::counters! {
         counter retries = "starling_subgraph_retries": "Retries after a failure";
         counter retries_refused = "starling_subgraph_retries_refused":
             "Retries not sent because the budget was used up";
+        counter retries_too_late = "starling_subgraph_retries_too_late":
+            "Retries not sent because they could not end before the deadline of the request";
+        /// Requests that were sent a second time because the response was late; they count once in `requests`.
+        counter hedges = "starling_subgraph_hedges": "Requests sent a second time because the response was late";
+        counter hedges_won = "starling_subgraph_hedges_won":
+            "Requests sent a second time whose second response was the first to be complete";
         counter taken_apart = "starling_subgraph_requests_taken_apart":
             "Requests with several aliases that failed as a whole and were repeated once, in parts";
         counter reconnects = "starling_subgraph_reconnects":
@@ -42,8 +51,12 @@ telemetry::counters! {
     /// Total time that requests waited, in microseconds.
     pub queued_micros: AtomicU64,
     /// Duration of requests, from the first attempt to the end of the response or the failure.
-    pub seconds: DurationHistogram<RequestBuckets>,
+    pub seconds: TracedHistogram<RequestBuckets>,
     failures: [AtomicU64; FailureKind::ALL.len()],
+    /// Late requests that were not sent a second time.
+    pub(crate) hedges_refused: HedgeRefusals,
+    /// Responses with errors, by code.
+    pub(crate) reported_errors: ReportedErrors,
 }
 
 /// The kinds of failure that are counted separately.
@@ -55,8 +68,12 @@ pub enum FailureKind {
     Closed,
     /// The request exceeded its timeout.
     Timeout,
+    /// The operation had less time for it than the timeout, and that was over.
+    Deadline,
     /// The response exceeded the size limit.
     TooLarge,
+    /// The response did not fit into the memory budget of the router.
+    MemoryUsedUp,
     /// A status or content type that is no GraphQL response.
     Status,
     /// The response is not valid HTTP, or has an unknown coding.
@@ -69,11 +86,13 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Connect,
         Self::Closed,
         Self::Timeout,
+        Self::Deadline,
         Self::TooLarge,
+        Self::MemoryUsedUp,
         Self::Status,
         Self::Protocol,
         Self::QueueFull,
@@ -86,7 +105,9 @@ impl FailureKind {
             Self::Connect => "connect",
             Self::Closed => "closed",
             Self::Timeout => "timeout",
+            Self::Deadline => "deadline",
             Self::TooLarge => "too_large",
+            Self::MemoryUsedUp => "memory_used_up",
             Self::Status => "status",
             Self::Protocol => "protocol",
             Self::QueueFull => "queue_full",
@@ -94,12 +115,15 @@ impl FailureKind {
         }
     }
 
-    fn of(error: &FetchError) -> Self {
+    /// Returns the kind of a failure. A timeout shorter than `timeout` is that of the operation.
+    pub(crate) fn of(error: &FetchError, timeout: Duration) -> Self {
         match error {
             FetchError::Connect(_) | FetchError::NoServer => Self::Connect,
             FetchError::Closed(_) => Self::Closed,
+            FetchError::Timeout(limit) if *limit < timeout => Self::Deadline,
             FetchError::Timeout(_) => Self::Timeout,
             FetchError::TooLarge { .. } => Self::TooLarge,
+            FetchError::MemoryUsedUp => Self::MemoryUsedUp,
             FetchError::Status { .. } => Self::Status,
             FetchError::Protocol(_) => Self::Protocol,
             FetchError::Overloaded => Self::QueueFull,
@@ -114,8 +138,27 @@ impl UpstreamStats {
         self.failures[kind as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_failure(&self, error: &FetchError) {
-        count(&self.failures[FailureKind::of(error) as usize]);
+    /// The number of late requests that were not sent a second time for this reason.
+    pub fn hedges_refused(&self, refusal: HedgeRefusal) -> u64 {
+        self.hedges_refused.of(refusal)
+    }
+
+    pub(crate) fn count_failure(&self, kind: FailureKind) {
+        count(&self.failures[kind as usize]);
+    }
+}
+
+/// The numbers of late requests that were not sent a second time, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct HedgeRefusals([AtomicU64; HedgeRefusal::ALL.len()]);
+
+impl HedgeRefusals {
+    pub(crate) fn count(&self, refusal: HedgeRefusal) {
+        count(&self.0[refusal as usize]);
+    }
+
+    pub(crate) fn of(&self, refusal: HedgeRefusal) -> u64 {
+        self.0[refusal as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -134,24 +177,7 @@ impl Buckets for RequestBuckets {
     ];
 }
 
-/// Increments a gauge, and decrements it on drop.
-#[derive(Debug)]
-pub(crate) struct Gauge<'a>(&'a AtomicU64);
-
-impl<'a> Gauge<'a> {
-    pub(crate) fn up(gauge: &'a AtomicU64) -> Self {
-        gauge.fetch_add(1, Ordering::Relaxed);
-        Self(gauge)
-    }
-}
-
-impl Drop for Gauge<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A [`Gauge`] that owns its counters, for values that outlive a function.
+/// A [`telemetry::GaugeGuard`] that owns its counters, for values that outlive a function.
 #[derive(Debug)]
 pub(crate) struct OwnedGauge {
     stats: Arc<UpstreamStats>,
@@ -196,9 +222,7 @@ impl Drop for Wait<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use telemetry::HistogramReading;
+    use telemetry::{DurationHistogram, HistogramReading};
 
     use super::*;
 
@@ -208,7 +232,7 @@ mod tests {
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
             durations.add(Duration::from_micros(micros));
         }
-        let HistogramReading { sum, buckets } = durations.read();
+        let HistogramReading { sum, buckets, .. } = durations.read();
         assert!((sum - 60.002_002).abs() < 1e-9, "{sum}");
         let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
         assert_eq!(counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);

@@ -1,34 +1,36 @@
 //! The client of one subgraph over HTTP: limits, sending, retries, and reading the response.
 
-use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use admission::memory::MemoryAccount;
 use bytes::Bytes;
 use execute::{
-    FetchError, HiddenErrors, LocalFuture, MultipartBody, SendingEnd, Subgraph, SubgraphEndpoint,
-    SubgraphHeaders, SubgraphRequest, SubgraphResponse,
+    FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphEndpoint, SubgraphHeaders,
+    SubgraphRequest, SubgraphResponse,
 };
-use futures_util::future::{Either, select};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use net::TlsClient;
+use telemetry::spans::OutgoingSpan;
 
+use crate::attempt_timeout::AttemptTimeout;
 use crate::breaker::{Admission, Breaker, BreakerChange, BreakerOpen, HealthCheck};
 use crate::connection::{Http2Stream, OpenedConnection, convert_error, open_connection};
+use crate::hedge::Hedging;
 use crate::http1::Http1Connection;
+use crate::pool::AttemptKind;
 use crate::request_body::RequestBody;
-use crate::response::{ReceivedResponse, receive_response};
+use crate::response::{BodyBounds, ReceivedResponse, receive_response};
 use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
 use crate::shared::SubgraphState;
 use crate::stats::{Gauge, count};
 use crate::target::Target;
 use crate::{
-    BreakerState, Clock, Protocol, TargetError, UpstreamSettings, UpstreamStats, pool,
+    BreakerState, Clock, FailureKind, Protocol, TargetError, UpstreamSettings, UpstreamStats, pool,
     request_headers,
 };
 
@@ -48,6 +50,17 @@ pub struct Upstream {
     settings: UpstreamSettings,
     state: Arc<SubgraphState>,
     clock: Clock,
+    /// The memory of the process, which responses are a part of.
+    memory: Arc<MemoryAccount>,
+}
+
+/// The result of an attempt.
+pub(crate) struct TimedAttempt {
+    pub(crate) result: Result<SubgraphResponse, FailedAttempt>,
+    /// The time that the request took that the result belongs to.
+    pub(crate) took: Duration,
+    /// True if the request was sent a second time because its response was late.
+    pub(crate) was_hedged: bool,
 }
 
 /// The connection of one request.
@@ -78,6 +91,7 @@ impl Upstream {
             name,
             settings,
             clock,
+            memory: MemoryAccount::unlimited(),
         })
     }
 
@@ -93,6 +107,11 @@ impl Upstream {
             Arc::new(SubgraphState::new(&self.name, &self.settings, stats, self.clock.now()))
         };
         self
+    }
+
+    /// Counts responses as a part of this memory.
+    pub fn with_memory(self, memory: &Arc<MemoryAccount>) -> Self {
+        Self { memory: Arc::clone(memory), ..self }
     }
 
     /// Replaces the system's clock.
@@ -111,6 +130,14 @@ impl Upstream {
         &self.state.stats
     }
 
+    pub(crate) fn state(&self) -> &SubgraphState {
+        &self.state
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// The state of the circuit breaker; closed if the subgraph has none.
     pub fn breaker(&self) -> BreakerState {
         self.state.breaker.as_ref().map_or(BreakerState::Closed, Breaker::state)
@@ -123,13 +150,16 @@ impl Upstream {
         let stats = &self.state.stats;
         count(&stats.requests);
         let start = Instant::now();
-        let result = self.fetch_retrying(&request, start).await;
-        stats.seconds.add(start.elapsed());
+        let span = request.headers.span.and_then(OutgoingSpan::exemplar);
+        let result = self.fetch_retrying(request, start).await;
+        stats.seconds.add(start.elapsed(), span);
         match &result {
             Ok(_) => self.log_success(),
             Err(error) => {
-                stats.count_failure(error);
-                self.log_failure(error);
+                // Messages have whole milliseconds, and so has the timeout to compare with.
+                let kind = FailureKind::of(error, round_to_millis(self.settings.timeout));
+                stats.count_failure(kind);
+                self.log_failure(error, kind);
             }
         }
         result
@@ -137,10 +167,11 @@ impl Upstream {
 
     /// Warns about the first failure at once, and about further failures once per interval, with
     /// their number.
-    fn log_failure(&self, error: &FetchError) {
+    fn log_failure(&self, error: &FetchError, kind: FailureKind) {
         tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
-        // The circuit breaker logged this error when it opened.
-        if !matches!(error, FetchError::Unavailable(_)) {
+        // The circuit breaker logged its error when it opened, and an operation without time says nothing about the
+        // subgraph.
+        if !matches!(kind, FailureKind::BreakerOpen | FailureKind::Deadline) {
             self.warn_of_failure(error);
         }
     }
@@ -170,7 +201,7 @@ impl Upstream {
 
     async fn fetch_retrying(
         &self,
-        request: &SubgraphRequest<'_>,
+        mut request: SubgraphRequest<'_>,
         start: Instant,
     ) -> Result<SubgraphResponse, FetchError> {
         let time_left = request.deadline.saturating_duration_since(start);
@@ -180,21 +211,35 @@ impl Upstream {
             Some(_) => time_left,
         };
         let deadline = start + time_limit;
+        request.deadline = deadline;
+        let request = &request;
         let mut failed: Option<FetchError> = None;
+        // Files are sent once, and changes are made once.
+        let mut hedging = match request.is_mutation || request.form.is_some() {
+            true => None,
+            false => self.state.hedging.as_ref(),
+        };
         for number in 0.. {
             let admission = match self.admit() {
                 Ok(admission) => admission,
                 // The breaker opened while this request waited for another attempt.
                 Err(open) => return Err(failed.unwrap_or(open)),
             };
-            let timeout = Timeout { limit: time_limit, deadline, own: self.settings.timeout };
-            let attempt = timeout.bound(request.form.as_ref(), self.attempt_request(request)).await;
+            let timeout =
+                AttemptTimeout { limit: time_limit, deadline, own: self.settings.timeout };
+            let attempt = self.attempt_timed(request, hedging, deadline);
+            let attempt = timeout.bound(request.form.as_ref(), attempt).await;
             let failure = match attempt {
-                Ok(Ok(response)) => {
+                Ok(TimedAttempt { result: Ok(response), took, .. }) => {
                     self.record_outcome(admission, true);
+                    self.state.fastest.note(took, self.clock.now());
                     return Ok(response);
                 }
-                Ok(Err(failure)) => failure,
+                Ok(TimedAttempt { result: Err(failure), was_hedged, .. }) => {
+                    // A request is sent a second time once, also if it is retried.
+                    hedging = hedging.filter(|_| !was_hedged);
+                    failure
+                }
                 Err(exceeded) => {
                     // If the request itself had no time left, the timeout says nothing about the
                     // subgraph.
@@ -305,10 +350,12 @@ impl Upstream {
             return None;
         }
         let pause = retry_pause(settings, number, random_u32());
-        if Instant::now() + pause >= deadline {
+        let stats = &self.state.stats;
+        let shortest = self.state.fastest.duration(self.clock.now());
+        if Instant::now() + pause + shortest >= deadline {
+            count(&stats.retries_too_late);
             return None;
         }
-        let stats = &self.state.stats;
         let requests = stats.requests.load(Ordering::Relaxed);
         if !self.state.budget.withdraw(requests, self.clock.now()) {
             count(&stats.retries_refused);
@@ -318,15 +365,43 @@ impl Upstream {
         Some(pause)
     }
 
-    async fn attempt_request(
+    /// Makes an attempt, with a second request if `hedging` allows it.
+    async fn attempt_timed(
+        &self,
+        request: &SubgraphRequest<'_>,
+        hedging: Option<&Hedging>,
+        deadline: Instant,
+    ) -> TimedAttempt {
+        match hedging {
+            // Boxed, so that requests without it need no memory for it.
+            Some(hedging) => Box::pin(self.attempt_hedged(request, hedging, deadline)).await,
+            None => {
+                let began = Instant::now();
+                let result = self.attempt_request(request).await;
+                TimedAttempt { result, took: began.elapsed(), was_hedged: false }
+            }
+        }
+    }
+
+    pub(crate) async fn attempt_request(
         &self,
         request: &SubgraphRequest<'_>,
     ) -> Result<SubgraphResponse, FailedAttempt> {
         let state = &*self.state;
         let _permit = state.limits.acquire(self.speaks_http2(), &state.stats).await?;
         let _in_flight = Gauge::up(&state.stats.in_flight);
+        self.attempt_with_permit(request, AttemptKind::Ordinary).await
+    }
+
+    /// Makes an attempt that has its permit.
+    pub(crate) async fn attempt_with_permit(
+        &self,
+        request: &SubgraphRequest<'_>,
+        kind: AttemptKind,
+    ) -> Result<SubgraphResponse, FailedAttempt> {
+        let state = &*self.state;
         // The files of a form cannot be sent again, so it does not risk a connection that may be closed already.
-        if let Some(connection) = self.checkout(request.form.is_none()) {
+        if let Some(connection) = self.checkout(request.form.is_none(), kind) {
             match self.exchange(connection, request).await {
                 // A reused connection that failed without a response had most likely been closed as
                 // idle; that says nothing about the next connection.
@@ -347,7 +422,7 @@ impl Upstream {
     }
 
     /// True if one connection is most likely enough for many requests.
-    fn speaks_http2(&self) -> bool {
+    pub(crate) fn speaks_http2(&self) -> bool {
         match self.settings.protocol {
             Protocol::Http1 => false,
             Protocol::Http2 => true,
@@ -356,9 +431,9 @@ impl Upstream {
     }
 
     /// Takes an open connection of this worker. One that was idle over HTTP/1.1 only if `may_be_closed`.
-    fn checkout(&self, may_be_closed: bool) -> Option<HttpConnection> {
+    fn checkout(&self, may_be_closed: bool, kind: AttemptKind) -> Option<HttpConnection> {
         if self.settings.protocol != Protocol::Http1
-            && let Some(stream) = pool::join_http2_connection(&self.state)
+            && let Some(stream) = pool::join_http2_connection(&self.state, kind)
         {
             return Some(HttpConnection::Http2(stream));
         }
@@ -373,7 +448,10 @@ impl Upstream {
         if !self.speaks_http2() {
             return self.connect().await;
         }
-        let shared = || pool::join_http2_connection(&self.state).map(HttpConnection::Http2);
+        let shared = || {
+            let stream = pool::join_http2_connection(&self.state, AttemptKind::Ordinary);
+            stream.map(HttpConnection::Http2)
+        };
         pool::connect_gate(&self.state).run(shared, async || self.connect().await).await
     }
 
@@ -396,7 +474,12 @@ impl Upstream {
         connection: HttpConnection,
         request: &SubgraphRequest<'_>,
     ) -> Result<SubgraphResponse, FailedAttempt> {
-        let (settings, limit) = (&self.settings, self.settings.max_response_size);
+        let settings = &self.settings;
+        let bounds = BodyBounds {
+            bytes_max: settings.max_response_size,
+            memory: &self.memory,
+            may_refuse: !request.is_mutation,
+        };
         let target = &self.target;
         let body = RequestBody::of(request, settings.signs_bodies()).await?;
         match connection {
@@ -408,7 +491,7 @@ impl Upstream {
                 let sending = connection.send(path, &headers, &body, request.is_mutation);
                 let response = sending.await?;
                 let ReceivedResponse { response, is_read_to_end } =
-                    receive_response(response, limit).await;
+                    receive_response(response, bounds).await;
                 if is_read_to_end {
                     pool::return_connection(&self.state, connection, self.settings.idle_timeout);
                 }
@@ -420,7 +503,7 @@ impl Upstream {
                 let message = build_post(&target.absolute, headers, body);
                 let response = stream.send(message).await?;
                 let body = |body: Incoming| body.map_err(|error| convert_error(&error));
-                receive_response(response.map(body), limit).await.response
+                receive_response(response.map(body), bounds).await.response
             }
         }
     }
@@ -438,6 +521,12 @@ impl Subgraph for Upstream {
         Some(&self.endpoint)
     }
 
+    fn note_slowness(&self, is_slow: bool) {
+        if let Some(hedging) = &self.state.hedging {
+            hedging.note_slowness(is_slow);
+        }
+    }
+
     fn note_split(&self) {
         count(&self.stats().taken_apart);
     }
@@ -445,6 +534,10 @@ impl Subgraph for Upstream {
     fn note_unusable_response(&self, problem: &str) {
         tracing::debug!(subgraph = &*self.name, problem, "a response cannot be used");
         self.warn_of_failure(&format_args!("the subgraph {problem}"));
+    }
+
+    fn note_errors(&self, code: Option<&str>) {
+        self.stats().reported_errors.count(code);
     }
 
     fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
@@ -474,48 +567,6 @@ fn build_post(target: &http::Uri, headers: HeaderMap, body: RequestBody) -> Requ
 /// True if parts of a form were taken, so that the request cannot be sent again.
 fn has_begun(request: &SubgraphRequest<'_>) -> bool {
     request.form.as_ref().is_some_and(|form| form.body.has_begun())
-}
-
-/// The time limits of an attempt.
-struct Timeout {
-    /// The time of the whole request, and the time at which it ends.
-    limit: Duration,
-    deadline: Instant,
-    /// The time that the subgraph has for a response (`traffic.timeout`).
-    own: Duration,
-}
-
-/// The limit that an attempt has exceeded.
-struct Exceeded {
-    limit: Duration,
-    /// True if the subgraph is slow. Otherwise the request itself had no time left.
-    is_own: bool,
-}
-
-impl Timeout {
-    /// Runs an attempt until it exceeds a limit. With a form the subgraph's own time begins when the form is sent.
-    async fn bound<F: Future>(
-        &self,
-        form: Option<&MultipartBody>,
-        attempt: F,
-    ) -> Result<F::Output, Exceeded> {
-        let attempt = tokio::time::timeout_at(self.deadline.into(), attempt);
-        let exceeded = |_| Exceeded { limit: self.limit, is_own: self.limit == self.own };
-        let Some(form) = form else { return attempt.await.map_err(exceeded) };
-        let subgraph_is_late = async {
-            match poll_fn(|context| form.body.poll_sending_end(context)).await {
-                SendingEnd::Sent => {
-                    tokio::time::sleep(self.own).await;
-                    Exceeded { limit: self.own, is_own: true }
-                }
-                SendingEnd::Stalled => Exceeded { limit: form.time_max, is_own: true },
-            }
-        };
-        match select(pin!(attempt), pin!(subgraph_is_late)).await {
-            Either::Left((attempt, _)) => attempt.map_err(exceeded),
-            Either::Right((exceeded, _)) => Err(exceeded),
-        }
-    }
 }
 
 /// Rounds a duration for messages: `1.234567891s` is no more useful than `1.235s`.

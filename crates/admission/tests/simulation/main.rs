@@ -6,11 +6,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures and failing seeds")]
 
 mod bottleneck;
+mod subgraphs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use admission::{AdmissionSettings, Class};
 use bottleneck::{Operation, Phase, PhaseReport, Simulation, Spread, Stream};
+use subgraphs::{Router, Server, Traffic};
 
 const SEEDS: u64 = 2;
 
@@ -313,6 +315,122 @@ fn any_sequence_of_conditions_keeps_the_goodput() {
                 let served: usize = client.iter().map(|it| it.latencies.len()).sum();
                 assert!(served as f64 >= 0.5 * total.latencies.len() as f64 / 3.0, "{context}");
             }
+        }
+    });
+}
+
+/// Two subgraphs of which each can do twice of what it is asked for: 1,000 requests a second in 20 ms.
+const FAST: Server = Server { parallel: 20, seconds: 0.020 };
+const FIRST: &[usize] = &[0];
+const SECOND: &[usize] = &[1];
+const BOTH: &[usize] = &[0, 1];
+
+fn traffic(needs: &'static [usize], per_second: f64) -> Traffic {
+    Traffic { needs, per_second }
+}
+
+/// The share of a slow subgraph in the scenarios: the default.
+const SHARE: f64 = 0.5;
+
+#[test]
+fn a_subgraph_that_is_slow_or_hangs_takes_only_its_share_and_others_continue() {
+    // Twenty times slower for each request, a twentieth of the capacity, and no response at all.
+    let slow = Server { seconds: 0.4, parallel: 400 };
+    let weak = Server { parallel: 1, ..FAST };
+    let hanging = Server { seconds: f64::INFINITY, ..FAST };
+    for (name, trouble) in [("slow", slow), ("weak", weak), ("hanging", hanging)] {
+        for_seeds(|seed| {
+            let load = [traffic(FIRST, 300.0), traffic(SECOND, 300.0), traffic(BOTH, 100.0)];
+            let run = |share| {
+                let mut router = Router::new(AdmissionSettings::default(), 2, share, seed);
+                let before = router.run(60.0, 20.0, &[FAST, FAST], &load);
+                let during = router.run(120.0, 10.0, &[FAST, trouble], &load);
+                let held = router.held_share(1);
+                let after = router.run(60.0, 10.0, &[FAST, FAST], &load);
+                (before, during, held, after)
+            };
+            let (before, during, held, after) = run(SHARE);
+            let [first, second, both] = &during[..] else { unreachable!() };
+            let without = run(f64::INFINITY).1;
+            println!(
+                "{name}: first {:.3} (without bulkheads {:.3}), second {:.3}, held {held:.2}, both left out {} timed \
+                 out {} refused {}; after {:.3}",
+                first.complete_share(),
+                without[0].complete_share(),
+                second.complete_share(),
+                both.left_out,
+                both.timed_out,
+                both.refused,
+                after[1].complete_share(),
+            );
+            // Nothing is left out without trouble.
+            assert!(before.iter().all(|it| it.left_out == 0 && it.complete_share() > 0.99));
+            // Operations that do not need the subgraph do not notice, and those that need both get a part.
+            assert!(first.complete_share() > 0.98, "{}", first.complete_share());
+            assert!(both.refused < both.offered / 50, "{both:?}");
+            // Four of seven operations need it.
+            assert!(held < 4.0 / 7.0 + 0.05, "{held}");
+            // All is well ten seconds after the trouble.
+            assert!(after.iter().all(|it| it.complete_share() > 0.99), "{:?}", after[1]);
+        });
+    }
+}
+
+#[test]
+fn a_subgraph_that_loses_most_of_its_capacity_is_used_as_far_as_it_goes_and_without_oscillation() {
+    for_seeds(|seed| {
+        let load = [traffic(FIRST, 300.0), traffic(SECOND, 600.0)];
+        // 200 requests a second.
+        let weak = Server { parallel: 4, ..FAST };
+        let run = |share| {
+            let mut router = Router::new(AdmissionSettings::default(), 2, share, seed);
+            router.run(60.0, 0.0, &[FAST, FAST], &load);
+            router.run(300.0, 20.0, &[FAST, weak], &load)
+        };
+        let (during, without) = (run(SHARE), run(f64::INFINITY));
+        let [first, second] = &during[..] else { unreachable!() };
+        let seconds = second.by_second.len() as f64;
+        let mean = second.by_second.iter().sum::<u64>() as f64 / seconds;
+        let variance = second.by_second.iter().map(|it| (*it as f64 - mean).powi(2)).sum::<f64>();
+        let deviation = (variance / seconds).sqrt() / mean;
+        println!(
+            "first {:.3} (without bulkheads {:.3}); second {mean:.0} per second, deviation {deviation:.3}, left out {} timed \
+             out {} refused {}",
+            first.complete_share(),
+            without[0].complete_share(),
+            second.left_out,
+            second.timed_out,
+            second.refused,
+        );
+        assert!(mean > 0.9 * 200.0, "{mean}");
+        // Random service times alone make it vary by a fourteenth.
+        assert!(deviation < 0.2, "{deviation}");
+        // The limit follows the queue in front of the second subgraph, and refuses some of all operations.
+        assert!(first.complete_share() > 0.85, "{}", first.complete_share());
+        assert!(
+            first.complete_share() > without[0].complete_share() + 0.1,
+            "{}",
+            without[0].complete_share()
+        );
+    });
+}
+
+#[test]
+fn bulkheads_change_nothing_for_a_subgraph_that_all_operations_need() {
+    for_seeds(|seed| {
+        for multiple in [0.7, 1.0, 2.0, 5.0] {
+            let load = [traffic(FIRST, 1000.0 * multiple)];
+            let run = |share| {
+                let mut router = Router::new(AdmissionSettings::default(), 1, share, seed);
+                router.run(60.0, 0.0, &[FAST], &load).remove(0)
+            };
+            let (with, without) = (run(SHARE), run(f64::INFINITY));
+            println!(
+                "×{multiple}: complete {} and {}, left out {}",
+                with.complete, without.complete, with.left_out
+            );
+            assert!(with.complete as f64 >= 0.98 * without.complete as f64, "{multiple}");
+            assert_eq!(with.left_out, 0, "{multiple}");
         }
     });
 }

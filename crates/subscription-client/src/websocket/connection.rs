@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use wire::Machine as _;
 use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSocket};
 
+use super::command::ConnectionCommand;
+use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
 use super::operations::Operations;
-use super::pool::{ConnectionCommand, NewOperation, WebSocketPool};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::stats::add;
 
@@ -25,7 +26,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection with its operations.
 pub(super) struct ConnectionTask {
-    pool: Arc<WebSocketPool>,
+    table: Arc<ConnectionTable>,
     endpoint: Arc<SubscriptionEndpoint>,
     machine_settings: Arc<UpstreamSettings>,
     id: u64,
@@ -49,7 +50,7 @@ struct Attempts {
 
 /// The reason why a connection is not used any more.
 enum ConnectionOutcome {
-    /// It had no operations for a while, and was removed from the pool.
+    /// It had no operations for a while, and was removed from the table.
     Unused,
     /// It could not be opened, or was lost.
     Lost {
@@ -62,13 +63,9 @@ enum ConnectionOutcome {
 }
 
 impl ConnectionTask {
-    pub(super) fn new(
-        pool: Arc<WebSocketPool>,
-        id: u64,
-        first: NewOperation,
-        commands: mpsc::UnboundedReceiver<ConnectionCommand>,
-    ) -> Self {
-        let endpoint = Arc::clone(&pool.endpoint);
+    pub(super) fn new(table: Arc<ConnectionTable>, added: AddedConnection) -> Self {
+        let AddedConnection { id, first, commands } = added;
+        let endpoint = Arc::clone(&table.endpoint);
         let partition = first.wanted.partition.clone();
         let headers = Arc::clone(&first.wanted.headers);
         let backoff = Backoff::new(endpoint.settings.reconnect.delays);
@@ -77,7 +74,7 @@ impl ConnectionTask {
         operations.add(first);
         let machine_settings = handshake::machine_settings(&endpoint.settings);
         Self {
-            pool,
+            table,
             endpoint,
             machine_settings,
             id,
@@ -113,7 +110,7 @@ impl ConnectionTask {
                 self.release(failed);
                 self.reset_attempts();
             }
-            if self.operations.is_empty() && self.pool.remove_unused(self.id, &self.partition) {
+            if self.operations.is_empty() && self.table.remove_unused(self.id, &self.partition) {
                 return;
             }
         }
@@ -157,7 +154,7 @@ impl ConnectionTask {
             Ok(stream) => stream,
             Err(error) => return failed(error.to_string(), true),
         };
-        let offer = self.pool.subprotocols();
+        let offer = self.table.subprotocols();
         let begun = handshake::begin(&self.endpoint, &self.machine_settings, offer, &self.headers);
         let socket = match begun {
             Ok(socket) => socket,
@@ -167,7 +164,7 @@ impl ConnectionTask {
         let outcome = self.use_connection(stream, socket).await;
         if self.acknowledged.is_none()
             && let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
-            && self.pool.note_refusal(offer, end)
+            && self.table.note_refusal(offer, end)
         {
             self.operations.detach();
             return Box::pin(self.connect_once()).await;
@@ -245,7 +242,7 @@ impl ConnectionTask {
                 }
                 () = sleep_until(socket.poll_timeout()) => socket.handle_timeout(Instant::now()),
                 () = sleep_until(unused_until), if unused_until.is_some() => {
-                    if self.pool.remove_unused(self.id, &self.partition) {
+                    if self.table.remove_unused(self.id, &self.partition) {
                         close(socket, &mut writer, &output[written..]).await;
                         return ConnectionOutcome::Unused;
                     }
@@ -352,10 +349,10 @@ impl ConnectionTask {
         self.attempts.backoff.reset();
     }
 
-    /// Makes room in the pool for as many operations.
+    /// Makes room in the table for as many operations.
     fn release(&self, operations: usize) {
         for _ in 0..operations {
-            self.pool.release_operation(self.id, &self.partition);
+            self.table.release_operation(self.id, &self.partition);
         }
     }
 }

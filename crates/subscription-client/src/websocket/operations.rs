@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 
-use super::pool::{NewOperation, OperationReply};
+use super::command::{NewOperation, OperationReply};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::error_response;
 use crate::result_queue;

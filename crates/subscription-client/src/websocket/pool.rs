@@ -1,120 +1,40 @@
-//! The WebSocket connections of one subgraph, by partition.
+//! The operations of one subgraph over WebSocket: each begins on the connection of its partition.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use events::{EventStream, SourceError, SubgraphSubscription};
 use execute::FetchError;
-use http::{HeaderName, HeaderValue};
-use tokio::sync::{mpsc, oneshot};
-use wire::upstream::{ConnectionEnd, SubprotocolChoice};
+use tokio::sync::oneshot;
+use wire::upstream::SubprotocolChoice;
 
+use super::command::{NewOperation, OperationReply};
 use super::connection::ConnectionTask;
+use super::connection_table::ConnectionTable;
 use super::probe::{self, ProbeError};
 use crate::endpoint::SubscriptionEndpoint;
-use crate::settings::SubscriptionProtocol;
-use crate::stats::{add, subtract};
 
 /// The reason that is reported if a task has ended in a way that it never should.
 const DEFECT: &str = "the task of the connection has ended because of a defect of the router";
 
-/// A command to a connection.
-pub(super) enum ConnectionCommand {
-    /// Begins an operation.
-    Begin(NewOperation),
-    /// Sends these headers from now on, and at once if the subgraph may expect them.
-    Renew(Arc<[(HeaderName, HeaderValue)]>),
-}
-
-/// An operation that begins.
-pub(super) struct NewOperation {
-    pub(super) wanted: Arc<SubgraphSubscription>,
-    pub(super) reply: OperationReply,
-}
-
-/// The channel for the results of an operation.
-pub(super) enum OperationReply {
-    /// The channel for the stream of a subscription, or the reason why there is none.
-    Stream(oneshot::Sender<Result<EventStream, SourceError>>),
-    /// The channel for the only result of a query or mutation.
-    Single {
-        result: oneshot::Sender<Result<Bytes, FetchError>>,
-        /// Closes when the result is not needed any more.
-        waiting: oneshot::Receiver<()>,
-    },
-}
-
 /// The connections of one subgraph.
 #[derive(Debug)]
 pub(crate) struct WebSocketPool {
-    pub(super) endpoint: Arc<SubscriptionEndpoint>,
-    connections: Mutex<ConnectionTable>,
-    /// True if the subgraph chose `graphql-transport-ws` and then refused it.
-    prefers_old_subprotocol: AtomicBool,
-}
-
-/// The connections by partition. A partition has several if one cannot have all of its operations.
-#[derive(Debug, Default)]
-struct ConnectionTable {
-    by_partition: HashMap<Box<[u8]>, Vec<ConnectionHandle>>,
-    count: usize,
-    next_id: u64,
-}
-
-/// A connection that is open or being opened.
-#[derive(Debug)]
-struct ConnectionHandle {
-    id: u64,
-    /// The number of operations, those on their way to the connection included.
-    operations: usize,
-    commands: mpsc::UnboundedSender<ConnectionCommand>,
+    table: Arc<ConnectionTable>,
 }
 
 impl WebSocketPool {
     pub(crate) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
-        Self {
-            endpoint,
-            connections: Mutex::default(),
-            prefers_old_subprotocol: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns the subprotocols that the next connection offers.
-    pub(super) fn subprotocols(&self) -> SubprotocolChoice {
-        match self.endpoint.settings.protocol {
-            SubscriptionProtocol::GraphqlTransportWs => SubprotocolChoice::TransportWs,
-            SubscriptionProtocol::GraphqlWs => SubprotocolChoice::Ws,
-            _ if self.prefers_old_subprotocol.load(Ordering::Relaxed) => SubprotocolChoice::Ws,
-            _ => SubprotocolChoice::Auto,
-        }
-    }
-
-    /// Notes the end of a connection that was not acknowledged. Returns whether another one, which offers other
-    /// subprotocols, may succeed at once.
-    pub(super) fn note_refusal(&self, offer: SubprotocolChoice, end: &ConnectionEnd) -> bool {
-        // Servers that know the older subprotocol only, such as the npm package subscriptions-transport-ws, leave the
-        // choice to a library that takes the first offer, and then close the connection because of it.
-        let is_refusal = match end {
-            ConnectionEnd::ClosedByServer(closed) => matches!(closed.code.0, 1002 | 4406),
-            _ => false,
-        };
-        let is_refused = is_refusal && offer == SubprotocolChoice::Auto;
-        if self.endpoint.settings.protocol == SubscriptionProtocol::Auto {
-            // If the older one fails too, later connections offer both again.
-            self.prefers_old_subprotocol.store(is_refused, Ordering::Relaxed);
-        }
-        is_refused
+        Self { table: Arc::new(ConnectionTable::new(endpoint)) }
     }
 
     /// Opens a connection without headers, and closes it when the subgraph has accepted it.
     pub(crate) async fn probe(&self) -> Result<(), ProbeError> {
-        let offer = self.subprotocols();
-        match probe::probe(&self.endpoint, offer).await {
+        let offer = self.table.subprotocols();
+        match probe::probe(&self.table.endpoint, offer).await {
             // As `note_refusal`: the subgraph may know the older subprotocol only.
             Err(error) if offer == SubprotocolChoice::Auto && !error.needs_credentials => {
-                let second = probe::probe(&self.endpoint, SubprotocolChoice::Ws).await;
+                let second = probe::probe(&self.table.endpoint, SubprotocolChoice::Ws).await;
                 second.map_err(|_| error)
             }
             result => result,
@@ -123,20 +43,20 @@ impl WebSocketPool {
 
     /// Begins a subscription on the connection of its partition, which is opened if there is none.
     pub(crate) async fn subscribe(
-        self: &Arc<Self>,
+        &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
         let (reply, response) = oneshot::channel();
         let new = NewOperation { wanted, reply: OperationReply::Stream(reply) };
-        self.send(new).map_err(|reason| self.endpoint.error(reason))?;
-        let broken = || Err(self.endpoint.error(DEFECT));
+        self.send(new).map_err(|reason| self.table.endpoint.error(reason))?;
+        let broken = || Err(self.table.endpoint.error(DEFECT));
         response.await.unwrap_or_else(|_| broken())
     }
 
     /// Sends a query or mutation on the connection of its partition, and waits for the result. Dropping the future ends
     /// the operation.
     pub(crate) async fn fetch(
-        self: &Arc<Self>,
+        &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<Bytes, FetchError> {
         let (result, response) = oneshot::channel();
@@ -148,77 +68,16 @@ impl WebSocketPool {
         result
     }
 
-    /// Passes an operation to a connection. `Err` has the reason why there is none.
-    fn send(self: &Arc<Self>, new: NewOperation) -> Result<(), String> {
-        let settings = &self.endpoint.settings;
-        let mut table = self.lock();
-        let ConnectionTable { by_partition, count, next_id } = &mut *table;
-        let connections = by_partition.entry(new.wanted.partition.clone()).or_default();
-        let with_room = connections.iter_mut().find(|it| it.operations < settings.operations_max);
-        if let Some(connection) = with_room {
-            connection.operations += 1;
-            // A connection leaves the table before it stops reading, so this cannot fail.
-            let _ = connection.commands.send(ConnectionCommand::Begin(new));
-            return Ok(());
+    /// Passes an operation to a connection, which is opened if there is none. `Err` has the reason why there is none.
+    fn send(&self, new: NewOperation) -> Result<(), String> {
+        if let Some(added) = self.table.send(new)? {
+            tokio::spawn(ConnectionTask::new(Arc::clone(&self.table), added).run());
         }
-        if *count >= settings.connections_max {
-            if connections.is_empty() {
-                by_partition.remove(&new.wanted.partition);
-            }
-            add(&self.endpoint.stats.overloaded, 1);
-            let limit = settings.connections_max;
-            return Err(format!("there are {limit} connections, the most that are allowed"));
-        }
-        let id = *next_id;
-        (*next_id, *count) = (id + 1, *count + 1);
-        let (commands, receiver) = mpsc::unbounded_channel();
-        connections.push(ConnectionHandle { id, operations: 1, commands });
-        drop(table);
-        let task = ConnectionTask::new(Arc::clone(self), id, new, receiver);
-        add(&self.endpoint.stats.connections, 1);
-        tokio::spawn(task.run());
         Ok(())
     }
 
     /// Passes headers on to the connections of their partition.
     pub(crate) fn renew_headers(&self, wanted: &SubgraphSubscription) {
-        let table = self.lock();
-        for connection in table.by_partition.get(&wanted.partition).into_iter().flatten() {
-            // A connection leaves the table before it stops reading, so this cannot fail.
-            let headers = Arc::clone(&wanted.headers);
-            let _ = connection.commands.send(ConnectionCommand::Renew(headers));
-        }
-    }
-
-    /// Notes that a connection has an operation less.
-    pub(super) fn release_operation(&self, id: u64, partition: &[u8]) {
-        let mut table = self.lock();
-        let connections = table.by_partition.get_mut(partition);
-        if let Some(connection) = connections.and_then(|all| all.iter_mut().find(|it| it.id == id))
-        {
-            connection.operations -= 1;
-        }
-    }
-
-    /// Removes a connection, if no subscription is on its way to it. Returns whether it was removed.
-    pub(super) fn remove_unused(&self, id: u64, partition: &[u8]) -> bool {
-        let mut table = self.lock();
-        let Some(connections) = table.by_partition.get_mut(partition) else { return true };
-        if connections.iter().any(|it| it.id == id && it.operations > 0) {
-            return false;
-        }
-        connections.retain(|it| it.id != id);
-        if connections.is_empty() {
-            table.by_partition.remove(partition);
-        }
-        table.count -= 1;
-        subtract(&self.endpoint.stats.connections, 1);
-        true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
-        // The table is consistent after each statement that could panic: none allocates between two changes that
-        // belong together.
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.renew_headers(wanted);
     }
 }

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use upstream::{FailureKind, Upstream, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, defaults, fetch, fetch_with, local, no_retries, ordinary_response, raw, read,
-    settings, until,
+    Server, Step, defaults, fetch, fetch_with, local, no_retries, ordinary_bytes,
+    ordinary_response, raw, read, settings, until,
 };
 
 #[tokio::test]
@@ -99,9 +99,8 @@ async fn a_connection_that_was_idle_too_long_is_not_used() {
 #[tokio::test]
 async fn more_requests_than_connections_wait_and_more_than_that_are_refused() {
     let go = Arc::new(Notify::new());
-    let Step::Respond(response) = ordinary_response() else { unreachable!() };
     let server = Server::start(vec![vec![
-        Step::RespondWhen(Arc::clone(&go), response),
+        Step::RespondWhen(Arc::clone(&go), ordinary_bytes()),
         ordinary_response(),
     ]])
     .await;

@@ -3,8 +3,10 @@
 
 mod breaker;
 mod connections;
+mod hedging;
 mod http1;
 mod http2;
+mod memory;
 mod responses;
 mod retries;
 mod scripted;

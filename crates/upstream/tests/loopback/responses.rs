@@ -1,14 +1,13 @@
 //! Checks of responses: sizes, times, types, codings.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest, SubgraphResponse};
+use execute::{FetchError, SubgraphResponse};
 use http::StatusCode;
-use upstream::UpstreamSettings;
+use upstream::{FailureKind, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, fetch, local, no_retries, ordinary_response, raw, read, response,
+    Server, Step, fetch, fetch_within, local, no_retries, ordinary_response, raw, read, response,
 };
 
 /// Sends a request to a server that does one step.
@@ -26,7 +25,10 @@ async fn ask_with(step: Step, settings: UpstreamSettings) -> Result<SubgraphResp
 async fn a_server_that_does_not_respond_in_time_is_given_up() {
     let timeout = Duration::from_millis(40);
     let settings = UpstreamSettings { timeout, ..no_retries() };
-    assert_eq!(ask_with(Step::Hang, settings).await.unwrap_err(), FetchError::Timeout(timeout));
+    let server = Server::start(vec![vec![Step::Hang]]).await;
+    let upstream = server.upstream(settings);
+    assert_eq!(local(fetch(&upstream)).await.unwrap_err(), FetchError::Timeout(timeout));
+    assert_eq!(upstream.stats().failures(FailureKind::Timeout), 1);
 }
 
 #[tokio::test]
@@ -46,15 +48,11 @@ async fn a_body_that_does_not_end_in_time_is_given_up() {
 async fn the_deadline_of_the_request_counts_too() {
     let server = Server::start(vec![vec![Step::Hang]]).await;
     let upstream = server.upstream(no_retries());
-    let request = SubgraphRequest {
-        body: Bytes::from_static(b"{}"),
-        form: None,
-        is_mutation: false,
-        headers: SubgraphHeaders::default(),
-        deadline: Instant::now() + Duration::from_millis(30),
-    };
-    let result = local(upstream.fetch(request)).await;
+    let result = local(fetch_within(&upstream, Duration::from_millis(30))).await;
     assert!(matches!(result, Err(FetchError::Timeout(_))), "{result:?}");
+    let stats = upstream.stats();
+    let failures = [FailureKind::Deadline, FailureKind::Timeout].map(|it| stats.failures(it));
+    assert_eq!(failures, [1, 0], "it is no failure of the subgraph");
 }
 
 #[tokio::test]
@@ -184,7 +182,7 @@ async fn a_head_without_end_is_refused() {
 const TEXT: [u8; 2000] = [b' '; 2000];
 
 /// A response of `text`, compressed.
-fn gzipped(text: &[u8]) -> Step {
+pub(crate) fn gzipped(text: &[u8]) -> Step {
     let body = coding::compress(coding::Coding::Gzip, text).unwrap();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use execute::FetchError;
+use http::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
-use upstream::{FailureKind, RetrySettings, Upstream, UpstreamSettings};
+use upstream::{
+    FailureKind, RetrySettings, TimeoutFormat, TimeoutHeader, Upstream, UpstreamSettings,
+};
 
 use crate::scripted::{
-    Server, Step, defaults, fetch, fetch_with, local, no_retries, ordinary_response, raw, read,
-    response, settings,
+    MINUTE, Server, Step, defaults, fetch, fetch_with, fetch_within, local, no_retries,
+    ordinary_bytes, ordinary_response, raw, read, response, settings,
 };
 
 #[tokio::test]
@@ -126,6 +129,62 @@ async fn no_retry_begins_after_the_timeout() {
     let upstream = server.upstream(UpstreamSettings { retry, ..defaults() });
     let failed = local(fetch(&upstream)).await.unwrap_err();
     assert!(matches!(failed, FetchError::Status { .. }), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_retry_that_cannot_end_in_time_is_not_sent() {
+    // The only response that is known takes three seconds.
+    let least = Duration::from_secs(3);
+    let steps = vec![
+        Step::RespondAfter(least, ordinary_bytes()),
+        unavailable(),
+        unavailable(),
+        ordinary_response(),
+    ];
+    let server = Server::start(vec![steps]).await;
+    let upstream = server.upstream(settings());
+    local(async {
+        fetch_within(&upstream, MINUTE).await.unwrap();
+        let failed = fetch_within(&upstream, least - Duration::from_millis(500)).await;
+        assert!(matches!(failed, Err(FetchError::Status { .. })), "{failed:?}");
+        let stats = upstream.stats();
+        assert_eq!([read(&stats.retries), read(&stats.retries_too_late)], [0, 1]);
+        // The retry is sent if there is more time.
+        fetch_within(&upstream, MINUTE).await.unwrap();
+        assert_eq!([read(&stats.retries), read(&stats.retries_too_late)], [1, 1]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_attempt_contains_the_time_that_is_left() {
+    let server = Server::start(vec![vec![unavailable(), ordinary_response()]]).await;
+    let pause = Duration::from_millis(100);
+    let retry = RetrySettings { initial: pause, max: pause, ..RetrySettings::default() };
+    let header = TimeoutHeader {
+        name: HeaderName::from_static("x-time-left"),
+        format: TimeoutFormat::Milliseconds,
+    };
+    let settings = UpstreamSettings { retry, deadline_header: Some(header), ..defaults() };
+    let upstream = server.upstream(settings);
+    let forwarded =
+        [(HeaderName::from_static("x-time-left"), HeaderValue::from_static("of the client"))];
+    local(fetch_with(&upstream, false, &forwarded)).await.unwrap();
+    let sent: Vec<u64> = server
+        .requests
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(_, text)| {
+            let mut values = text.lines().filter_map(|it| it.strip_prefix("x-time-left: "));
+            let value = values.next().unwrap().parse().unwrap();
+            assert_eq!(values.next(), None, "{text}");
+            value
+        })
+        .collect();
+    // The timeout of the subgraph is shorter than the time of the request. A pause is half of its length at least.
+    let timeout = UpstreamSettings::default().timeout.as_millis() as u64;
+    assert!(sent.len() == 2 && sent[0] <= timeout && sent[1] + 50 <= sent[0], "{sent:?}");
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Respond(Bytes),
     /// Reads a request and writes this after a notification.
     RespondWhen(Arc<Notify>, Bytes),
+    /// Reads a request and writes this after a time, as a slow subgraph does.
+    RespondAfter(Duration, Bytes),
     /// Reads a request; closes the connection if the request contains this text, and writes the
     /// bytes otherwise.
     CloseOn(&'static str, Bytes),
@@ -30,7 +32,13 @@ pub(crate) enum Step {
 }
 
 pub(crate) fn ordinary_response() -> Step {
-    response("200 OK", "application/graphql-response+json", "{\"data\":{\"a\":1}}")
+    Step::Respond(ordinary_bytes())
+}
+
+/// The bytes of an ordinary response.
+pub(crate) fn ordinary_bytes() -> Bytes {
+    let (content_type, body) = ("application/graphql-response+json", "{\"data\":{\"a\":1}}");
+    response_text("200 OK", content_type, body).into()
 }
 
 pub(crate) fn raw(text: &str) -> Step {
@@ -38,10 +46,14 @@ pub(crate) fn raw(text: &str) -> Step {
 }
 
 pub(crate) fn response(status: &str, content_type: &str, body: &str) -> Step {
-    raw(&format!(
+    raw(&response_text(status, content_type, body))
+}
+
+fn response_text(status: &str, content_type: &str, body: &str) -> String {
+    format!(
         "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    ))
+    )
 }
 
 pub(crate) struct Server {
@@ -94,6 +106,10 @@ async fn serve(
                 told.notified().await;
                 response
             }
+            Step::RespondAfter(time, response) => {
+                tokio::time::sleep(time).await;
+                response
+            }
             Step::Close => return,
             Step::Hang => std::future::pending().await,
         };
@@ -117,20 +133,37 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
+/// Longer than any timeout, so that the timeout of the client counts.
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+fn request(
+    is_mutation: bool,
+    headers: &[(HeaderName, HeaderValue)],
+    time: Duration,
+) -> SubgraphRequest<'_> {
+    SubgraphRequest {
+        body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
+        form: None,
+        is_mutation,
+        headers: SubgraphHeaders { forwarded: headers, ..SubgraphHeaders::default() },
+        deadline: Instant::now() + time,
+    }
+}
+
 pub(crate) async fn fetch_with(
     upstream: &Upstream,
     is_mutation: bool,
     headers: &[(HeaderName, HeaderValue)],
 ) -> Result<SubgraphResponse, FetchError> {
-    let request = SubgraphRequest {
-        body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
-        form: None,
-        is_mutation,
-        headers: SubgraphHeaders { forwarded: headers, ..SubgraphHeaders::default() },
-        // Longer than any timeout, so that the timeout of the client counts.
-        deadline: Instant::now() + Duration::from_secs(60),
-    };
-    upstream.fetch(request).await
+    upstream.fetch(request(is_mutation, headers, MINUTE)).await
+}
+
+/// Sends a query with this much time.
+pub(crate) async fn fetch_within(
+    upstream: &Upstream,
+    time: Duration,
+) -> Result<SubgraphResponse, FetchError> {
+    upstream.fetch(request(false, &[], time)).await
 }
 
 pub(crate) async fn fetch(upstream: &Upstream) -> Result<SubgraphResponse, FetchError> {

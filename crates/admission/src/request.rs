@@ -1,0 +1,14 @@
+//! A request for admission.
+
+use crate::class::Class;
+
+/// A request for admission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The client that has this work in its share.
+    pub client: u64,
+    /// The hash of what names the operation, by a function with a random seed: clients must not be able to choose it.
+    pub operation: u64,
+    /// The class of the request.
+    pub class: Class,
+}
