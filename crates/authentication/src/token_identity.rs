@@ -1,5 +1,6 @@
 //! The identity of a token and its subject, without the claims.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use execute::{ClaimPath, Claims};
@@ -21,13 +22,12 @@ pub struct TokenIdentity {
     pub fingerprint: Fingerprint,
     /// The fingerprint of the issuer and the subject; zeros if the token names no subject.
     subject: SubjectFingerprint,
-    /// See [`TokenIdentity::expires_at`].
-    expires_at: u32,
+    /// See [`TokenIdentity::expires_at`]. Never zero, so that an identity and none take 32 bytes too.
+    expires_at: NonZeroU32,
 }
 
-// The allocator provides 32 bytes without waste. With the pointer to them, and the memory that is lost between such small
-// pieces, at most 64 bytes of a connection: `cargo xtask bench subscriptions --filter header-bytes`.
-const _: () = assert!(size_of::<TokenIdentity>() <= 32);
+// Each live connection has room for one: `cargo xtask bench subscriptions --filter header-bytes`.
+const _: () = assert!(size_of::<Option<TokenIdentity>>() <= 32);
 
 const NO_SUBJECT: SubjectFingerprint = [0; 12];
 
@@ -43,14 +43,16 @@ impl TokenIdentity {
         Self {
             fingerprint: shorten(hash),
             subject: subject.unwrap_or(NO_SUBJECT),
-            expires_at: u32::try_from(expires_at).unwrap_or(u32::MAX),
+            expires_at: u32::try_from(expires_at)
+                .map_or(NonZeroU32::MAX, |at| NonZeroU32::new(at).unwrap_or(NonZeroU32::MIN)),
         }
     }
 
     /// The time at which the token expires, in seconds since 1970, with the leeway included. A token that is valid beyond
-    /// the year 2106 expires then.
+    /// the year 2106 expires then, and one that has
+    /// expired in 1970 a second later.
     pub fn expires_at(&self) -> u64 {
-        self.expires_at.into()
+        self.expires_at.get().into()
     }
 
     /// The fingerprint of the issuer and the subject; `None` if the token names no subject.
@@ -117,5 +119,6 @@ mod tests {
         let expires_at = |at| TokenIdentity::new(&[1; 32], &claims, at).expires_at();
         assert_eq!(expires_at(1_800_000_000), 1_800_000_000);
         assert_eq!(expires_at(u64::MAX), 4_294_967_295);
+        assert_eq!(expires_at(0), 1);
     }
 }

@@ -16,6 +16,7 @@ use expressions::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use plan::OperationKind;
 use prepare::Prepared;
+use telemetry::spans::TraceId;
 use telemetry::{LineDestination, LineFormat, LineWriter, LogLine, Metric};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -82,6 +83,8 @@ pub struct AccessLogEntry<'a> {
     pub event: LogEvent,
     /// The id of the request.
     pub request_id: Option<&'a HeaderValue>,
+    /// The trace of the request, while traces are on.
+    pub trace: Option<TraceId>,
     /// The origin of the connection.
     pub origin: ConnectionOrigin,
     /// The method; empty for an event that is no request.
@@ -264,6 +267,9 @@ impl AccessLog {
         line.text("event", entry.event.name());
         if let Some(id) = entry.request_id.and_then(|it| it.to_str().ok()) {
             line.text("request_id", id);
+        }
+        if let Some(trace) = entry.trace {
+            line.text("trace_id", &trace.to_string());
         }
         if let Some(address) = entry.origin.address {
             line.text("address", &address.to_string());

@@ -6,13 +6,15 @@
 //! the task that serves the connection closes it. So a client that reads nothing takes memory from itself first.
 //!
 //! Connections that read are spared for as long as possible: above the budget only connections that read nothing for
-//! `STALLED_AFTER` are evicted, above twice the budget any connection.
+//! `STALLED_AFTER` are evicted, above twice the budget any connection. When the memory of the whole
+//! process is short, connections that read nothing are evicted within the budget, too ([`ByteBudget::shed`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use admission::memory::{MemoryAccount, MemoryCharge, MemoryKind};
 use bytes::Bytes;
 use execute::ClientKey;
 use telemetry::Metric;
@@ -51,6 +53,8 @@ pub struct ByteBudget {
     next_search: AtomicU64,
     /// The zero of [`ByteAccount::progress`].
     started: Instant,
+    /// The memory of the process, which the held bytes are a part of.
+    memory: Arc<MemoryAccount>,
 }
 
 /// The metrics of the responses that clients have not read yet.
@@ -75,8 +79,13 @@ struct HeldBytes {
 }
 
 impl ByteBudget {
-    /// Creates a budget of `max` bytes.
+    /// Creates a budget of `max` bytes, in a process with any memory.
     pub fn new(max: usize) -> Arc<Self> {
+        Self::within(max, &MemoryAccount::unlimited())
+    }
+
+    /// Creates a budget of `max` bytes, which are a part of the memory of the process.
+    pub fn within(max: usize, memory: &Arc<MemoryAccount>) -> Arc<Self> {
         Arc::new(Self {
             held: AtomicUsize::new(0),
             max,
@@ -85,6 +94,7 @@ impl ByteBudget {
             unsearched: AtomicUsize::new(0),
             next_search: AtomicU64::new(0),
             started: Instant::now(),
+            memory: Arc::clone(memory),
         })
     }
 
@@ -133,8 +143,18 @@ impl ByteBudget {
         begins
     }
 
-    /// Evicts connections until the remaining accounts hold no more than the budget.
-    fn enforce(&self) {
+    /// Evicts connections of clients that do not read until so many bytes are freed. For use when the memory of the
+    /// process is short.
+    pub fn shed(&self, bytes: usize) {
+        let held = self.held();
+        if bytes > 0 && held > 0 {
+            self.enforce(held.saturating_sub(bytes).min(self.max), usize::MAX);
+        }
+    }
+
+    /// Evicts connections that read nothing until the remaining accounts hold no more than `max`, and any connections
+    /// until they hold no more than `max_of_any`.
+    fn enforce(&self, max: usize, max_of_any: usize) {
         let now = self.now();
         let mut staying = Vec::new();
         let mut by_client: HashMap<ClientKey, usize> = HashMap::new();
@@ -159,11 +179,11 @@ impl ByteBudget {
             true
         });
         drop(tracked);
-        while total > self.max {
+        while total > max {
             let candidates = staying.iter().enumerate().filter(|(_, held_bytes)| {
                 // One response alone may be larger than the budget.
                 let is_alone = staying.len() == 1 && held_bytes.account.charges() <= 1;
-                held_bytes.is_stalled || (total > 2 * self.max && !is_alone)
+                held_bytes.is_stalled || (total > max_of_any && !is_alone)
             });
             let weight = |held_bytes: &HeldBytes| {
                 let of_client = by_client.get(&held_bytes.account.client).copied();
@@ -261,6 +281,11 @@ impl ByteAccount {
 
     /// Counts `bytes` as held until the charge is dropped. Never refuses, because the bytes exist already.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.charge_with_memory(bytes, bytes)
+    }
+
+    /// Counts `bytes` for the connection, and `memory_bytes` of them as memory of the process.
+    fn charge_with_memory(self: &Arc<Self>, bytes: usize, memory_bytes: usize) -> Charge {
         let held = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if held == bytes {
             self.note_progress();
@@ -271,9 +296,11 @@ impl ByteAccount {
             self.budget.tracked().push(Arc::downgrade(self));
         }
         if total > self.budget.max && self.budget.begin_search(bytes) {
-            self.budget.enforce();
+            self.budget.enforce(self.budget.max, self.budget.max.saturating_mul(2));
         }
-        Charge { account: Arc::clone(self), bytes }
+        let memory =
+            MemoryCharge::new(&self.budget.memory, MemoryKind::Responses, memory_bytes as u64);
+        Charge { account: Arc::clone(self), bytes, memory }
     }
 
     /// Charges a body until its last slice is dropped. Bodies below [`CHARGED_BYTES_MIN`] are returned without a
@@ -282,7 +309,9 @@ impl ByteAccount {
         if body.len() < CHARGED_BYTES_MIN {
             return body;
         }
-        let charge = self.charge(body.len());
+        // A body that others hold, too (a cache, other clients), is in memory once, and is measured.
+        let memory_bytes = if body.is_unique() { body.len() } else { 0 };
+        let charge = self.charge_with_memory(body.len(), memory_bytes);
         Bytes::from_owner(ChargedBytes { body, _charge: charge })
     }
 }
@@ -292,6 +321,7 @@ impl ByteAccount {
 pub struct Charge {
     account: Arc<ByteAccount>,
     bytes: usize,
+    memory: MemoryCharge,
 }
 
 impl Charge {
@@ -302,6 +332,7 @@ impl Charge {
             return;
         }
         self.bytes -= bytes;
+        self.memory.shrink(bytes as u64);
         self.account.note_progress();
         self.account.held.fetch_sub(bytes, Ordering::SeqCst);
         self.account.budget.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -383,6 +414,7 @@ mod tests {
             unsearched: AtomicUsize::new(0),
             next_search: AtomicU64::new(0),
             started: Instant::now().checked_sub(2 * STALLED_AFTER).expect("it runs for longer"),
+            memory: MemoryAccount::unlimited(),
         });
         let (reading, stalled) = (budget.open(client(1), MAX), budget.open(client(2), MAX));
         let charges = [reading.charge(8 * TRACKED_BYTES_MIN), stalled.charge(TRACKED_BYTES_MIN)];
@@ -390,6 +422,34 @@ mod tests {
         let more = reading.charge(2 * TRACKED_BYTES_MIN);
         assert_eq!((reading.is_evicted(), stalled.is_evicted()), (false, true));
         drop((charges, more));
+    }
+
+    #[test]
+    fn connections_that_do_not_read_are_evicted_when_the_memory_of_the_process_is_short() {
+        let memory = MemoryAccount::new(1 << 30);
+        let mut budget = ByteBudget::within(MAX, &memory);
+        let started = Instant::now().checked_sub(2 * STALLED_AFTER).expect("it runs for longer");
+        Arc::get_mut(&mut budget).expect("it is the only one").started = started;
+        let [reading, small, large] = [1, 2, 3].map(|it| budget.open(client(it), MAX));
+        let charges = [
+            reading.charge(4 * TRACKED_BYTES_MIN),
+            small.charge(TRACKED_BYTES_MIN),
+            large.charge(2 * TRACKED_BYTES_MIN),
+        ];
+        let held = 7 * TRACKED_BYTES_MIN;
+        assert_eq!(memory.held(MemoryKind::Responses), held as u64);
+        for account in [&small, &large] {
+            account.progress.store(0, Ordering::Relaxed);
+        }
+        budget.shed(0);
+        assert_eq!(budget.evicted(), 0);
+        budget.shed(TRACKED_BYTES_MIN);
+        let evicted = || [&reading, &small, &large].map(|it| it.is_evicted());
+        assert_eq!(evicted(), [false, false, true], "the largest of those that do not read");
+        budget.shed(MAX);
+        assert_eq!(evicted(), [false, true, true], "the client that reads is spared");
+        drop(charges);
+        assert_eq!(memory.held(MemoryKind::Responses), 0);
     }
 
     #[test]

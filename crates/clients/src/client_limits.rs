@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admission::memory::MemoryAccount;
 use config::Http;
 use execute::ClientKey;
 
@@ -20,19 +21,27 @@ pub struct ClientLimits {
     response_bytes_per_connection: usize,
     /// Parses large requests.
     pub offload: Offload,
+    /// The memory of the process.
+    pub memory: Arc<MemoryAccount>,
 }
 
 impl ClientLimits {
     /// Creates the limits of a router with `workers` workers and at most `connections_max` connections (0: no limit).
-    pub fn new(http: &Http, connections_max: usize, workers: usize) -> Self {
+    pub fn new(
+        http: &Http,
+        connections_max: usize,
+        workers: usize,
+        memory: &Arc<MemoryAccount>,
+    ) -> Self {
         Self {
             connections: Connections::new(ConnectionLimits {
                 all: connections_max,
                 of_address: http.max_connections_per_ip as usize,
             }),
-            response_bytes: ByteBudget::new(http.response_queue_bytes_total),
+            response_bytes: ByteBudget::within(http.response_queue_bytes_total, memory),
             response_bytes_per_connection: http.response_queue_bytes,
             offload: Offload::new(workers),
+            memory: Arc::clone(memory),
         }
     }
 

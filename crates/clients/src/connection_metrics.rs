@@ -2,26 +2,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use telemetry::{Metric, read};
+use telemetry::{LabelledCounters, Metric, read};
 
 /// Counters of client connections.
 #[derive(Debug)]
 pub struct ConnectionMetrics {
     /// Connections closed because the client took too long.
-    timeouts: Family<TimeoutLabel, Counter>,
+    timeouts: LabelledCounters,
     accept_failures: AtomicU64,
     tls_failures: AtomicU64,
 }
 
 /// The metrics of client connections.
 pub const CONNECTION_METRICS: &[Metric<ConnectionMetrics>] = &[
-    Metric::handle(
+    Metric::counters(
         "starling_http_timeouts",
         "Connections closed because the client took too long, by phase",
-        |it| &it.timeouts,
+        |it, samples| it.timeouts.write("phase", samples),
     ),
     Metric::counter(
         "starling_http_accept_failures",
@@ -33,31 +30,34 @@ pub const CONNECTION_METRICS: &[Metric<ConnectionMetrics>] = &[
     }),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct TimeoutLabel {
-    phase: TimeoutPhase,
-}
-
 /// The phase in which a client took too long.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TimeoutPhase {
     /// The TLS handshake.
-    handshake,
+    Handshake,
     /// The body of a request.
-    body,
+    Body,
     /// The client read nothing of the data sent to it.
-    stall,
+    Stall,
+}
+
+impl TimeoutPhase {
+    const ALL: [Self; 3] = [Self::Handshake, Self::Body, Self::Stall];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::Body => "body",
+            Self::Stall => "stall",
+        }
+    }
 }
 
 impl Default for ConnectionMetrics {
     /// Creates the counters. All labels exist from the start, because an alert on a metric that does not exist yet
     /// never fires.
     fn default() -> Self {
-        let timeouts = Family::<TimeoutLabel, Counter>::default();
-        for phase in [TimeoutPhase::handshake, TimeoutPhase::body, TimeoutPhase::stall] {
-            drop(timeouts.get_or_create(&TimeoutLabel { phase }));
-        }
+        let timeouts = LabelledCounters::with_values(TimeoutPhase::ALL.map(TimeoutPhase::name));
         Self { timeouts, accept_failures: AtomicU64::new(0), tls_failures: AtomicU64::new(0) }
     }
 }
@@ -65,7 +65,7 @@ impl Default for ConnectionMetrics {
 impl ConnectionMetrics {
     /// Counts a client that took too long.
     pub fn count_timeout(&self, phase: TimeoutPhase) {
-        self.timeouts.get_or_create(&TimeoutLabel { phase }).inc();
+        self.timeouts.add(phase.name(), 1);
     }
 
     /// Counts a failed `accept` call.

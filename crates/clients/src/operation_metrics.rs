@@ -1,144 +1,149 @@
 //! Counters of operations.
 
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use execute::ErrorCode;
 use plan::OperationKind;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
-use telemetry::Metric;
+use telemetry::{
+    Buckets, ExemplarSpan, LabelledCounters, Metric, Samples, Striped, TracedHistogram, read,
+};
 
 /// Counters of operations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OperationMetrics {
-    operations: Family<OperationLabel, Counter>,
-    seconds: Family<KindLabel, Histogram, fn() -> Histogram>,
-    /// The counters of queries without errors in `operations` and `seconds`: looking them up takes a lock that all
-    /// workers share.
-    queries_ok: (Counter, Histogram),
-    refused: Family<CodeLabel, Counter>,
-    denied: Family<DenialLabel, Counter>,
+    /// The operations without errors, and those with errors, by kind.
+    counts: [Striped<OutcomeCounts>; KINDS.len()],
+    durations: [TracedHistogram<OperationSeconds>; KINDS.len()],
+    refused: LabelledCounters,
+    denied: LabelledCounters,
 }
 
-/// The metrics of operations.
+#[derive(Debug, Default)]
+struct OutcomeCounts {
+    ok: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// The kinds of operations in metrics, in the order of the counters.
+const KINDS: [&str; 3] = ["query", "mutation", "subscription"];
+
+/// The metrics of operations. Those with few labels exist from the start, because an alert on a metric that does not
+/// exist yet never fires.
 pub const OPERATION_METRICS: &[Metric<OperationMetrics>] = &[
-    Metric::handle(
+    Metric::counters(
         "starling_operations",
         "Operations run, by kind and by whether the response had errors",
-        |it| &it.operations,
+        OperationMetrics::write_counts,
     ),
-    Metric::handle_in_seconds(
-        "starling_operation_duration",
+    Metric::histograms(
+        "starling_operation_duration_seconds",
         "Time from the prepared operation to its printed response, or to the live subscription, by kind",
-        |it| &it.seconds,
+        |it, samples| {
+            let mut durations = KINDS.iter().zip(&it.durations);
+            durations.try_for_each(|(kind, it)| samples.add_histogram(("kind", kind), &it.read()))
+        },
     ),
-    Metric::handle(
+    Metric::counters(
         "starling_operations_refused",
         "Operations refused before they ran, by code of the first error",
-        |it| &it.refused,
+        |it, samples| it.refused.write("code", samples),
     ),
-    Metric::handle(
+    Metric::counters(
         "starling_operations_denied",
         "Operations with fields or types that the client may not use, by whether this is enforced",
-        |it| &it.denied,
+        |it, samples| it.denied.write("enforced", samples),
     ),
 ];
 
-/// Bucket bounds of durations, in seconds: 0.5 ms to 30 s.
-const SECONDS: [f64; 15] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Bounds for durations of operations: 0.5 ms to 30 s.
+#[derive(Debug, Default)]
+pub struct OperationSeconds;
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct OperationLabel {
-    kind: OperationType,
-    outcome: OperationOutcome,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct KindLabel {
-    kind: OperationType,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct CodeLabel {
-    code: &'static str,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct DenialLabel {
-    enforced: &'static str,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
-enum OperationType {
-    query,
-    mutation,
-    subscription,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
-enum OperationOutcome {
-    ok,
-    errors,
-}
-
-impl Default for OperationMetrics {
-    /// Creates the counters. Those with few labels exist from the start, because an alert on a metric that does not
-    /// exist yet never fires.
-    fn default() -> Self {
-        let operations = Family::<OperationLabel, Counter>::default();
-        let seconds: Family<KindLabel, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(SECONDS));
-        for kind in [OperationType::query, OperationType::mutation, OperationType::subscription] {
-            for outcome in [OperationOutcome::ok, OperationOutcome::errors] {
-                drop(operations.get_or_create(&OperationLabel { kind, outcome }));
-            }
-            drop(seconds.get_or_create(&KindLabel { kind }));
-        }
-        let query_ok = OperationLabel { kind: OperationType::query, outcome: OperationOutcome::ok };
-        Self {
-            queries_ok: (
-                operations.get_or_create_owned(&query_ok),
-                seconds.get_or_create_owned(&KindLabel { kind: OperationType::query }),
-            ),
-            operations,
-            seconds,
-            refused: Family::default(),
-            denied: Family::default(),
-        }
-    }
+impl Buckets for OperationSeconds {
+    const BOUNDS_MICROS: &'static [u64] = &[
+        500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+        2_500_000, 5_000_000, 10_000_000, 30_000_000,
+    ];
 }
 
 impl OperationMetrics {
-    /// Counts a finished query or mutation, or a started subscription.
-    pub fn count(&self, kind: OperationKind, errors: bool, took: Duration) {
-        if kind == OperationKind::Query && !errors {
-            self.queries_ok.0.inc();
-            self.queries_ok.1.observe(took.as_secs_f64());
-            return;
-        }
+    /// Counts a finished query or mutation, or a started subscription. `span` is that of the operation if its trace is
+    /// exported.
+    // hot path: three atomic operations on memory that other threads seldom write to
+    pub fn count(
+        &self,
+        kind: OperationKind,
+        errors: bool,
+        took: Duration,
+        span: Option<ExemplarSpan>,
+    ) {
         let kind = match kind {
-            OperationKind::Query => OperationType::query,
-            OperationKind::Mutation => OperationType::mutation,
-            OperationKind::Subscription => OperationType::subscription,
+            OperationKind::Query => 0,
+            OperationKind::Mutation => 1,
+            OperationKind::Subscription => 2,
         };
-        let outcome = if errors { OperationOutcome::errors } else { OperationOutcome::ok };
-        self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
-        self.seconds.get_or_create(&KindLabel { kind }).observe(took.as_secs_f64());
+        let counts = self.counts[kind].local();
+        let count = if errors { &counts.errors } else { &counts.ok };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.durations[kind].add(took, span);
     }
 
     /// Counts an operation with fields or types that its client may not use.
     pub fn count_denial(&self, is_dry_run: bool) {
-        let enforced = if is_dry_run { "false" } else { "true" };
-        self.denied.get_or_create(&DenialLabel { enforced }).inc();
+        self.denied.add(if is_dry_run { "false" } else { "true" }, 1);
     }
 
     /// Counts an operation that was refused before it ran.
     pub fn count_refusal(&self, code: ErrorCode) {
-        self.refused.get_or_create(&CodeLabel { code: code.as_str() }).inc();
+        self.refused.add(code.as_str(), 1);
+    }
+
+    fn write_counts(&self, samples: &mut Samples<'_, '_>) -> fmt::Result {
+        for (kind, counts) in KINDS.iter().zip(&self.counts) {
+            let sum = |count: fn(&OutcomeCounts) -> &AtomicU64| {
+                counts.iter().map(|it| read(count(it))).sum::<u64>()
+            };
+            for (outcome, count) in [("ok", sum(|it| &it.ok)), ("errors", sum(|it| &it.errors))] {
+                samples.add_with_labels(&[("kind", kind), ("outcome", outcome)], count)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use telemetry::{MetricsExporter, TextFormat};
+
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_by_kind_and_outcome() {
+        let metrics = Arc::new(OperationMetrics::default());
+        let took = Duration::from_millis(3);
+        metrics.count(OperationKind::Query, false, took, None);
+        metrics.count(OperationKind::Query, false, took, None);
+        metrics.count(OperationKind::Mutation, true, took, None);
+        metrics.count_refusal(ErrorCode::Timeout);
+        metrics.count_denial(true);
+        let exporter = MetricsExporter::new(move |out| out.write(OPERATION_METRICS, &*metrics));
+        let text = exporter.text(TextFormat::Prometheus).expect("a text");
+        for line in [
+            "starling_operations_total{kind=\"query\",outcome=\"ok\"} 2",
+            "starling_operations_total{kind=\"query\",outcome=\"errors\"} 0",
+            "starling_operations_total{kind=\"mutation\",outcome=\"errors\"} 1",
+            "starling_operation_duration_seconds_count{kind=\"query\"} 2",
+            "starling_operation_duration_seconds_bucket{le=\"0.0025\",kind=\"query\"} 0",
+            "starling_operation_duration_seconds_bucket{le=\"0.005\",kind=\"query\"} 2",
+            "starling_operation_duration_seconds_count{kind=\"subscription\"} 0",
+            "starling_operations_refused_total{code=\"TIMEOUT\"} 1",
+            "starling_operations_denied_total{enforced=\"false\"} 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+        }
     }
 }

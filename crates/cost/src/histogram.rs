@@ -44,6 +44,7 @@ impl CostHistogram {
         HistogramReading {
             sum: unit(self.sum.load(Ordering::Relaxed)),
             buckets: bounds.zip(counts).collect(),
+            exemplars: Vec::new(),
         }
     }
 }

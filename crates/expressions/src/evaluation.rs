@@ -18,10 +18,7 @@ use crate::fact::{Access, Fact, Slot};
 use crate::facts::{ClaimFacts, RequestFacts};
 use crate::functions::{TOO_LONG, environment};
 use crate::program::Program;
-use crate::value::{EvaluationError, Value};
-
-/// The maximum number of steps that all loops of an evaluation take together.
-pub const STEPS_MAX: u32 = 10_000;
+use crate::value::{EvaluationError, STEPS_MAX, Value};
 
 impl Program {
     /// Evaluates the program.

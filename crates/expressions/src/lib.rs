@@ -31,10 +31,9 @@ mod value;
 
 pub use checker::DEPTH_MAX;
 pub use error::CompileError;
-pub use evaluation::STEPS_MAX;
 pub use facts::{
     ClaimFacts, ClientFacts, OperationFacts, OutcomeFacts, RequestFacts, ResponseFacts,
 };
 pub use program::{Expected, Program, References, TEXT_BYTES_MAX};
 pub use scope::Scope;
-pub use value::{EvaluationError, Value};
+pub use value::{EvaluationError, STEPS_MAX, Value};

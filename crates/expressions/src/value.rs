@@ -1,6 +1,9 @@
-//! The results of evaluations.
+//! The results of evaluations: values, and the limit and errors of those without one.
 
 use std::borrow::Cow;
+
+/// The maximum number of steps that all loops of an evaluation take together.
+pub const STEPS_MAX: u32 = 10_000;
 
 /// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +56,7 @@ pub enum EvaluationError {
     #[error("a text is not a number")]
     NotANumber,
     /// The program took too many steps.
-    #[error("it took more than {} steps", crate::STEPS_MAX)]
+    #[error("it took more than {} steps", STEPS_MAX)]
     TooManySteps,
     /// A value is too large.
     #[error("a value is too large")]

@@ -10,15 +10,15 @@ use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind as ProtoKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan, Status};
 use prost::Message;
-use telemetry::spans::{Attribute, AttributeValue, FinishedTrace, Span, SpanKind, SpanLink};
+use telemetry::spans::{Attribute, AttributeValue, FinishedTrace, RemoteParent, Span, SpanKind};
 
 /// The version of the semantic conventions that attributes follow.
-const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
+pub(crate) const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// The name of the part that makes the spans.
+/// The name of the part that makes spans and metrics.
 const SCOPE: &str = "starling";
 
-/// The maximum length of the reason of a collector that refuses spans, in the log.
+/// The maximum length of the reason of a collector that refuses something, in the log.
 const REASON_BYTES_MAX: usize = 512;
 
 /// The flag of a span with a sampled trace (W3C Trace Context, section 3.2.2.5).
@@ -33,20 +33,29 @@ pub struct RouterIdentity {
     pub version: &'static str,
 }
 
+impl RouterIdentity {
+    pub(crate) fn resource(&self) -> Resource {
+        let attributes = self.attributes.iter().map(|(name, value)| text(name, value));
+        Resource { attributes: attributes.collect(), ..Resource::default() }
+    }
+
+    pub(crate) fn scope(&self) -> InstrumentationScope {
+        InstrumentationScope {
+            name: SCOPE.into(),
+            version: self.version.into(),
+            ..InstrumentationScope::default()
+        }
+    }
+}
+
 /// Returns the message that exports `traces`.
 pub(crate) fn encode(identity: &RouterIdentity, traces: &[FinishedTrace]) -> Bytes {
     let spans = traces.iter().flat_map(|trace| trace.spans.iter().map(|it| proto_span(trace, it)));
-    let attributes = identity.attributes.iter();
-    let attributes = attributes.map(|(name, value)| text(name, value));
     let request = ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
-            resource: Some(Resource { attributes: attributes.collect(), ..Resource::default() }),
+            resource: Some(identity.resource()),
             scope_spans: vec![ScopeSpans {
-                scope: Some(InstrumentationScope {
-                    name: SCOPE.into(),
-                    version: identity.version.into(),
-                    ..InstrumentationScope::default()
-                }),
+                scope: Some(identity.scope()),
                 spans: spans.collect(),
                 schema_url: SCHEMA.into(),
             }],
@@ -62,8 +71,12 @@ pub(crate) fn read_refused(body: &[u8]) -> (u64, String) {
     let response = ExportTraceServiceResponse::decode(body).unwrap_or_default();
     let partial = response.partial_success.unwrap_or_default();
     let refused = u64::try_from(partial.rejected_spans).unwrap_or_default();
-    let reason = &partial.error_message;
-    (refused, reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].escape_debug().to_string())
+    (refused, shown_reason(&partial.error_message))
+}
+
+/// Returns the reason of a collector for the log.
+pub(crate) fn shown_reason(reason: &str) -> String {
+    reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].escape_debug().to_string()
 }
 
 fn proto_span(trace: &FinishedTrace, span: &Span) -> ProtoSpan {
@@ -90,16 +103,18 @@ fn proto_span(trace: &FinishedTrace, span: &Span) -> ProtoSpan {
         start_time_unix_nano: span.began,
         end_time_unix_nano: span.ended,
         attributes: span.attributes.iter().map(key_value).collect(),
-        links: span.links.iter().map(link).collect(),
+        links: span.link.iter().map(|link| proto_link(link)).collect(),
         status,
         ..ProtoSpan::default()
     }
 }
 
-fn link(link: &SpanLink) -> Link {
+fn proto_link(link: &RemoteParent) -> Link {
     Link {
         trace_id: link.trace.get().to_be_bytes().into(),
         span_id: link.span.get().to_be_bytes().into(),
+        trace_state: link.state.as_deref().unwrap_or_default().into(),
+        flags: if link.is_sampled == Some(true) { FLAG_SAMPLED } else { 0 },
         ..Link::default()
     }
 }
@@ -117,7 +132,7 @@ fn key_value(attribute: &Attribute) -> KeyValue {
     }
 }
 
-fn text(name: &str, value: &str) -> KeyValue {
+pub(crate) fn text(name: &str, value: &str) -> KeyValue {
     let value = any_value::Value::StringValue(value.into());
     KeyValue {
         key: name.into(),

@@ -1,16 +1,15 @@
 //! The two ways to send a batch to the collector, and the failures that are worth another attempt (OTLP, the sections
 //! "Failures" of both transports).
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use execute::FetchError;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use net::TlsClient;
 use upstream::{MessageResponse, Resource, TargetError};
 
+use crate::collector::{CollectorSettings, ExportProtocol};
 use crate::grpc::{GrpcMethod, GrpcResponse};
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-protobuf");
@@ -18,20 +17,18 @@ const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-protob
 /// The media type of responses over HTTP.
 const ACCEPT: &str = "application/x-protobuf";
 
-/// The method of collectors that takes traces.
-const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+/// The methods of collectors that take traces and metrics.
+const TRACE_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const METRIC_METHOD: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
 /// The maximum size of a response, which has a number and a sentence.
 const RESPONSE_BYTES_MAX: usize = 64 << 10;
 
-/// The way to the collector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ExportProtocol {
-    /// A POST of Protocol Buffers to the URL.
-    #[default]
-    Http,
-    /// A call of the collector's method over HTTP/2. The path of the URL does not count.
-    Grpc,
+/// The data that a collector takes, each by a method of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signal {
+    Traces,
+    Metrics,
 }
 
 /// The connection to the collector.
@@ -45,45 +42,41 @@ pub(crate) enum Transport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExportFailure {
     pub(crate) reason: String,
-    /// True if the collector may take the same traces later.
+    /// True if the collector may take the same data later.
     pub(crate) is_temporary: bool,
     /// The pause that the collector asks for.
     pub(crate) pause: Option<Duration>,
 }
 
-/// Returns the TLS for a collector at `url`, as [`upstream::resource_tls`] does. Blocks.
-///
-/// # Errors
-/// The certificate authorities cannot be read.
-pub fn exporter_tls(
-    protocol: ExportProtocol,
-    url: &str,
-    ca: Option<&Path>,
-) -> Result<Option<TlsClient>, String> {
-    match protocol {
-        ExportProtocol::Http => upstream::server_tls(url, ca, b"http/1.1"),
-        ExportProtocol::Grpc => upstream::server_tls(url, ca, b"h2"),
+impl Signal {
+    /// Returns the name in log lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
     }
 }
 
 impl Transport {
-    /// Creates the way to the collector at `url`. Connects to nothing.
+    /// Creates the way to a collector. Connects to nothing.
     ///
     /// # Errors
     /// The URL cannot be used.
-    pub(crate) fn new(
-        protocol: ExportProtocol,
-        url: &str,
-        tls: Option<TlsClient>,
-        timeout: Duration,
-    ) -> Result<Self, TargetError> {
+    pub(crate) fn new(signal: Signal, collector: &CollectorSettings) -> Result<Self, TargetError> {
+        let CollectorSettings { protocol, url, tls, timeout, .. } = collector;
+        let (tls, timeout) = (tls.clone(), *timeout);
+        let method = match signal {
+            Signal::Traces => TRACE_METHOD,
+            Signal::Metrics => METRIC_METHOD,
+        };
         Ok(match protocol {
             ExportProtocol::Http => {
                 let resource = Resource::new(url, tls, ACCEPT, RESPONSE_BYTES_MAX, timeout)?;
                 Self::Http(Box::new(resource))
             }
             ExportProtocol::Grpc => {
-                let method = GrpcMethod::new(url, tls, METHOD, RESPONSE_BYTES_MAX, timeout)?;
+                let method = GrpcMethod::new(url, tls, method, RESPONSE_BYTES_MAX, timeout)?;
                 Self::Grpc(Box::new(method))
             }
         })

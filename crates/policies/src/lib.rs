@@ -20,6 +20,7 @@ mod metrics;
 mod rego;
 #[cfg(not(feature = "rego"))]
 mod rego_absent;
+mod rego_defect;
 #[cfg(feature = "rego")]
 mod rego_evaluator;
 mod settings;
@@ -28,7 +29,8 @@ pub use answer::{AnswerDefect, read_answer};
 pub use decider::PolicyDecider;
 pub use decision_point::{DecisionPoint, DecisionPointStats};
 pub use metrics::{DECISION_POINT_METRICS, POLICY_METRICS, PolicyStats, REGO_METRICS};
-pub use rego::{HAS_REGO, RegoDefect, RegoRules, RegoStats};
+pub use rego::{HAS_REGO, RegoRules, RegoStats};
+pub use rego_defect::RegoDefect;
 pub use settings::{
     DecisionPointSettings, EngineSettings, InputSettings, PolicySettings, RegoFile, RegoSettings,
     UnusablePolicies,

@@ -1,6 +1,6 @@
 //! The place of the interpreter of Rego in a build without it.
 
-use crate::rego::{EvaluationDefect, RegoDefect};
+use crate::rego_defect::{EvaluationDefect, RegoDefect};
 use crate::settings::RegoSettings;
 
 /// An evaluator that no build without the feature `rego` can have.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, LimitError, Value};
 
-use crate::rego::{EvaluationDefect, RegoDefect};
+use crate::rego_defect::{EvaluationDefect, RegoDefect};
 use crate::settings::{RegoFile, RegoSettings};
 
 /// The number of steps between two looks at the clock. A step takes some 100 ns, a look 25 ns.

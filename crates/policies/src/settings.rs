@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName};
 use net::TlsClient;
 use upstream::TargetError;
 
-use crate::rego::RegoDefect;
+use crate::rego_defect::RegoDefect;
 
 /// The rules for policies. A policy that nothing decides is denied.
 #[derive(Debug, Default)]

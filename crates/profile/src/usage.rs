@@ -34,6 +34,28 @@ pub fn usage() -> Option<Usage> {
     parse(&stat, rustix::param::page_size() as u64, boot.as_deref().and_then(boot_seconds))
 }
 
+/// Returns the resident memory of this process without the pages of files, in bytes; `None` if the system has no
+/// `/proc`. The system takes the pages of the program and of other files back when memory is short. Takes some
+/// microseconds.
+#[cfg(target_os = "linux")]
+pub fn private_resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    parse_statm(&statm, rustix::param::page_size() as u64)
+}
+
+/// Returns the resident memory of this process without the pages of files; `None` if the system has no `/proc`.
+#[cfg(not(target_os = "linux"))]
+pub fn private_resident_bytes() -> Option<u64> {
+    None
+}
+
+/// Returns resident less shared pages (proc_pid_statm(5)) in bytes.
+fn parse_statm(statm: &str, page_bytes: u64) -> Option<u64> {
+    let mut pages = statm.split_whitespace().skip(1).map(|it| it.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    resident.saturating_sub(shared).checked_mul(page_bytes)
+}
+
 /// Returns the number of file descriptors of this process; `None` if the system has no `/proc`.
 #[cfg(target_os = "linux")]
 pub fn descriptors() -> Option<Descriptors> {
@@ -96,6 +118,13 @@ mod tests {
         assert_eq!(parse("7 (a) S 1", 4_096, boot), None);
     }
 
+    #[test]
+    fn pages_of_files_do_not_count_as_memory_of_the_process() {
+        assert_eq!(parse_statm("765 420 391 5 0 123 0\n", 4096), Some(29 * 4096));
+        assert_eq!(parse_statm("765 420", 4096), None);
+        assert_eq!(parse_statm("", 4096), None);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn usage_of_this_process_is_plausible() {
@@ -104,6 +133,8 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let (now, start) = (now.unwrap().as_secs_f64(), usage.start_seconds.unwrap());
         assert!(start <= now + 1.0 && start > now - 86_400.0, "{start} {now}");
+        let private = private_resident_bytes().unwrap();
+        assert!((100_000..usage.virtual_bytes).contains(&private), "{private} {usage:?}");
         let descriptors = descriptors().unwrap();
         assert!((3..=descriptors.limit).contains(&descriptors.open), "{descriptors:?}");
     }

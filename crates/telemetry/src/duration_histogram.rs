@@ -46,11 +46,28 @@ impl<B: Buckets> DurationHistogram<B> {
 
     /// Adds one observation.
     pub fn add(&self, duration: Duration) {
+        self.counts[Self::bucket(duration)].fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(micros(duration), Ordering::Relaxed);
+    }
+
+    /// Returns the index of the bucket that a duration belongs to.
+    pub fn bucket(duration: Duration) -> usize {
         const { Self::BOUNDS_FIT };
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let bucket = B::BOUNDS_MICROS.partition_point(|&bound| bound < micros);
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        let micros = micros(duration);
+        B::BOUNDS_MICROS.partition_point(|&bound| bound < micros)
+    }
+
+    /// Adds all observations of another histogram.
+    pub fn add_all(&self, other: &Self) {
+        for (count, more) in self.counts.iter().zip(&other.counts) {
+            count.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.micros.fetch_add(other.micros.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Returns the number of observations.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the current observations.
@@ -59,8 +76,12 @@ impl<B: Buckets> DurationHistogram<B> {
         let bounds = B::BOUNDS_MICROS.iter().copied().map(seconds).chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let sum = seconds(self.micros.load(Ordering::Relaxed));
-        HistogramReading { sum, buckets: bounds.zip(counts).collect() }
+        HistogramReading { sum, buckets: bounds.zip(counts).collect(), exemplars: Vec::new() }
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -73,10 +94,23 @@ mod tests {
         for micros in [0, 250, 251, 1_000, 2_000_000, 2_000_001] {
             durations.add(Duration::from_micros(micros));
         }
-        let HistogramReading { sum, buckets } = durations.read();
+        let HistogramReading { sum, buckets, .. } = durations.read();
         let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
         assert_eq!(counts, [2, 2, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!((buckets[0].0, buckets[10].0), (0.000_25, f64::INFINITY));
         assert!((sum - 4.001_502).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn the_observations_of_two_histograms_are_added() {
+        let (one, other): (DurationHistogram, DurationHistogram) = Default::default();
+        one.add(Duration::from_micros(200));
+        other.add(Duration::from_micros(300));
+        other.add(Duration::from_secs(9));
+        one.add_all(&other);
+        let HistogramReading { sum, buckets, .. } = one.read();
+        let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
+        assert_eq!((one.count(), counts), (3, vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+        assert!((sum - 9.000_5).abs() < 1e-9, "{sum}");
     }
 }

@@ -1,46 +1,28 @@
-//! The export of all tables of metrics as text.
+//! The export of all tables of metrics: one walk over them, for the text formats and for other receivers.
 
 use std::fmt;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use crate::metric::{Metric, MetricSink, RowIdentity};
+use crate::prometheus_text::{TextFormat, TextSink};
 
-use crate::metric::Metric;
-use crate::prometheus_text::prometheus_text;
+/// The metrics of a process, read whenever they are requested.
+pub struct MetricsExporter(Box<WriteTables>);
 
-/// A text format of metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TextFormat {
-    /// OpenMetrics 1.0.
-    OpenMetrics,
-    /// The text format of Prometheus, version 0.0.4.
-    Prometheus,
-}
+/// A function that writes all tables.
+type WriteTables = dyn Fn(&mut MetricsWriter<'_>) -> fmt::Result + Send + Sync;
 
-impl TextFormat {
-    /// Returns the media type.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-        }
+impl fmt::Debug for MetricsExporter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("MetricsExporter")
     }
 }
-
-/// The metrics of a process, read whenever their text is requested.
-#[derive(Debug)]
-pub struct MetricsExporter(Registry);
 
 impl MetricsExporter {
     /// Creates an exporter. `write` writes all tables.
     pub fn new(
         write: impl Fn(&mut MetricsWriter<'_>) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(TableCollector(write)));
-        Self(registry)
+        Self(Box::new(write))
     }
 
     /// Returns the current values as text.
@@ -48,18 +30,22 @@ impl MetricsExporter {
     /// # Errors
     /// A value cannot be written.
     pub fn text(&self, format: TextFormat) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.0)?;
-        Ok(match format {
-            TextFormat::OpenMetrics => text,
-            TextFormat::Prometheus => prometheus_text(&text),
-        })
+        let mut sink = TextSink::new(format);
+        self.collect(&mut sink)?;
+        Ok(sink.finish())
+    }
+
+    /// Passes all metrics with their current values to `sink`.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn collect(&self, sink: &mut dyn MetricSink) -> fmt::Result {
+        (self.0)(&mut MetricsWriter(sink))
     }
 }
 
 /// Writer of tables.
-#[derive(Debug)]
-pub struct MetricsWriter<'e>(DescriptorEncoder<'e>);
+pub struct MetricsWriter<'s>(&'s mut dyn MetricSink);
 
 impl MetricsWriter<'_> {
     /// Writes the metrics of a table with the values of `source`.
@@ -80,25 +66,31 @@ impl MetricsWriter<'_> {
         table: &[Metric<T>],
         sources: &[(Vec<(&str, &str)>, &T)],
     ) -> fmt::Result {
-        table.iter().try_for_each(|metric| metric.write(&mut self.0, sources))
+        table.iter().try_for_each(|metric| metric.write(self.0, sources, &[]))
     }
-}
 
-/// The only collector of the registry.
-struct TableCollector<F>(F);
-
-impl<F> fmt::Debug for TableCollector<F> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("TableCollector")
-    }
-}
-
-impl<F> Collector for TableCollector<F>
-where
-    F: Fn(&mut MetricsWriter<'_>) -> fmt::Result + Send + Sync + 'static,
-{
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.0)(&mut MetricsWriter(encoder))
+    /// Writes the metrics of a table with the values of the rows of a [`crate::name_table`], and then those of the row
+    /// that all other names share. Rows are given by their number and their labels, of which each has as many as the
+    /// shared row.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    pub fn write_rows<'a, T: ?Sized>(
+        &mut self,
+        table: &[Metric<T>],
+        rows: impl IntoIterator<Item = (u64, Vec<(&'a str, &'a str)>, &'a T)>,
+        (shared_labels, shared): (Vec<(&'a str, &'a str)>, &'a T),
+    ) -> fmt::Result {
+        let mut sources = Vec::new();
+        let mut numbers = Vec::new();
+        for (number, labels, source) in rows {
+            numbers.push(number);
+            sources.push((labels, source));
+        }
+        sources.push((shared_labels.clone(), shared));
+        let identity = |number| RowIdentity { number, shared_labels: &shared_labels };
+        let rows: Vec<_> = numbers.into_iter().map(identity).collect();
+        table.iter().try_for_each(|metric| metric.write(self.0, &sources, &rows))
     }
 }
 
@@ -107,16 +99,14 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
-    use prometheus_client::metrics::counter::Counter;
-    use prometheus_client::metrics::family::Family;
-
     use super::*;
+    use crate::labelled_counters::LabelledCounters;
     use crate::metric::{HistogramReading, read};
 
     #[derive(Default)]
     struct Pool {
         opened: AtomicU64,
-        statuses: Family<[(&'static str, &'static str); 1], Counter>,
+        statuses: LabelledCounters,
     }
 
     const METRICS: &[Metric<Pool>] = &[
@@ -132,11 +122,17 @@ mod tests {
         Metric::histogram("pool_duration_seconds", "Durations", |_| HistogramReading {
             sum: 0.5,
             buckets: vec![(0.25, 1), (f64::INFINITY, 2)],
+            exemplars: Vec::new(),
+        }),
+        Metric::histograms("pool_size", "Sizes, by kind", |_, out| {
+            let buckets = vec![(f64::INFINITY, 1)];
+            let reading = HistogramReading { sum: 2.0, buckets, exemplars: Vec::new() };
+            out.add_histogram(("kind", "x"), &reading)
+        }),
+        Metric::counters("pool_responses", "Responses, by status", |it, out| {
+            it.statuses.write("status", out)
         }),
     ];
-
-    const HANDLES: &[Metric<Pool>] =
-        &[Metric::handle("pool_responses", "Responses, by status", |it| &it.statuses)];
 
     fn text(
         write: impl Fn(&mut MetricsWriter<'_>) -> fmt::Result + Send + Sync + 'static,
@@ -158,7 +154,9 @@ mod tests {
 
     #[test]
     fn each_kind_of_metric_is_written_with_its_type_and_labels() {
-        let text = text(|out| out.write_each(METRICS, &[(vec![("pool", "a")], &Pool::default())]));
+        let pool = Pool::default();
+        pool.statuses.add("ok", 1);
+        let text = text(move |out| out.write_each(METRICS, &[(vec![("pool", "a")], &pool)]));
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [
             "pool_opened_total{pool=\"a\"} 0",
@@ -170,18 +168,11 @@ mod tests {
             "pool_duration_seconds_count{pool=\"a\"} 3",
             "pool_duration_seconds_bucket{le=\"0.25\",pool=\"a\"} 1",
             "pool_duration_seconds_bucket{le=\"+Inf\",pool=\"a\"} 3",
+            "pool_size_sum{pool=\"a\",kind=\"x\"} 2.0",
+            "pool_size_count{pool=\"a\",kind=\"x\"} 1",
+            "pool_size_bucket{le=\"+Inf\",pool=\"a\",kind=\"x\"} 1",
+            "pool_responses_total{pool=\"a\",status=\"ok\"} 1",
         ];
         assert_eq!(samples, expected);
-    }
-
-    #[test]
-    fn a_handle_is_left_out_until_it_has_samples() {
-        assert_eq!(text(|out| out.write(HANDLES, &Pool::default())), "# EOF\n");
-        let text = text(|out| {
-            let pool = Pool::default();
-            pool.statuses.get_or_create(&[("status", "ok")]).inc();
-            out.write(HANDLES, &pool)
-        });
-        assert!(text.ends_with("pool_responses_total{status=\"ok\"} 1\n# EOF\n"), "{text}");
     }
 }

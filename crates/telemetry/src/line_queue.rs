@@ -13,8 +13,11 @@ const BATCH_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct LineQueue {
     bytes_max: usize,
+    /// The time for which the writer waits for further lines after the first. To wake a thread for each line would cost
+    /// more than to make the line.
+    gathering: Duration,
     state: Mutex<QueueState>,
-    /// Signalled when a line waits.
+    /// Signalled when the first line waits, when a batch is full, and when nothing may wait any more.
     filled: Condvar,
     /// Signalled when all lines have been written.
     emptied: Condvar,
@@ -35,7 +38,7 @@ struct QueueState {
 }
 
 impl LineQueue {
-    pub(crate) const fn new(bytes_max: usize) -> Self {
+    pub(crate) const fn new(bytes_max: usize, gathering: Duration) -> Self {
         let state = QueueState {
             lines: VecDeque::new(),
             bytes: 0,
@@ -46,6 +49,7 @@ impl LineQueue {
         };
         Self {
             bytes_max,
+            gathering,
             state: Mutex::new(state),
             filled: Condvar::new(),
             emptied: Condvar::new(),
@@ -60,10 +64,15 @@ impl LineQueue {
             self.count_dropped(&mut state, 1);
             return;
         }
+        let bytes = state.bytes;
         state.bytes += line.len();
         state.lines.push_back(line.to_vec());
+        let is_first = state.lines.len() == 1;
+        let fills_batch = bytes < BATCH_BYTES_MAX && state.bytes >= BATCH_BYTES_MAX;
         drop(state);
-        self.filled.notify_one();
+        if is_first || fills_batch {
+            self.filled.notify_one();
+        }
     }
 
     /// Records that a thread writes the lines, or that it does not. Returns what was recorded before.
@@ -87,6 +96,11 @@ impl LineQueue {
         let mut state = self.lock();
         while state.lines.is_empty() && !state.is_closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let may_wait = |it: &mut QueueState| !it.is_closed && it.bytes < BATCH_BYTES_MAX;
+        if !self.gathering.is_zero() {
+            let waited = self.filled.wait_timeout_while(state, self.gathering, may_wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.is_writing = true;
         let mut count = 0;
@@ -123,7 +137,8 @@ impl LineQueue {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Waits until all lines have been written or dropped, for at most `time`.
+    /// Waits until all lines have been written or dropped, for at most `time`. The writer does not hurry: it gathers lines
+    /// unless the queue is closed.
     pub(crate) fn flush(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut state = self.lock();
@@ -197,7 +212,7 @@ mod tests {
 
     #[test]
     fn lines_over_the_bound_are_dropped_and_reported_when_the_rest_is_written() {
-        let queue = LineQueue::new(8);
+        let queue = LineQueue::new(8, Duration::ZERO);
         for line in ["aaa\n", "bbb\n", "ccc\n", "ddd\n"] {
             queue.push(line.as_bytes());
         }
@@ -209,7 +224,7 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_reported_when_writing_works_again() {
-        let queue = LineQueue::new(1 << 20);
+        let queue = LineQueue::new(1 << 20, Duration::ZERO);
         let long = "x".repeat(BATCH_BYTES_MAX) + "\n";
         for line in [&long, "second\n"] {
             queue.push(line.as_bytes());
@@ -221,11 +236,35 @@ mod tests {
 
     #[test]
     fn flushing_ends_at_its_deadline_while_the_reader_stalls() {
-        let queue = LineQueue::new(1 << 20);
+        let queue = LineQueue::new(1 << 20, Duration::ZERO);
         queue.set_writer(true);
         queue.push(b"never written\n");
         let start = Instant::now();
         queue.flush(Duration::from_millis(20));
         assert!(start.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn lines_are_gathered_until_a_batch_is_full_or_the_queue_is_closed() {
+        let queue = LineQueue::new(1 << 20, Duration::from_secs(3600));
+        queue.set_writer(true);
+        let long = vec![b'x'; BATCH_BYTES_MAX / 2];
+        let (sender, batches) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (queue, sender) = (&queue, sender);
+            scope.spawn(move || {
+                let out = |bytes: &[u8]| sender.send(bytes.len()).map_err(io::Error::other);
+                queue.write_to(out, |_| {});
+            });
+            for line in [&*long, &*long, b"first\n"] {
+                queue.push(line);
+            }
+            // The batch that the second line fills is written at once, and the rest waits for more.
+            let first = batches.recv().expect("a batch");
+            queue.push(b"second\n");
+            queue.close();
+            let rest: usize = batches.iter().sum();
+            assert_eq!((first, rest), (2 * long.len(), 13));
+        });
     }
 }

@@ -14,6 +14,9 @@ use crate::rotating_file::RotatingFile;
 /// The maximum number of bytes of lines that wait. Further lines are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 
+/// The time for which a line waits for others that are written with it.
+const GATHERING: Duration = Duration::from_millis(10);
+
 /// The time for which the end of a writer waits for the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -60,7 +63,7 @@ impl LineWriter {
         name: &'static str,
         out: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
-        let queue = Arc::new(LineQueue::new(QUEUE_BYTES_MAX));
+        let queue = Arc::new(LineQueue::new(QUEUE_BYTES_MAX, GATHERING));
         queue.set_writer(true);
         let lines = Arc::clone(&queue);
         let report = move |count| {

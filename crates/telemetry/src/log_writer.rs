@@ -20,7 +20,7 @@ const QUEUE_BYTES_MAX: usize = 4 << 20;
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The queue of the process, which has one standard error.
-static QUEUE: LineQueue = LineQueue::new(QUEUE_BYTES_MAX);
+static QUEUE: LineQueue = LineQueue::new(QUEUE_BYTES_MAX, Duration::ZERO);
 
 /// Starts the thread that writes to standard error. Once per process; later calls have no effect.
 pub(crate) fn start() {

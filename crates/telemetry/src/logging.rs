@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 pub use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
@@ -11,6 +12,19 @@ use crate::log_writer::{self, LogWriter};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "STARLING_LOG";
+
+/// Replaces the filter of the log. False if that is not possible.
+type ReloadFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
+/// The filter of the log.
+struct LogFilter {
+    /// The one of the start.
+    configured: String,
+    reload: ReloadFilter,
+}
+
+/// Set at the start.
+static FILTER: OnceLock<LogFilter> = OnceLock::new();
 
 /// Returns the filter of a level.
 fn default_filter(level: LevelFilter) -> String {
@@ -53,6 +67,7 @@ pub fn start(level: LevelFilter, is_json: bool) {
     log_writer::start();
     let (filter, mistake) = filter(level, std::env::var_os(FILTER_VARIABLE));
     let terminal = std::io::stderr().is_terminal();
+    let configured = filter.to_string();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(LogWriter)
@@ -60,11 +75,20 @@ pub fn start(level: LevelFilter, is_json: bool) {
         .log_internal_errors(false)
         .with_timer(SystemTime)
         .with_ansi(terminal);
-    let _ = if is_json {
-        builder.json().flatten_event(true).with_current_span(false).try_init()
+    let reload: ReloadFilter = if is_json {
+        let builder = builder.json().flatten_event(true).with_current_span(false);
+        let builder = builder.with_filter_reloading();
+        let handle = builder.reload_handle();
+        let _ = builder.try_init();
+        Box::new(move |filter| handle.reload(filter).is_ok())
     } else {
-        builder.with_target(false).try_init()
+        let builder = builder.with_target(false).with_filter_reloading();
+        let handle = builder.reload_handle();
+        let _ = builder.try_init();
+        Box::new(move |filter| handle.reload(filter).is_ok())
     };
+    // A second start has no effect, and so it has no filter to replace either.
+    let _ = FILTER.set(LogFilter { configured, reload });
     if let Some(reason) = mistake {
         tracing::warn!(
             reason,
@@ -77,6 +101,14 @@ pub fn start(level: LevelFilter, is_json: bool) {
         let message = panic.payload_as_str().unwrap_or("no message");
         tracing::error!(place, message, "the router has a defect; please report it");
     }));
+}
+
+/// Replaces the filter by that of `level`, or restores the one of the start if there is none. Returns false if logging
+/// was not started.
+pub fn set_level(level: Option<LevelFilter>) -> bool {
+    let Some(log) = FILTER.get() else { return false };
+    let filter = level.map_or_else(|| log.configured.clone(), default_filter);
+    (log.reload)(EnvFilter::new(filter))
 }
 
 /// Waits until all lines of the log have been written, for at most a second. Must be called before the program ends,

@@ -6,42 +6,105 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use crate::exemplar::Exemplar;
 
 /// A metric that is read from a `T`.
 ///
 /// Names are `starling_<area>_<thing>_<unit>`, without the suffix `_total` of counters. The help text has no full stop
 /// at its end.
 pub struct Metric<T: ?Sized> {
-    name: &'static str,
-    help: &'static str,
+    head: MetricHead,
     reading: Reading<T>,
 }
 
-/// The type of a metric and the way to read it.
+/// The name, help text and type of a metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetricHead {
+    /// The name, without the suffix `_total` of counters.
+    pub name: &'static str,
+    /// The help text, without a full stop at its end.
+    pub help: &'static str,
+    /// The type.
+    pub kind: MetricKind,
+}
+
+/// The type of a metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricKind {
+    /// Values that only grow.
+    Counter,
+    /// Values that go up and down.
+    Gauge,
+    /// Observations in buckets.
+    Histogram,
+}
+
+/// The way to read a metric.
 enum Reading<T: ?Sized> {
-    /// One value that only grows.
-    Counter(fn(&T) -> u64),
-    /// One value that goes up and down.
-    Gauge(fn(&T) -> u64),
+    /// One value.
+    Value(fn(&T) -> u64),
     /// Any number of values.
-    Samples(MetricType, fn(&T, &mut Samples<'_, '_>) -> fmt::Result),
-    /// A histogram of durations.
+    Samples(fn(&T, &mut Samples<'_, '_>) -> fmt::Result),
+    /// The observations of one histogram.
     Histogram(fn(&T) -> HistogramReading),
-    /// A handle of the library for metrics, which contains its own labels.
-    Handle(Option<Unit>, fn(&T) -> &dyn EncodeMetric),
+    /// Any number of histograms.
+    Histograms(fn(&T, &mut Samples<'_, '_>) -> fmt::Result),
+}
+
+/// A receiver of metrics: a text format, or the export to a collector. It gets the head of each metric, and then its
+/// values. Labels are names and values.
+pub trait MetricSink {
+    /// Begins a metric.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    fn begin_metric(&mut self, head: &MetricHead) -> fmt::Result;
+
+    /// Begins the values of a row of a [`crate::name_table`], or `None` after the last one. Receivers of totals need
+    /// not know that.
+    fn begin_row(&mut self, _row: Option<RowIdentity<'_>>) {}
+
+    /// Adds a value of the metric, which is a counter or a gauge.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    fn add_value(&mut self, labels: &[(&str, &str)], value: SampleValue) -> fmt::Result;
+
+    /// Adds a histogram of the metric.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    fn add_histogram(&mut self, labels: &[(&str, &str)], reading: &HistogramReading)
+    -> fmt::Result;
+}
+
+/// The row of a [`crate::name_table`] that values belong to. When a row is given up, its counts move to the shared row,
+/// and the same labels may later belong to another row, which begins at zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowIdentity<'a> {
+    /// The number of the row, which no other row of the table ever has.
+    pub number: u64,
+    /// The labels of the shared row: as many as those that name this row, which are its first ones.
+    pub shared_labels: &'a [(&'a str, &'a str)],
 }
 
 /// The observations of a histogram.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct HistogramReading {
     /// The sum of all observations, in seconds.
     pub sum: f64,
     /// The upper bound of each bucket, in seconds, and the number of observations between the previous bound and this
     /// one. The last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
+    /// Recent observations of requests with an exported trace, each with the index of its bucket, ascending.
+    pub exemplars: Vec<(usize, Exemplar)>,
+}
+
+impl HistogramReading {
+    /// Returns the number of observations.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// The labels of what a table is read from: names and values.
@@ -50,12 +113,12 @@ pub(crate) type Labels<'a> = Vec<(&'a str, &'a str)>;
 impl<T: ?Sized> Metric<T> {
     /// Creates a counter.
     pub const fn counter(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Self {
-        Self { name, help, reading: Reading::Counter(value) }
+        Self::new(name, help, MetricKind::Counter, Reading::Value(value))
     }
 
     /// Creates a gauge.
     pub const fn gauge(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Self {
-        Self { name, help, reading: Reading::Gauge(value) }
+        Self::new(name, help, MetricKind::Gauge, Reading::Value(value))
     }
 
     /// Creates a counter with fractions, or with labels of its own.
@@ -64,7 +127,7 @@ impl<T: ?Sized> Metric<T> {
         help: &'static str,
         add: fn(&T, &mut Samples<'_, '_>) -> fmt::Result,
     ) -> Self {
-        Self { name, help, reading: Reading::Samples(MetricType::Counter, add) }
+        Self::new(name, help, MetricKind::Counter, Reading::Samples(add))
     }
 
     /// Creates a gauge with fractions, with labels of its own, or without a value at times.
@@ -73,7 +136,7 @@ impl<T: ?Sized> Metric<T> {
         help: &'static str,
         add: fn(&T, &mut Samples<'_, '_>) -> fmt::Result,
     ) -> Self {
-        Self { name, help, reading: Reading::Samples(MetricType::Gauge, add) }
+        Self::new(name, help, MetricKind::Gauge, Reading::Samples(add))
     }
 
     /// Creates a histogram.
@@ -82,57 +145,46 @@ impl<T: ?Sized> Metric<T> {
         help: &'static str,
         observations: fn(&T) -> HistogramReading,
     ) -> Self {
-        Self { name, help, reading: Reading::Histogram(observations) }
+        Self::new(name, help, MetricKind::Histogram, Reading::Histogram(observations))
     }
 
-    /// Creates a metric from a handle of the library, such as a `Family`. It is left out while the handle has no
-    /// samples. Its table has one source, without labels.
-    pub const fn handle(
+    /// Creates a histogram with labels of its own.
+    pub const fn histograms(
         name: &'static str,
         help: &'static str,
-        handle: fn(&T) -> &dyn EncodeMetric,
+        add: fn(&T, &mut Samples<'_, '_>) -> fmt::Result,
     ) -> Self {
-        Self { name, help, reading: Reading::Handle(None, handle) }
+        Self::new(name, help, MetricKind::Histogram, Reading::Histograms(add))
     }
 
-    /// Creates a metric from a handle with values in seconds. The name gets the suffix `_seconds`.
-    pub const fn handle_in_seconds(
+    const fn new(
         name: &'static str,
         help: &'static str,
-        handle: fn(&T) -> &dyn EncodeMetric,
+        kind: MetricKind,
+        reading: Reading<T>,
     ) -> Self {
-        Self { name, help, reading: Reading::Handle(Some(Unit::Seconds), handle) }
+        Self { head: MetricHead { name, help, kind }, reading }
     }
 
-    /// Writes the metric with the values of all sources.
+    /// Writes the metric with the values of all sources. The first ones are those `rows` of a table.
     pub(crate) fn write(
         &self,
-        encoder: &mut DescriptorEncoder<'_>,
+        sink: &mut dyn MetricSink,
         sources: &[(Labels<'_>, &T)],
+        rows: &[RowIdentity<'_>],
     ) -> fmt::Result {
-        let (kind, unit) = match &self.reading {
-            Reading::Counter(_) => (MetricType::Counter, None),
-            Reading::Gauge(_) => (MetricType::Gauge, None),
-            Reading::Samples(kind, _) => (*kind, None),
-            Reading::Histogram(_) => (MetricType::Histogram, None),
-            Reading::Handle(unit, handle) => {
-                let Some((_, source)) = sources.first() else { return Ok(()) };
-                let handle = handle(source);
-                if handle.is_empty() {
-                    return Ok(());
-                }
-                (handle.metric_type(), unit.as_ref())
+        sink.begin_metric(&self.head)?;
+        for (index, (labels, source)) in sources.iter().enumerate() {
+            if index <= rows.len() {
+                sink.begin_row(rows.get(index).copied());
             }
-        };
-        let help = format!("{}.", self.help);
-        let mut encoder = encoder.encode_descriptor(self.name, &help, unit, kind)?;
-        for (labels, source) in sources {
-            let mut samples = Samples { encoder: &mut encoder, kind, labels };
+            let mut samples = Samples { sink: &mut *sink, labels };
             match &self.reading {
-                Reading::Counter(value) | Reading::Gauge(value) => samples.add(value(source))?,
-                Reading::Samples(_, add) => add(source, &mut samples)?,
-                Reading::Histogram(observations) => samples.add_histogram(&observations(source))?,
-                Reading::Handle(_, handle) => return handle(source).encode(encoder),
+                Reading::Value(value) => samples.add(value(source))?,
+                Reading::Samples(add) | Reading::Histograms(add) => add(source, &mut samples)?,
+                Reading::Histogram(observations) => {
+                    samples.sink.add_histogram(labels, &observations(source))?;
+                }
             }
         }
         Ok(())
@@ -140,9 +192,8 @@ impl<T: ?Sized> Metric<T> {
 }
 
 /// Writer of the values of one metric of one source.
-pub struct Samples<'a, 'e> {
-    encoder: &'a mut MetricEncoder<'e>,
-    kind: MetricType,
+pub struct Samples<'a, 's> {
+    sink: &'s mut dyn MetricSink,
     labels: &'a Labels<'a>,
 }
 
@@ -179,7 +230,7 @@ impl Samples<'_, '_> {
     /// # Errors
     /// The text cannot be written.
     pub fn add(&mut self, value: impl Into<SampleValue>) -> fmt::Result {
-        Self::write(self.encoder, self.kind, self.labels, value.into())
+        self.sink.add_value(self.labels, value.into())
     }
 
     /// Adds a value with one more label.
@@ -191,49 +242,55 @@ impl Samples<'_, '_> {
         label: (&str, &str),
         value: impl Into<SampleValue>,
     ) -> fmt::Result {
-        let labels: Labels<'_> = self.labels.iter().copied().chain([label]).collect();
-        Self::write(self.encoder, self.kind, &labels, value.into())
+        self.add_with_labels(&[label], value)
     }
 
-    fn write(
-        encoder: &mut MetricEncoder<'_>,
-        kind: MetricType,
-        labels: &Labels<'_>,
-        value: SampleValue,
-    ) -> fmt::Result {
-        if labels.is_empty() {
-            return write_value(encoder, kind, value);
-        }
-        write_value(&mut encoder.encode_family(labels)?, kind, value)
-    }
-
-    fn add_histogram(
+    /// Adds a value with further labels.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    pub fn add_with_labels(
         &mut self,
-        HistogramReading { sum, buckets }: &HistogramReading,
+        labels: &[(&str, &str)],
+        value: impl Into<SampleValue>,
     ) -> fmt::Result {
-        let count = buckets.iter().map(|(_, count)| count).sum();
-        if self.labels.is_empty() {
-            return self.encoder.encode_histogram::<NoLabelSet>(*sum, count, buckets, None);
-        }
-        let mut encoder = self.encoder.encode_family(self.labels)?;
-        encoder.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
+        let labels: Labels<'_> = self.labels.iter().chain(labels).copied().collect();
+        self.sink.add_value(&labels, value.into())
     }
-}
 
-fn write_value(
-    encoder: &mut MetricEncoder<'_>,
-    kind: MetricType,
-    value: SampleValue,
-) -> fmt::Result {
-    match (kind, value) {
-        (MetricType::Counter, SampleValue::Whole(value)) => {
-            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    /// Adds the values of the rows of a table with one more label, and then that of the shared row. Its value of the
+    /// label is `shared`. Rows are given by their number, their value of the label, and their count.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    pub fn add_rows<'r>(
+        &mut self,
+        label: &str,
+        rows: impl IntoIterator<Item = (u64, &'r str, u64)>,
+        (shared, shared_count): (&str, u64),
+    ) -> fmt::Result {
+        let shared_labels: Labels<'_> =
+            self.labels.iter().copied().chain([(label, shared)]).collect();
+        for (number, value, count) in rows {
+            let shared_labels = &shared_labels;
+            self.sink.begin_row(Some(RowIdentity { number, shared_labels }));
+            self.add_labelled((label, value), count)?;
         }
-        (MetricType::Counter, SampleValue::Fraction(value)) => {
-            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
-        }
-        (_, SampleValue::Whole(value)) => encoder.encode_gauge(&value),
-        (_, SampleValue::Fraction(value)) => encoder.encode_gauge(&value),
+        self.sink.begin_row(None);
+        self.add_labelled((label, shared), shared_count)
+    }
+
+    /// Adds a histogram with one more label.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    pub fn add_histogram(
+        &mut self,
+        label: (&str, &str),
+        reading: &HistogramReading,
+    ) -> fmt::Result {
+        let labels: Labels<'_> = self.labels.iter().copied().chain([label]).collect();
+        self.sink.add_histogram(&labels, reading)
     }
 }
 

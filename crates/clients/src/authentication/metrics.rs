@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use telemetry::{Metric, read};
+use telemetry::{LabelledCounters, Metric, read};
 
 use super::introspector::Introspector;
 use super::key_sets::FollowedKeySet;
@@ -13,21 +10,21 @@ use super::key_sets::FollowedKeySet;
 /// Counters of refused clients, by the reason.
 #[derive(Debug, Default)]
 pub struct AuthenticationMetrics {
-    refused: Family<ReasonLabel, Counter>,
-    ignored: Family<ReasonLabel, Counter>,
+    refused: LabelledCounters,
+    ignored: LabelledCounters,
 }
 
 /// The metrics of authentication.
 pub const AUTHENTICATION_METRICS: &[Metric<AuthenticationMetrics>] = &[
-    Metric::handle(
+    Metric::counters(
         "starling_authentication_refused",
         "Clients refused, and connections closed, by what was wrong with their token",
-        |it| &it.refused,
+        |it, samples| it.refused.write("reason", samples),
     ),
-    Metric::handle(
+    Metric::counters(
         "starling_authentication_ignored_tokens",
         "Clients that became anonymous because of on_error: continue, by what was wrong with their token",
-        |it| &it.ignored,
+        |it, samples| it.ignored.write("reason", samples),
     ),
 ];
 
@@ -84,19 +81,14 @@ pub const KEY_SET_METRICS: &[Metric<FollowedKeySet>] = &[
     ),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
 impl AuthenticationMetrics {
     /// Counts a client that was refused for this reason.
     pub fn count_refusal(&self, reason: &'static str) {
-        self.refused.get_or_create(&ReasonLabel { reason }).inc();
+        self.refused.add(reason, 1);
     }
 
     /// Counts a client with a token that was ignored for this reason.
     pub(super) fn count_ignored_token(&self, reason: &'static str) {
-        self.ignored.get_or_create(&ReasonLabel { reason }).inc();
+        self.ignored.add(reason, 1);
     }
 }

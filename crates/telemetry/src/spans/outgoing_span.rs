@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::spans::{SpanId, TraceContext};
+use crate::spans::{ExemplarSpan, SpanId, TraceContext};
 
 /// A span that another server continues. The sender writes its identity into the headers, and notes its own facts here.
 #[derive(Debug)]
@@ -39,6 +39,13 @@ impl OutgoingSpan {
     /// Calls `write` with each header for the other server, by name and value.
     pub fn write_headers(&self, write: impl FnMut(&'static str, &str)) {
         self.context.write_headers(self.id, write);
+    }
+
+    /// Returns the identity for an exemplar, if the trace is exported. Traces that are selected at their end have none
+    /// here: the request to the other server ends before that.
+    pub fn exemplar(&self) -> Option<ExemplarSpan> {
+        let (trace, span) = (self.context.trace, self.id);
+        self.context.is_sampled.then_some(ExemplarSpan { trace, span })
     }
 
     /// Notes that the request is sent again.

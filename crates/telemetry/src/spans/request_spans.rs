@@ -1,23 +1,24 @@
-//! The spans of one request: a buffer of compact records that ends with its last reference.
+//! The spans of one request or event: a buffer of compact records that ends with its last reference.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::spans::span::TraceClock;
+use crate::spans::tracer::SampleDraw;
 use crate::spans::{
-    Attribute, FinishedTrace, IncomingContext, RemoteParent, Span, SpanId, SpanKind, SpanList,
-    TraceContext, TraceId, Tracer,
+    Attribute, ExemplarSpan, FinishedTrace, IncomingContext, RecordReason, RemoteParent, Span,
+    SpanId, SpanKind, SpanList, TraceContext, TraceId, Tracer,
 };
 
-/// The maximum number of records of one request, such as the operations of a batch. Further ones are left out.
-const SOURCES_MAX: usize = 128;
+/// The maximum number of records of one request or event, such as the operations of a batch. Further ones are left out.
+pub const SOURCES_MAX: usize = 128;
 
 /// A record that becomes spans if its trace is exported.
 pub trait SpanSource: Send {
     /// Adds the spans. `root` is the span of the request.
-    fn write_spans(&self, root: SpanId, spans: &mut SpanList<'_>);
+    fn write_spans(&self, root: SpanId, spans: &mut SpanList);
 
     /// Returns attributes for the span of the request, which has them if this is its only record.
     fn root_attributes(&self) -> Vec<Attribute> {
@@ -38,15 +39,21 @@ pub struct RootSpan {
     pub error: Option<Box<str>>,
 }
 
-/// The buffer of one request. It is shared by the parts that record; the last one of them that ends decides whether it
-/// is exported.
+/// The buffer of one request or event. It is shared by the parts that record; the last one of them that ends decides
+/// whether it is exported.
 pub struct RequestSpans {
     tracer: Arc<Tracer>,
     context: Arc<TraceContext>,
+    /// The identity with another decision than `context` has, once a condition has made one.
+    decided: OnceLock<Arc<TraceContext>>,
+    /// The number that decides about the share of traces. `None` if the client has decided.
+    draw: Option<SampleDraw>,
     /// The id of the request's span.
     root: SpanId,
     /// The span of the client.
     parent: Option<SpanId>,
+    /// The span that published the event.
+    link: Option<Box<RemoteParent>>,
     clock: TraceClock,
     /// True if a part of the request has failed.
     has_failed: AtomicBool,
@@ -66,35 +73,82 @@ struct RequestEnd {
     at: Instant,
     /// Makes the span of the request if the trace is exported.
     root: Box<dyn FnOnce() -> RootSpan + Send>,
+    is_exported: bool,
+    /// The reason for which the flight recorder keeps it.
+    recorded: Option<RecordReason>,
 }
 
 impl RequestSpans {
     /// Starts the trace of a request, or continues that of its client. hot path: each request while tracing is on.
-    pub fn start(
-        tracer: &Arc<Tracer>,
-        IncomingContext { parent, baggage }: IncomingContext,
-    ) -> Arc<Self> {
-        let is_sampled = tracer.is_selected_early(parent.as_ref());
-        let is_recorded = is_sampled || tracer.selects_late();
-        let (trace, span, state) = match parent {
+    pub fn start(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
+        let decision = tracer.decision_of(incoming.parent.as_ref());
+        let (trace, span, state) = match incoming.parent {
             Some(RemoteParent { trace, span, state, .. }) => (trace, Some(span), state),
             None => (TraceId::random(), None, None),
         };
         let propagation = tracer.propagation();
-        Arc::new(Self {
+        let (is_sampled, baggage) = (false, incoming.baggage);
+        let context = TraceContext { trace, is_sampled, state, baggage, propagation };
+        let may_change = decision.is_none() && tracer.has_conditions();
+        Arc::new(Self::begin(tracer, context, (span, None), decision, may_change))
+    }
+
+    /// Starts the trace of an event. It has an identity of its own, and a link to the span that published the event, if
+    /// that is known. hot path: each event while tracing is on.
+    pub fn start_event(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
+        let decision = tracer.decision_of(incoming.parent.as_ref());
+        let context = TraceContext {
+            trace: TraceId::random(),
+            is_sampled: false,
+            state: None,
+            baggage: incoming.baggage,
+            propagation: tracer.propagation(),
+        };
+        let link = incoming.parent.map(Box::new);
+        Arc::new(Self::begin(tracer, context, (None, link), decision, false))
+    }
+
+    /// Begins a trace with that identity, and decides about it. `decision` is that of the client. The trace is recorded
+    /// if it may be exported: with `may_change` the decision may become another one.
+    fn begin(
+        tracer: &Arc<Tracer>,
+        context: TraceContext,
+        (parent, link): (Option<SpanId>, Option<Box<RemoteParent>>),
+        decision: Option<bool>,
+        may_change: bool,
+    ) -> Self {
+        let draw = decision.is_none().then(SampleDraw::random);
+        let is_sampled = decision.unwrap_or_else(|| draw.is_some_and(|draw| tracer.is_drawn(draw)));
+        let is_recorded = is_sampled || may_change || tracer.selects_late();
+        Self {
             tracer: Arc::clone(tracer),
-            context: Arc::new(TraceContext { trace, is_sampled, state, baggage, propagation }),
+            context: Arc::new(TraceContext { is_sampled, ..context }),
+            decided: OnceLock::new(),
+            draw,
             root: SpanId::random(),
-            parent: span,
+            parent,
+            link,
             clock: TraceClock::start(),
             has_failed: AtomicBool::new(false),
             state: is_recorded.then(Mutex::default),
-        })
+        }
+    }
+
+    /// Decides again about a request when its operation is known: its share of traces is `ratio`, from 0 to 1, in place
+    /// of that of all requests. Without effect if its client has decided, or for a second call. Must be called before
+    /// other servers get the identity of the trace.
+    pub fn choose_ratio(&self, ratio: f64) {
+        let Some(draw) = self.draw else { return };
+        let is_sampled = draw.is_within(ratio);
+        self.decided.get_or_init(|| match is_sampled == self.context.is_sampled {
+            true => Arc::clone(&self.context),
+            false => Arc::new(TraceContext { is_sampled, ..TraceContext::clone(&self.context) }),
+        });
     }
 
     /// Returns the identity of the trace, for other servers.
     pub fn context(&self) -> &Arc<TraceContext> {
-        &self.context
+        self.decided.get().unwrap_or(&self.context)
     }
 
     /// Returns the id of the request's span.
@@ -117,6 +171,18 @@ impl RequestSpans {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
+    /// Returns the identity of a span of this trace for an exemplar, if the trace is exported. A trace that is selected
+    /// at its end has one as soon as it is certain: once it has been slow, or has failed. `has_failed` says whether the
+    /// measured part has failed.
+    pub fn exemplar(&self, span: SpanId, has_failed: bool) -> Option<ExemplarSpan> {
+        let is_selected = || {
+            let has_failed = has_failed || self.has_failed.load(Ordering::Relaxed);
+            self.context().is_sampled || self.tracer.selects(self.clock.began(), has_failed)
+        };
+        let is_exported = self.is_recorded() && is_selected();
+        is_exported.then(|| ExemplarSpan { trace: self.context.trace, span })
+    }
+
     /// Adds a record.
     pub fn add(&self, source: Box<dyn SpanSource>) {
         let Some(mut state) = self.lock() else { return };
@@ -126,15 +192,41 @@ impl RequestSpans {
         }
     }
 
+    /// Notes that so many records were left out.
+    pub fn leave_out(&self, records: u64) {
+        if records > 0
+            && let Some(mut state) = self.lock()
+        {
+            state.left_out += records;
+        }
+    }
+
     /// Ends the request. `root` describes it if the trace is exported, which is decided now: further parts only delay
     /// it. `has_failed` says whether the request counts as failed.
     pub fn finish(&self, has_failed: bool, root: impl FnOnce() -> RootSpan + Send + 'static) {
+        if self.is_recorded() {
+            self.finish_at(Instant::now(), has_failed, root);
+        }
+    }
+
+    /// Does the same as [`RequestSpans::finish`] for a request or event that ended at `at`.
+    pub fn finish_at(
+        &self,
+        at: Instant,
+        has_failed: bool,
+        root: impl FnOnce() -> RootSpan + Send + 'static,
+    ) {
         let Some(mut state) = self.lock() else { return };
         let has_failed = has_failed || self.has_failed.load(Ordering::Relaxed);
-        let at = Instant::now();
         let duration = at.saturating_duration_since(self.clock.began());
-        if self.context.is_sampled || self.tracer.is_selected_late(duration, has_failed) {
-            state.end = Some(RequestEnd { at, root: Box::new(root) });
+        let is_sampled = self.context().is_sampled;
+        if is_sampled {
+            self.tracer.count_sampled();
+        }
+        let is_exported = is_sampled || self.tracer.is_selected_late(duration, has_failed);
+        let recorded = self.tracer.record_reason(duration, has_failed);
+        if is_exported || recorded.is_some() {
+            state.end = Some(RequestEnd { at, root: Box::new(root), is_exported, recorded });
         } else {
             state.sources = Vec::new();
         }
@@ -156,7 +248,6 @@ impl Drop for RequestSpans {
             spans_max: self.tracer.spans_max(),
             left_out: state.left_out,
             clock: self.clock,
-            context: &self.context,
         };
         let RootSpan { name, kind, mut attributes, error } = (end.root)();
         if let [only] = &*state.sources {
@@ -171,20 +262,29 @@ impl Drop for RequestSpans {
             ended: list.time(end.at),
             attributes,
             error,
-            links: Vec::new(),
+            link: self.link.take(),
         });
         for source in &state.sources {
             source.write_spans(self.root, &mut list);
         }
         let SpanList { spans, left_out, .. } = list;
-        self.tracer.export(FinishedTrace { context: Arc::clone(&self.context), spans }, left_out);
+        let context = Arc::clone(self.context());
+        let trace = FinishedTrace { context, spans };
+        match (end.is_exported, end.recorded) {
+            (true, Some(reason)) => {
+                self.tracer.record(trace.clone(), left_out, reason);
+                self.tracer.export(trace, left_out);
+            }
+            (false, Some(reason)) => self.tracer.record(trace, left_out, reason),
+            (_, None) => self.tracer.export(trace, left_out),
+        }
     }
 }
 
 impl std::fmt::Debug for RequestSpans {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = out.debug_struct("RequestSpans");
-        out.field("context", &self.context).field("root", &self.root).finish_non_exhaustive()
+        out.field("context", self.context()).field("root", &self.root).finish_non_exhaustive()
     }
 }
 
@@ -196,8 +296,13 @@ mod tests {
     use crate::read;
     use crate::spans::{Propagation, SamplingRules, TracerSettings};
 
-    const NEVER: SamplingRules =
-        SamplingRules { ratio: 0.0, follows_parent: true, slow: None, failed: false };
+    const NEVER: SamplingRules = SamplingRules {
+        ratio: 0.0,
+        follows_parent: true,
+        slow: None,
+        failed: false,
+        has_conditions: false,
+    };
 
     fn tracer(sampling: SamplingRules) -> Arc<Tracer> {
         Arc::new(Tracer::new(settings(sampling)))
@@ -243,7 +348,7 @@ mod tests {
     struct Step(SpanId);
 
     impl SpanSource for Step {
-        fn write_spans(&self, root: SpanId, spans: &mut SpanList<'_>) {
+        fn write_spans(&self, root: SpanId, spans: &mut SpanList) {
             let at = spans.time(Instant::now());
             spans.push(Span {
                 id: self.0,
@@ -254,7 +359,7 @@ mod tests {
                 ended: at,
                 attributes: Vec::new(),
                 error: None,
-                links: Vec::new(),
+                link: None,
             });
         }
     }
@@ -291,6 +396,80 @@ mod tests {
             RequestSpans::start(&tracer, IncomingContext { parent: parent(false), baggage: None });
         assert!(!request.is_recorded() && !request.context().is_sampled);
         assert_eq!(request.context().state.as_deref(), Some("a=1"));
+    }
+
+    #[test]
+    fn only_a_trace_that_is_exported_has_exemplars() {
+        let span = SpanId::random();
+        let exemplar = |rules, has_failed| {
+            let request = RequestSpans::start(&tracer(rules), IncomingContext::default());
+            let exemplar = request.exemplar(span, has_failed);
+            assert!(
+                exemplar.is_none_or(|it| it.trace == request.context().trace && it.span == span)
+            );
+            exemplar.is_some()
+        };
+        assert!(exemplar(SamplingRules { ratio: 1.0, ..NEVER }, false));
+        assert!(!exemplar(NEVER, true));
+        let failed = SamplingRules { failed: true, ..NEVER };
+        assert_eq!((exemplar(failed, true), exemplar(failed, false)), (true, false));
+        let slow = |slow| SamplingRules { slow: Some(slow), ..NEVER };
+        assert!(exemplar(slow(Duration::ZERO), false));
+        assert!(!exemplar(slow(Duration::from_secs(3600)), false));
+    }
+
+    #[test]
+    fn a_condition_decides_in_place_of_the_ratio_unless_the_client_has_decided() {
+        for (ratio, chosen) in [(0.0, 1.0), (1.0, 0.0)] {
+            let tracer = tracer(SamplingRules { ratio, has_conditions: true, ..NEVER });
+            let start =
+                |parent| RequestSpans::start(&tracer, IncomingContext { parent, baggage: None });
+            let exported = |request: Arc<RequestSpans>| {
+                request.finish(false, root);
+                let is_sampled = request.context().is_sampled;
+                drop(request);
+                (is_sampled, tracer.take_batch().len())
+            };
+            assert_eq!(exported(start(None)), (ratio == 1.0, ratio as usize));
+            let request = start(None);
+            request.choose_ratio(chosen);
+            request.choose_ratio(ratio);
+            assert_eq!(
+                exported(request),
+                (chosen == 1.0, chosen as usize),
+                "the first call counts"
+            );
+            let request = start(parent(ratio == 1.0));
+            request.choose_ratio(chosen);
+            assert_eq!(exported(request), (ratio == 1.0, ratio as usize));
+        }
+    }
+
+    #[test]
+    fn an_event_has_a_trace_of_its_own_with_a_link_and_follows_the_decision_of_its_publisher() {
+        let tracer = tracer(NEVER);
+        let publisher = parent(true).expect("a parent");
+        let incoming = |is_sampled| IncomingContext {
+            parent: Some(RemoteParent { is_sampled, ..publisher.clone() }),
+            baggage: Some("user=7".into()),
+        };
+        let event = RequestSpans::start_event(&tracer, incoming(Some(true)));
+        assert_eq!(event.context().baggage.as_deref(), Some("user=7"));
+        assert_eq!(event.context().state, None);
+        let end = event.began() + Duration::from_millis(7);
+        event.leave_out(1);
+        event.finish_at(end, false, root);
+        drop(event);
+        let trace = tracer.take_batch().remove(0);
+        let span = &trace.spans[0];
+        assert_ne!(trace.context.trace, publisher.trace);
+        assert_eq!((span.parent, span.link.as_deref()), (None, Some(&publisher)));
+        assert_eq!(span.ended - span.began, 7_000_000);
+        assert_eq!(read(&tracer.stats.left_out), 1);
+        for is_sampled in [Some(false), None] {
+            let event = RequestSpans::start_event(&tracer, incoming(is_sampled));
+            assert!(!event.is_recorded() && !event.context().is_sampled, "{is_sampled:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::spans::{SpanId, TraceContext, TraceId};
+use crate::spans::{RemoteParent, SpanId, TraceContext};
 
 /// One step of a trace.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,8 +25,8 @@ pub struct Span {
     pub attributes: Vec<Attribute>,
     /// The reason of the failure, if the step has failed.
     pub error: Option<Box<str>>,
-    /// Spans that have caused this one beside its parent.
-    pub links: Vec<SpanLink>,
+    /// A span of another trace that caused this one.
+    pub link: Option<Box<RemoteParent>>,
 }
 
 /// The kind of a span (OpenTelemetry specification, section "SpanKind").
@@ -41,17 +41,8 @@ pub enum SpanKind {
     Client,
     /// A message that the router sends.
     Producer,
-    /// A message that the router has received.
+    /// A message that the router receives.
     Consumer,
-}
-
-/// A span of another trace, or of the same one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SpanLink {
-    /// The trace.
-    pub trace: TraceId,
-    /// The span.
-    pub span: SpanId,
 }
 
 /// A property of a span.
@@ -105,25 +96,23 @@ impl Span {
     pub(crate) fn bytes(&self) -> usize {
         let attributes: usize = self.attributes.iter().map(Attribute::text_bytes).sum();
         let texts = self.name.len() + self.error.as_ref().map_or(0, |it| it.len()) + attributes;
-        size_of::<Self>()
-            + texts
-            + self.attributes.capacity() * size_of::<Attribute>()
-            + self.links.capacity() * size_of::<SpanLink>()
+        let state_bytes = |link: &RemoteParent| link.state.as_deref().map_or(0, str::len);
+        let link = self.link.as_ref().map_or(0, |it| size_of::<RemoteParent>() + state_bytes(it));
+        size_of::<Self>() + texts + link + self.attributes.capacity() * size_of::<Attribute>()
     }
 }
 
 /// The spans of a trace that are being collected for the export.
 #[derive(Debug)]
-pub struct SpanList<'a> {
+pub struct SpanList {
     pub(crate) spans: Vec<Span>,
     pub(crate) spans_max: usize,
     /// The number of spans that were left out.
     pub(crate) left_out: u64,
     pub(crate) clock: TraceClock,
-    pub(crate) context: &'a TraceContext,
 }
 
-impl SpanList<'_> {
+impl SpanList {
     /// Adds a span, unless the trace has as many as it may have.
     pub fn push(&mut self, span: Span) {
         match self.spans.len() < self.spans_max {
@@ -137,9 +126,24 @@ impl SpanList<'_> {
         self.clock.time(instant)
     }
 
-    /// Returns the trace.
-    pub fn context(&self) -> &TraceContext {
-        self.context
+    /// Creates a span of a step inside the router, without attributes.
+    pub fn internal(
+        &self,
+        parent: SpanId,
+        name: Cow<'static, str>,
+        (began, ended): (Instant, Instant),
+    ) -> Span {
+        Span {
+            id: SpanId::random(),
+            parent: Some(parent),
+            name,
+            kind: SpanKind::Internal,
+            began: self.time(began),
+            ended: self.time(ended),
+            attributes: Vec::new(),
+            error: None,
+            link: None,
+        }
     }
 }
 
@@ -183,6 +187,9 @@ pub struct FinishedTrace {
 
 impl FinishedTrace {
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.spans.iter().map(Span::bytes).sum::<usize>()
+        let TraceContext { state, baggage, .. } = &*self.context;
+        let texts = [state, baggage].map(|text| text.as_deref().map_or(0, str::len));
+        let context = size_of::<TraceContext>() + texts.iter().sum::<usize>();
+        size_of::<Self>() + context + self.spans.iter().map(Span::bytes).sum::<usize>()
     }
 }

@@ -12,7 +12,7 @@ crate::counters! {
     /// The metrics of traces.
     pub const SPAN_METRICS;
     {
-        counter sampled = "starling_traces_sampled": "Traces that were selected at their beginning, by ratio or by the client";
+        counter sampled = "starling_traces_sampled": "Traces that were selected at their beginning: by ratio, by a rule, by the client or by the publisher of the event";
         counter slow = "starling_traces_slow": "Traces that were selected at their end because they were slow";
         counter failed = "starling_traces_failed": "Traces that were selected at their end because they failed";
         counter queue_full = "starling_traces_dropped": "Traces that were dropped because too many waited for the collector";

@@ -1,12 +1,14 @@
 //! The rules that select traces, and the way of selected ones to the exporter.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::spans::span_queue::SpanQueue;
-use crate::spans::{FinishedTrace, Propagation, RemoteParent, SpanStats};
+use crate::spans::{
+    FinishedTrace, FlightRecorder, Propagation, RecordReason, RemoteParent, SpanStats,
+};
 
 /// The selection of traces.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,6 +21,9 @@ pub struct SamplingRules {
     pub slow: Option<Duration>,
     /// True if failed requests are selected at their end.
     pub failed: bool,
+    /// True if there are conditions that choose another share for some requests
+    /// ([`choose_ratio`](crate::spans::RequestSpans::choose_ratio)).
+    pub has_conditions: bool,
 }
 
 /// The settings of a tracer.
@@ -41,6 +46,7 @@ pub struct TracerSettings {
 pub struct Tracer {
     settings: TracerSettings,
     queue: SpanQueue,
+    recorder: Option<FlightRecorder>,
     wake: Notify,
     /// The counters.
     pub stats: SpanStats,
@@ -52,25 +58,68 @@ impl Tracer {
         Self {
             queue: SpanQueue::new(settings.queue_bytes_max),
             settings,
+            recorder: None,
             wake: Notify::new(),
             stats: SpanStats::default(),
         }
     }
 
-    /// Decides about a trace at its beginning, and counts it. `parent` is the span of the client.
-    pub(crate) fn is_selected_early(&self, parent: Option<&RemoteParent>) -> bool {
-        let rules = &self.settings.sampling;
-        let parent = parent.filter(|_| rules.follows_parent);
-        let is_sampled = parent.and_then(|it| it.is_sampled).unwrap_or_else(|| self.draw());
-        if is_sampled {
-            self.stats.sampled.fetch_add(1, Ordering::Relaxed);
-        }
-        is_sampled
+    /// Adds a flight recorder.
+    pub fn with_recorder(self, recorder: FlightRecorder) -> Self {
+        Self { recorder: Some(recorder), ..self }
     }
 
-    /// True if a trace that was not selected at its beginning may be selected at its end.
+    /// Returns the flight recorder, if there is one.
+    pub fn recorder(&self) -> Option<&FlightRecorder> {
+        self.recorder.as_ref()
+    }
+
+    /// Returns the decision of the client or publisher with the span `parent`, if it has made one that counts.
+    pub(crate) fn decision_of(&self, parent: Option<&RemoteParent>) -> Option<bool> {
+        parent.filter(|_| self.settings.sampling.follows_parent)?.is_sampled
+    }
+
+    /// True if the share of all traces contains the one with this draw.
+    pub(crate) fn is_drawn(&self, draw: SampleDraw) -> bool {
+        draw.is_within(self.settings.sampling.ratio)
+    }
+
+    /// Counts a trace that was selected at its beginning.
+    pub(crate) fn count_sampled(&self) {
+        self.stats.sampled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if a trace that was not selected at its beginning may be selected or kept at its end.
     pub(crate) fn selects_late(&self) -> bool {
-        self.settings.sampling.slow.is_some() || self.settings.sampling.failed
+        let SamplingRules { slow, failed, .. } = self.settings.sampling;
+        slow.is_some() || failed || self.recorder.is_some()
+    }
+
+    /// Returns the reason for which the flight recorder keeps a trace, if it does.
+    pub(crate) fn record_reason(
+        &self,
+        duration: Duration,
+        has_failed: bool,
+    ) -> Option<RecordReason> {
+        self.recorder.as_ref()?.reason(duration, has_failed)
+    }
+
+    /// Gives a trace to the flight recorder.
+    pub(crate) fn record(&self, trace: FinishedTrace, left_out: u64, reason: RecordReason) {
+        if let Some(recorder) = &self.recorder {
+            recorder.keep(trace, left_out, reason);
+        }
+    }
+
+    /// True if a request may get another share of traces than the others when its operation is known.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.settings.sampling.has_conditions
+    }
+
+    /// True if a trace that began then will be selected at its end, whatever follows.
+    pub(crate) fn selects(&self, began: Instant, has_failed: bool) -> bool {
+        let rules = &self.settings.sampling;
+        (has_failed && rules.failed) || rules.slow.is_some_and(|slow| began.elapsed() >= slow)
     }
 
     /// Decides at its end about a trace that was not selected at its beginning, and counts it.
@@ -117,10 +166,21 @@ impl Tracer {
     pub fn take_batch(&self) -> Vec<FinishedTrace> {
         self.queue.take(self.settings.batch_spans, &self.stats)
     }
+}
 
-    /// The ids of clients are not used: a client could choose those that are selected.
-    fn draw(&self) -> bool {
-        let ratio = self.settings.sampling.ratio;
-        ratio >= 1.0 || (ratio > 0.0 && fastrand::f64() < ratio)
+/// A random number that decides whether a trace belongs to a share of all traces. The ids of clients are not used: a
+/// client could choose those that are selected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleDraw(f64);
+
+impl SampleDraw {
+    pub(crate) fn random() -> Self {
+        Self(fastrand::f64())
+    }
+
+    /// True if a share of all traces, from 0 to 1, contains this one.
+    pub(crate) fn is_within(self, ratio: f64) -> bool {
+        // The number is below one.
+        self.0 < ratio
     }
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{RemoteParent, TraceContext, hex};
+use super::context::{RemoteParent, TraceContext};
+use super::hex_ids::hex;
 use crate::spans::identity::{SpanId, TraceId};
 
 const TRACE: &str = "x-datadog-trace-id";

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::{RemoteParent, TraceContext, span_id, trace_id};
+use super::context::{RemoteParent, TraceContext};
+use super::hex_ids::{span_id, trace_id};
 use crate::spans::identity::SpanId;
 
 pub(super) const TRACE: &str = "uber-trace-id";

@@ -1,38 +1,22 @@
 //! The identity of traces in headers: read from those of clients, written into those for subgraphs and brokers.
 //!
-//! Each format has a module. The formats of the configuration are a [`Propagation`]: of those that a client sends, the
-//! first one that is valid counts, and all of them are written.
+//! Each format has a module, and `context` has what is read and written. The formats of the configuration are a
+//! [`Propagation`]: of those that a client sends, the first one that is valid counts, and all of them are written.
 
 mod b3;
+mod context;
 mod datadog;
+mod hex_ids;
 mod jaeger;
 mod w3c;
 
 use std::borrow::Cow;
 
-use crate::spans::identity::{SpanId, TraceId};
+pub use context::{IncomingContext, Propagation, PropagationFormat, RemoteParent, TraceContext};
 
-/// A way to write the identity of a trace into headers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PropagationFormat {
-    /// `traceparent` and `tracestate` (W3C Trace Context).
-    TraceContext,
-    /// `baggage` (W3C Baggage): no identity, but values that are passed on unchanged.
-    Baggage,
-    /// `b3`, the single header of Zipkin.
-    B3,
-    /// `x-b3-traceid`, `x-b3-spanid` and `x-b3-sampled`, the several headers of Zipkin.
-    B3Multi,
-    /// `uber-trace-id` of Jaeger.
-    Jaeger,
-    /// `x-datadog-trace-id`, `x-datadog-parent-id`, `x-datadog-sampling-priority` and `x-datadog-tags`.
-    Datadog,
-}
+use crate::spans::identity::SpanId;
 
 impl PropagationFormat {
-    const ALL: [Self; 6] =
-        [Self::TraceContext, Self::Baggage, Self::B3, Self::B3Multi, Self::Jaeger, Self::Datadog];
-
     /// Returns the names of the headers, in lower case.
     pub fn headers(self) -> &'static [&'static str] {
         match self {
@@ -46,75 +30,7 @@ impl PropagationFormat {
     }
 }
 
-/// The formats that a router reads and writes, each at most once, the preferred ones first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Propagation {
-    formats: [Option<PropagationFormat>; PropagationFormat::ALL.len()],
-}
-
-/// The part of a trace's identity that all its spans share.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TraceContext {
-    /// The id of the trace.
-    pub trace: TraceId,
-    /// True if the trace was selected at its beginning. The headers for other servers contain it.
-    pub is_sampled: bool,
-    /// The header `tracestate`, which is passed on unchanged.
-    pub state: Option<Box<str>>,
-    /// The header `baggage`, which is passed on unchanged.
-    pub baggage: Option<Box<str>>,
-    /// The headers in which other servers get this identity.
-    pub propagation: Propagation,
-}
-
-/// The span of a client that a request belongs to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RemoteParent {
-    /// The id of its trace.
-    pub trace: TraceId,
-    /// Its own id.
-    pub span: SpanId,
-    /// True if the client has selected the trace, false if not; `None` if it leaves that to the router.
-    pub is_sampled: Option<bool>,
-    /// The value of `tracestate`.
-    pub state: Option<Box<str>>,
-}
-
-/// The facts about traces in the headers of a request.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct IncomingContext {
-    /// The span of the client.
-    pub parent: Option<RemoteParent>,
-    /// The value of `baggage`.
-    pub baggage: Option<Box<str>>,
-}
-
-impl Default for Propagation {
-    /// W3C Trace Context only.
-    fn default() -> Self {
-        Self::new([PropagationFormat::TraceContext])
-    }
-}
-
 impl Propagation {
-    /// Creates a list of formats. Repetitions are left out.
-    pub fn new(formats: impl IntoIterator<Item = PropagationFormat>) -> Self {
-        let mut list = [None; PropagationFormat::ALL.len()];
-        for format in formats {
-            if !list.contains(&Some(format))
-                && let Some(free) = list.iter_mut().find(|it| it.is_none())
-            {
-                *free = Some(format);
-            }
-        }
-        Self { formats: list }
-    }
-
-    /// Iterates over the formats.
-    pub fn formats(&self) -> impl Iterator<Item = PropagationFormat> + '_ {
-        self.formats.iter().flatten().copied()
-    }
-
     /// Iterates over the names of all headers, in lower case.
     pub fn header_names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.formats().flat_map(PropagationFormat::headers).copied()
@@ -166,24 +82,9 @@ impl TraceContext {
     }
 }
 
-/// Parses a trace id of up to 32 hexadecimal digits.
-fn trace_id(text: &str) -> Option<TraceId> {
-    TraceId::new(u128::from_str_radix(hex(text, 32)?, 16).ok()?)
-}
-
-/// Parses a span id of up to 16 hexadecimal digits.
-fn span_id(text: &str) -> Option<SpanId> {
-    SpanId::new(u64::from_str_radix(hex(text, 16)?, 16).ok()?)
-}
-
-/// Signs, which the standard library accepts, are no digits.
-fn hex(text: &str, length_max: usize) -> Option<&str> {
-    let is_hex = !text.is_empty() && text.bytes().all(|it| it.is_ascii_hexdigit());
-    Some(text).filter(|it| is_hex && it.len() <= length_max)
-}
-
 #[cfg(test)]
 pub(crate) mod testing {
+    use super::hex_ids::{span_id, trace_id};
     use super::*;
 
     pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";

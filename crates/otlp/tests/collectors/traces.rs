@@ -1,15 +1,12 @@
-//! The exporter against collectors that take traces, fail, or do not respond.
+//! The exporter of traces.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::Full;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
@@ -17,7 +14,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span as ProtoSpan;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind as ProtoKind;
 use otlp::{
-    ExportProtocol, ExporterSettings, ExporterTask, RetryTimes, RouterIdentity, TraceExporter,
+    CollectorSettings, ExportProtocol, ExporterSettings, ExporterTask, RetryTimes, RouterIdentity,
+    TraceExporter,
 };
 use prost::Message;
 use telemetry::read;
@@ -26,76 +24,36 @@ use telemetry::spans::{
     SpanId, SpanKind, TraceId, Tracer, TracerSettings,
 };
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 
-/// The time that a test waits for something that takes a moment, on a busy machine.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+use crate::mock_collector::{MockCollector, Received, WAIT_MAX, status};
 
-/// A request that a collector has got.
-struct Received {
-    headers: HeaderMap,
-    path: String,
-    message: ExportTraceServiceRequest,
+fn message(body: &[u8]) -> ExportTraceServiceRequest {
+    ExportTraceServiceRequest::decode(body).expect("a message")
 }
 
-impl Received {
-    fn spans(self) -> Vec<ProtoSpan> {
-        let scopes = self.message.resource_spans.into_iter().flat_map(|it| it.scope_spans);
-        scopes.flat_map(|it| it.spans).collect()
-    }
+/// Returns the spans of a request over HTTP.
+fn spans(received: &Received) -> Vec<ProtoSpan> {
+    spans_of(message(&received.body))
 }
 
-/// A collector that responds to its requests in turn by `respond`, which gets their numbers. `None`: it never responds.
-struct Collector {
-    address: std::net::SocketAddr,
-    received: mpsc::UnboundedReceiver<Received>,
+fn spans_of(message: ExportTraceServiceRequest) -> Vec<ProtoSpan> {
+    let scopes = message.resource_spans.into_iter().flat_map(|it| it.scope_spans);
+    scopes.flat_map(|it| it.spans).collect()
 }
 
-type Respond = fn(usize) -> Option<Response<Full<Bytes>>>;
-
-impl Collector {
-    async fn start(respond: Respond) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (sender, received) = mpsc::unbounded_channel();
-        let count = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (sender, count) = (sender.clone(), Arc::clone(&count));
-                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-                    let (sender, count) = (sender.clone(), Arc::clone(&count));
-                    async move {
-                        let (head, body) = request.into_parts();
-                        let body = body.collect().await.expect("a body").to_bytes();
-                        let message = ExportTraceServiceRequest::decode(body).expect("a message");
-                        let (headers, path) = (head.headers, head.uri.path().to_owned());
-                        let _ = sender.send(Received { headers, path, message });
-                        match respond(count.fetch_add(1, Ordering::SeqCst)) {
-                            Some(response) => Ok::<_, std::convert::Infallible>(response),
-                            None => std::future::pending().await,
-                        }
-                    }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-            }
-        });
-        Self { address, received }
-    }
-
-    async fn next(&mut self) -> Received {
-        let received = tokio::time::timeout(WAIT_MAX, self.received.recv());
-        received.await.expect("a request in time").expect("a collector")
-    }
-}
-
-fn status(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = status;
-    response
+/// Returns the spans of a call over gRPC, the message of which has a flag and its length before it.
+fn spans_of_call(received: &Received) -> Vec<ProtoSpan> {
+    spans_of(message(&received.body[5..]))
 }
 
 fn tracer(queue_bytes_max: usize) -> Arc<Tracer> {
-    let sampling = SamplingRules { ratio: 1.0, follows_parent: true, slow: None, failed: false };
+    let sampling = SamplingRules {
+        ratio: 1.0,
+        follows_parent: true,
+        slow: None,
+        failed: false,
+        has_conditions: false,
+    };
     let settings = TracerSettings {
         sampling,
         propagation: Propagation::default(),
@@ -106,14 +64,16 @@ fn tracer(queue_bytes_max: usize) -> Arc<Tracer> {
     Arc::new(Tracer::new(settings))
 }
 
-fn settings(address: std::net::SocketAddr) -> ExporterSettings {
+fn settings(address: SocketAddr) -> ExporterSettings {
     let authorization = HeaderValue::from_static("Bearer secret");
     ExporterSettings {
-        protocol: ExportProtocol::Http,
-        url: format!("http://{address}/v1/traces?key=secret").into(),
-        tls: None,
-        headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, authorization)]),
-        timeout: Duration::from_secs(10),
+        collector: CollectorSettings {
+            protocol: ExportProtocol::Http,
+            url: format!("http://{address}/v1/traces?key=secret").into(),
+            tls: None,
+            headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, authorization)]),
+            timeout: Duration::from_secs(10),
+        },
         interval: Duration::from_millis(5),
         identity: RouterIdentity {
             attributes: vec![("service.name".into(), "shop".into())],
@@ -141,7 +101,7 @@ fn record(tracer: &Arc<Tracer>, name: &'static str) {
 }
 
 /// Waits until a counter has a value. The exporter counts after the collector has responded.
-async fn reaches(counter: &std::sync::atomic::AtomicU64, value: u64) {
+async fn reaches(counter: &AtomicU64, value: u64) {
     let reached = async {
         while read(counter) < value {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -153,7 +113,7 @@ async fn reaches(counter: &std::sync::atomic::AtomicU64, value: u64) {
 
 #[tokio::test]
 async fn a_trace_has_its_identity_and_that_of_the_router() {
-    let mut collector = Collector::start(|_| Some(status(StatusCode::OK))).await;
+    let mut collector = MockCollector::start(|_| Some(status(StatusCode::OK))).await;
     let tracer = tracer(1 << 20);
     let (trace, span) = (TraceId::new(1).expect("an id"), SpanId::new(2).expect("an id"));
     let parent = RemoteParent { trace, span, is_sampled: Some(true), state: Some("a=1".into()) };
@@ -169,9 +129,10 @@ async fn a_trace_has_its_identity_and_that_of_the_router() {
     assert_eq!(received.path, "/v1/traces");
     assert_eq!(received.headers["content-type"], "application/x-protobuf");
     assert_eq!(received.headers["authorization"], "Bearer secret");
-    let resource = received.message.resource_spans[0].resource.clone().expect("a resource");
+    let message = message(&received.body);
+    let resource = message.resource_spans[0].resource.clone().expect("a resource");
     assert_eq!(resource.attributes[0].key, "service.name");
-    let span = received.spans().remove(0);
+    let span = spans_of(message).remove(0);
     assert_eq!(span.trace_id, [[0; 15].as_slice(), &[1]].concat());
     assert_eq!(span.parent_span_id, [0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!((&*span.name, &*span.trace_state, span.flags), ("POST /graphql", "a=1", 1));
@@ -187,7 +148,7 @@ async fn a_trace_has_its_identity_and_that_of_the_router() {
 
 #[tokio::test]
 async fn a_collector_that_is_busy_gets_the_same_traces_again() {
-    let mut collector = Collector::start(|number| {
+    let mut collector = MockCollector::start(|number| {
         let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
         Some(status(busy.get(number).copied().unwrap_or(StatusCode::OK)))
     })
@@ -197,7 +158,7 @@ async fn a_collector_that_is_busy_gets_the_same_traces_again() {
     let task = start(settings(collector.address), &tracer);
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(collector.next().await.spans().remove(0).span_id);
+        ids.push(spans(&collector.next().await).remove(0).span_id);
     }
     assert!(ids.iter().all(|id| *id == ids[0]));
     reaches(&tracer.stats.exported, 1).await;
@@ -207,7 +168,7 @@ async fn a_collector_that_is_busy_gets_the_same_traces_again() {
 
 #[tokio::test]
 async fn traces_that_the_collector_refuses_are_dropped_and_counted() {
-    let mut collector = Collector::start(|number| {
+    let mut collector = MockCollector::start(|number| {
         if number == 0 {
             return Some(status(StatusCode::BAD_REQUEST));
         }
@@ -231,7 +192,7 @@ async fn traces_that_the_collector_refuses_are_dropped_and_counted() {
 
 #[tokio::test]
 async fn a_collector_that_hangs_costs_bounded_memory_and_no_time() {
-    let mut collector = Collector::start(|_| None).await;
+    let mut collector = MockCollector::start(|_| None).await;
     let tracer = tracer(20_000);
     record(&tracer, "first");
     let task = start(settings(collector.address), &tracer);
@@ -261,7 +222,7 @@ async fn traces_wait_for_a_collector_that_is_away_for_a_while_and_no_longer() {
 
 #[tokio::test]
 async fn the_end_of_the_router_exports_all_that_waits() {
-    let mut collector = Collector::start(|_| Some(status(StatusCode::OK))).await;
+    let mut collector = MockCollector::start(|_| Some(status(StatusCode::OK))).await;
     let tracer = tracer(1 << 20);
     let hour = Duration::from_secs(3600);
     let task = start(ExporterSettings { interval: hour, ..settings(collector.address) }, &tracer);
@@ -269,71 +230,29 @@ async fn the_end_of_the_router_exports_all_that_waits() {
         record(&tracer, "last");
     }
     task.end().await;
-    let mut spans = 0;
-    while spans < 25 {
-        spans += collector.next().await.spans().len();
+    let mut count = 0;
+    while count < 25 {
+        count += spans(&collector.next().await).len();
     }
-    assert_eq!((spans, read(&tracer.stats.exported)), (25, 25));
-}
-
-/// Starts a gRPC collector that responds with these statuses in turn, and then with success.
-async fn start_grpc(statuses: &'static [u32]) -> Collector {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let (sender, received) = mpsc::unbounded_channel();
-    let count = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (sender, count) = (sender.clone(), Arc::clone(&count));
-            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let (sender, count) = (sender.clone(), Arc::clone(&count));
-                async move {
-                    let (head, body) = request.into_parts();
-                    let body = body.collect().await.expect("a body").to_bytes();
-                    let message = ExportTraceServiceRequest::decode(&body[5..]).expect("a message");
-                    let (headers, path) = (head.headers, head.uri.path().to_owned());
-                    let _ = sender.send(Received { headers, path, message });
-                    let number = count.fetch_add(1, Ordering::SeqCst);
-                    let status = statuses.get(number).copied().unwrap_or(0);
-                    Ok::<_, std::convert::Infallible>(grpc_response(status))
-                }
-            });
-            let server = http2::Builder::new(TokioExecutor::new());
-            tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    Collector { address, received }
-}
-
-/// Returns an empty message and the status in the trailers.
-fn grpc_response(
-    status: u32,
-) -> Response<impl hyper::body::Body<Data = Bytes, Error = std::convert::Infallible>> {
-    let trailers = HeaderMap::from_iter([(
-        http::HeaderName::from_static("grpc-status"),
-        HeaderValue::from(status),
-    )]);
-    let frames = [
-        Ok(hyper::body::Frame::data(Bytes::from_static(&[0; 5]))),
-        Ok(hyper::body::Frame::trailers(trailers)),
-    ];
-    Response::new(StreamBody::new(futures_util::stream::iter(frames)))
+    assert_eq!((count, read(&tracer.stats.exported)), (25, 25));
 }
 
 #[tokio::test]
 async fn a_collector_by_grpc_gets_the_same_traces() {
-    let mut collector = start_grpc(&[14, 0, 3]).await;
+    let mut collector = MockCollector::start_grpc(&[14, 0, 3]).await;
     let tracer = tracer(1 << 20);
     record(&tracer, "one");
     let settings = settings(collector.address);
-    let settings = ExporterSettings { protocol: ExportProtocol::Grpc, ..settings };
+    let way = CollectorSettings { protocol: ExportProtocol::Grpc, ..settings.collector };
+    let settings = ExporterSettings { collector: way, ..settings };
     let task = start(settings, &tracer);
     let first = collector.next().await;
     assert_eq!(first.path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     assert_eq!(first.headers["content-type"], "application/grpc");
     assert_eq!(first.headers["authorization"], "Bearer secret");
     let again = collector.next().await;
-    assert_eq!(first.spans()[0].span_id, again.spans()[0].span_id, "it was unavailable");
+    let (first, again) = (spans_of_call(&first), spans_of_call(&again));
+    assert_eq!(first[0].span_id, again[0].span_id, "it was unavailable");
     reaches(&tracer.stats.exported, 1).await;
     record(&tracer, "invalid");
     collector.next().await;
