@@ -12,8 +12,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The sources of the bundle. The crate itself reads `index.html`.
-const SOURCES: [&str; 6] =
-    ["package.json", "package-lock.json", ".npmrc", "build.mjs", "src/main.jsx", "src/main.css"];
+const SOURCES: [&str; 7] = [
+    "package.json",
+    "package-lock.json",
+    ".npmrc",
+    "build.mjs",
+    "src/main.jsx",
+    "src/trace.jsx",
+    "src/main.css",
+];
 
 /// The files that the bundler must have written.
 const OUTPUTS: [&str; 5] =

@@ -13,12 +13,13 @@
 //! `build.rs` bundles GraphiQL and decides whether it is included.
 
 mod asset;
+mod page_config;
 mod template;
 
 pub use asset::{Asset, EncodedBody};
+pub use page_config::{PageConfig, Tab};
 
 use asset::{CSS, HTML, JAVASCRIPT, SVG};
-use serde::Serialize;
 
 /// True if this build contains GraphiQL. Otherwise `/` is the plain page.
 pub const IS_GRAPHIQL: bool = cfg!(graphiql);
@@ -44,30 +45,6 @@ pub const HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-cache"),
     ("vary", "accept-encoding"),
 ];
-
-/// The configuration of the page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PageConfig {
-    /// The name in the window's title and on the page.
-    pub title: String,
-    /// The address of the API: an absolute path such as `/graphql`, on the origin that serves the page. The page sends
-    /// queries by POST and subscriptions over a WebSocket (`graphql-transport-ws`); the plain page uses server-sent
-    /// events.
-    pub endpoint: String,
-    /// The initial tabs, the selected one first. A browser that was here before, with the same tabs, restores its
-    /// user's edits.
-    pub tabs: Vec<Tab>,
-}
-
-/// One tab of the page.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tab {
-    /// GraphQL text.
-    pub query: String,
-    /// A JSON object as text, as the editor shows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub variables: Option<String>,
-}
 
 /// The page for one configuration. It is built once; its assets are shared bytes.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Fills the placeholders of the HTML files. Values are escaped for their position, and placeholders inside values are
 //! not expanded.
 
-use crate::PageConfig;
+use crate::page_config::PageConfig;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Returns `template` with `{{title}}`, `{{endpoint}}`, `{{config}}` and `{{tabs_id}}` filled in from `config`. Any
@@ -62,7 +62,7 @@ fn tabs_id(config: &PageConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tab;
+    use crate::page_config::Tab;
 
     fn config(title: &str, query: &str) -> PageConfig {
         PageConfig {

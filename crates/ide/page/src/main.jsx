@@ -7,6 +7,7 @@ import "graphiql/style.css";
 import "./main.css";
 import { createClient } from "graphql-ws";
 import { createRoot } from "react-dom/client";
+import { noteResult, tracePlugin, withTraceHeader } from "./trace.jsx";
 
 const config = JSON.parse(document.getElementById("starling-config").textContent);
 const url = new URL(config.endpoint, window.location.href);
@@ -38,14 +39,24 @@ function explain(error) {
   throw error;
 }
 
-/** Returns the result of a fetch, or the results of a subscription, with explained errors. */
-async function explained(sent) {
+/**
+ * Returns the result of a fetch, or the results of a subscription, with explained errors. The fetch of a query is a
+ * sequence, too, because its response may have several parts.
+ */
+async function explained(sent, isTraced = false) {
   const value = await Promise.resolve(sent).catch(explain);
-  if (typeof value?.[Symbol.asyncIterator] !== "function") return value;
+  if (typeof value?.[Symbol.asyncIterator] !== "function") {
+    if (isTraced) noteResult(value);
+    return value;
+  }
   const results = value[Symbol.asyncIterator]();
   // Not a generator: its `return` would wait for the next event before the subscription is stopped.
   return {
-    next: () => results.next().catch(explain),
+    next: () =>
+      results.next().then((step) => {
+        if (isTraced && !step.done) noteResult(step.value);
+        return step;
+      }, explain),
     return: async () => (await results.return?.()) ?? { value: undefined, done: true },
     [Symbol.asyncIterator]() {
       return this;
@@ -67,7 +78,10 @@ function fetcher(params, options) {
   const operation =
     getOperationAST(documentAST, params.operationName) ?? getOperationAST(documentAST);
   const operationName = operation?.name?.value ?? params.operationName;
-  return explained(send({ ...params, operationName }, { ...options, documentAST }));
+  // GraphiQL asks for the schema itself, and a subscription is sent over a WebSocket.
+  const isTraced = operationName !== "IntrospectionQuery" && operation?.operation !== "subscription";
+  const sent = isTraced ? { ...options, headers: withTraceHeader(headers) } : options;
+  return explained(send({ ...params, operationName }, { ...sent, documentAST }), isTraced);
 }
 
 // Tabs are stored separately for each set of initial tabs, so that two routers that take turns on one port (the demo,
@@ -97,6 +111,7 @@ createRoot(root).render(
     defaultTabs={config.tabs.map(({ query, variables }) => ({ query, variables }))}
     defaultEditorToolsVisibility={config.tabs.some((tab) => tab.variables) ? "variables" : undefined}
     shouldPersistHeaders={false}
+    plugins={[tracePlugin]}
   >
     <GraphiQL.Logo>
       <a className="starling-logo" href={url.pathname === "/" ? undefined : "/"}>

@@ -1,0 +1,223 @@
+// Operations: a table of those that are used most, and for each its text, plan, errors and clients.
+
+import { read } from "./api.js";
+import { countColumn, html, section, setText, table } from "./elements.js";
+import { bytes, count, duration, percent, short } from "./format.js";
+import { planDrawing, pretty } from "./plan.js";
+
+export const title = "Operations";
+export const interval = 5_000;
+
+const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
+const address = ({ kind, name }) => `operations/${encodeURIComponent(`${kind}/${name}`)}`;
+
+/** Names and versions may contain any character, so joined ones could be equal. */
+const clientKey = ({ name, version }) => JSON.stringify([name, version]);
+
+const clientColumns = [
+  { title: "Client", text: (it) => it.name },
+  { title: "Version", text: (it) => it.version },
+  countColumn("Requests", "requests"),
+];
+
+export function open(_, { go }) {
+  const note = html(
+    "p",
+    { class: "note" },
+    "Since the start of the router, or since the operation got a row of its own. " +
+      "All times are from the arrival of a request to its response.",
+  );
+  const operations = table({
+    caption: "Operations",
+    filter: "Filter operations",
+    empty: "No operation has been sent yet.",
+    key: (it) => `${it.kind} ${it.name}`,
+    sort: { column: 2, down: true },
+    onSelect: (it) => go(address(it)),
+    columns: [
+      { title: "Operation", text: (it) => it.name },
+      { title: "Kind", text: (it) => it.kind },
+      countColumn("Requests", "requests"),
+      {
+        title: "Failed",
+        number: true,
+        value: (it) => ratio(it.failed, it.requests),
+        text: (it) => percent(ratio(it.failed, it.requests)),
+        share: (it) => ratio(it.failed, it.requests),
+      },
+      { title: "Mean", number: true, value: (it) => it.latency.mean, text: (it) => duration(it.latency.mean) },
+      {
+        title: "p99",
+        number: true,
+        value: (it) => it.latency.p99,
+        text: (it) => duration(it.latency.p99),
+        note: "Estimated from few buckets, so it is coarse",
+      },
+      {
+        title: "CPU",
+        number: true,
+        value: (it) => it.cpuSeconds,
+        text: (it) => duration(it.cpuSeconds),
+        note: "CPU time of all requests",
+      },
+      {
+        title: "Fetches",
+        number: true,
+        value: (it) => it.subgraphRequestsMean,
+        text: (it) => short(it.subgraphRequestsMean),
+        note: "Requests to subgraphs for each request",
+      },
+      {
+        title: "Cost",
+        number: true,
+        value: (it) => it.costMean,
+        text: (it) => short(it.costMean),
+        note: "Mean cost, if costs are measured",
+      },
+      {
+        title: "Size",
+        number: true,
+        value: (it) => it.bytesMean,
+        text: (it) => bytes(it.bytesMean),
+        note: "Mean size of responses",
+      },
+    ],
+  });
+  const clients = table({
+    caption: "Clients",
+    empty: "No client has sent an operation yet.",
+    key: clientKey,
+    sort: { column: 2, down: true },
+    columns: [
+      ...clientColumns,
+      {
+        title: "Failed",
+        number: true,
+        value: (it) => ratio(it.failed, it.requests),
+        text: (it) => percent(ratio(it.failed, it.requests)),
+        share: (it) => ratio(it.failed, it.requests),
+      },
+    ],
+  });
+  const detail = html("div", { hidden: true });
+  const list = html("div", {}, operations.element, section("Clients", clients.element));
+  const element = html("div", {}, html("h1", {}, title), note, detail, list);
+  const one = operationDetail(detail);
+
+  async function update(parameter) {
+    if (parameter !== null) {
+      await one(parameter);
+      list.hidden = true;
+      return;
+    }
+    one(null);
+    list.hidden = false;
+    const all = await read("operations");
+    if (!all.enabled) setText(note, "The metrics of single operations are turned off (metrics.operations.max).");
+    // The rows that others share are of interest only if they have requests.
+    const used = (it) => it.requests > 0 || it.name !== "other";
+    operations.update(all.operations.filter(used));
+    clients.update(all.clients.filter(used));
+  }
+
+  return { element, update };
+}
+
+/** The drawing of the plan, if the operation is among the prepared ones. */
+function planOf({ plan }) {
+  if (plan !== null) return planDrawing(plan);
+  const text = "The operation is not among the prepared ones now. It is when it is sent again.";
+  return { element: html("p", { class: "note" }, text) };
+}
+
+/** The page of one operation. Returns a function that shows the operation of that parameter, or none. */
+function operationDetail(container) {
+  let shown = null;
+  let parts = null;
+  return async (parameter) => {
+    if (parameter === null) {
+      container.hidden = true;
+      shown = null;
+      return;
+    }
+    const [kind, ...rest] = parameter.split("/");
+    const name = rest.join("/");
+    const it = await read("operation", { name, kind });
+    // Another plan has other nodes, and the operation may have got one.
+    const identity = JSON.stringify([parameter, it.text, it.plan], (key, value) =>
+      key === "measured" ? undefined : value,
+    );
+    if (shown !== identity) {
+      shown = identity;
+      parts = {
+        facts: html("dl", { class: "tiles" }),
+        plan: planOf(it),
+        clients: table({
+          caption: "Clients of the operation",
+          empty: "No client is known.",
+          columns: clientColumns,
+          key: clientKey,
+          sort: { column: 2, down: true },
+        }),
+        errors: table({
+          caption: "Errors of the operation",
+          empty: "No request has failed.",
+          key: ({ code }) => code,
+          sort: { column: 1, down: true },
+          columns: [
+            { title: "Code of the first error", text: ({ code }) => code },
+            {
+              title: "Requests",
+              number: true,
+              value: ({ count: value }) => value,
+              text: ({ count: value }) => count(value),
+            },
+          ],
+        }),
+      };
+      container.replaceChildren(
+        html("p", {}, html("a", { href: "#operations" }, "All operations")),
+        html("h2", { tabindex: "-1" }, `${kind} ${name}`),
+        parts.facts,
+        section("Plan", parts.plan.element),
+        section(
+          "Text",
+          it.text === null
+            ? html("p", { class: "note" }, "See above.")
+            : html(
+                "pre",
+                { id: "operation-text", tabindex: "0" },
+                it.text.includes("\n") ? it.text.trim() : pretty(it.text),
+              ),
+        ),
+        html(
+          "div",
+          { class: "halves" },
+          section("Clients", parts.clients.element),
+          section("Errors", parts.errors.element),
+        ),
+      );
+    }
+    const facts = {
+      Requests: count(it.requests),
+      Failed: percent(ratio(it.failed, it.requests)),
+      Mean: duration(it.latency.mean),
+      Median: duration(it.latency.p50),
+      p99: duration(it.latency.p99),
+      "CPU each": duration(it.cpuMean),
+      Fetches: short(it.subgraphRequestsMean),
+      Cost: short(it.costMean),
+      Size: bytes(it.bytesMean),
+    };
+    parts.facts.replaceChildren(
+      ...Object.entries(facts).map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text))),
+    );
+    if (it.plan !== null) parts.plan.update(it.plan);
+    parts.clients.update(it.clients);
+    parts.errors.update(it.errors);
+    if (container.hidden) {
+      container.hidden = false;
+      container.querySelector("h2").focus();
+    }
+  };
+}
