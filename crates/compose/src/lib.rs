@@ -98,9 +98,10 @@ pub use graph::SubscriptionEndpoint;
 // Beside composition: contracts and changes of schemas.
 pub use contract::ContractFilter;
 pub use diff::{
-    ChangeCode, ClientOperation, Criticality, DeprecatedUse, OperationFile, OperationPlace,
-    OperationProblem, OperationsReport, SchemaChange, UncheckedOperation, check_operations, diff,
-    find_deprecated_uses, read_operations,
+    ChangeCode, ChangeUse, ClientOperation, ClientUse, CountedUsage, Criticality, DeprecatedUse,
+    OperationFile, OperationPlace, OperationProblem, OperationsReport, SchemaChange,
+    UncheckedOperation, UsageRules, check_operations, check_usage, diff, find_deprecated_uses,
+    read_operations,
 };
 
 use apollo_compiler::ast::Document;

@@ -1,10 +1,13 @@
 //! Every folder of `tests/diff` is one change: `old.graphql` and `new.graphql` are API schemas, `operations` has those
-//! of clients, and `expected.txt` the changes. `UPDATE_EXPECT=1` rewrites it.
+//! of clients, `usage.txt` the requests that a router has counted (coordinate, client, requests), and `expected.txt`
+//! the changes. `UPDATE_EXPECT=1` rewrites it.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use apollo_compiler::{Schema, ast};
-use compose::{ChangeCode, OperationFile, SchemaChange};
+use compose::{
+    ChangeCode, ChangeUse, ClientUse, CountedUsage, OperationFile, SchemaChange, UsageRules,
+};
 use graph::ApiSchema;
 
 fn folders() -> Vec<std::path::PathBuf> {
@@ -37,6 +40,37 @@ fn read_files(folder: &Path) -> Vec<OperationFile> {
     paths.iter().map(read).collect()
 }
 
+/// Reads `usage.txt`: after the line `requests TOTAL threshold REQUESTS`, lines such as `Query.user(id:) web 12`.
+fn read_usage(folder: &Path) -> Option<(CountedUsage, UsageRules)> {
+    let text = fs::read_to_string(folder.join("usage.txt")).ok()?;
+    let mut lines = text.lines();
+    let number = |text: &str| text.parse().expect("a number");
+    let head: Vec<_> = lines.next().expect("a first line").split(' ').collect();
+    let [_, total, _, threshold] = head[..] else { panic!("{head:?}") };
+    let rules =
+        UsageRules { threshold: number(threshold), total: number(total), is_complete: true };
+    let mut usage = CountedUsage::default();
+    for line in lines {
+        let [coordinate, client, requests] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let one = ClientUse { requests: number(requests), first: 1, last: 2 };
+        usage.coordinates.entry(coordinate.into()).or_default().insert(client.into(), one);
+    }
+    Some((usage, rules))
+}
+
+fn used_by(change: &SchemaChange) -> String {
+    match &change.usage {
+        None => String::new(),
+        Some(ChangeUse::Unknown) => "  use is not counted\n".into(),
+        Some(ChangeUse::Counted(clients)) => clients
+            .iter()
+            .map(|(name, it)| format!("  used by {name}: {}\n", it.requests))
+            .collect(),
+    }
+}
+
 #[test]
 fn each_case_gives_its_expected_changes() {
     for folder in folders() {
@@ -55,8 +89,14 @@ fn each_case_gives_its_expected_changes() {
             }
             text += "\n";
         }
+        if let Some((usage, rules)) = read_usage(&folder) {
+            changes = compose::check_usage(&old, changes, &usage, rules);
+            text += &format!("{} requests\n\n", rules.total);
+        }
         for change in &changes {
-            text += &format!("{change}\n\n");
+            text += &format!("{change}\n");
+            text += &used_by(change);
+            text += "\n";
         }
         expect_test::expect_file![folder.join("expected.txt")].assert_eq(&text);
     }
@@ -73,10 +113,13 @@ fn each_code_has_a_case() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Returns the weights that a code has in the cases without operations, which lower them.
+/// Returns the weights that a code has in the cases without operations and usage, which lower them.
 fn find_weights(code: ChangeCode) -> String {
     let mut weights = Vec::new();
-    for folder in folders().iter().filter(|it| !it.join("operations").exists()) {
+    for folder in folders()
+        .iter()
+        .filter(|it| ["operations", "usage.txt"].iter().all(|name| !it.join(name).exists()))
+    {
         let text = fs::read_to_string(folder.join("expected.txt")).expect("the expected changes");
         for weight in ["breaking", "dangerous", "safe"] {
             let is_new = !weights.contains(&weight);

@@ -11,7 +11,7 @@ use super::format::{DurationText, RequestConditionText, RequestKeyText};
 use super::quantity;
 
 /// Overload protection.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admission {
     /// Turns overload protection on.
@@ -23,6 +23,15 @@ pub struct Admission {
 
     /// The queue in front of the limit. Each class has its own.
     pub queue: AdmissionQueue,
+
+    /// The number of refusals that the router sends at once, each second for each core. Each further one is held for
+    /// two to three seconds: to refuse all requests at once would take the CPU time of those that could be served. `0`:
+    /// none is held. This holds without `enabled`, too, for what the memory budget refuses.
+    #[schemars(range(min = 0, max = 1_000_000), example = 500)]
+    pub refusals_per_core: u32,
+
+    /// The readiness check (`/health/ready` of the admin listener) of a router that refuses many requests.
+    pub readiness: AdmissionReadiness,
 
     /// The classes of requests. The first condition that is true decides; without any, a request is `normal`.
     #[schemars(length(max = 32))]
@@ -71,6 +80,36 @@ pub struct AdmissionQueue {
     pub interval: Duration,
 }
 
+/// The readiness check of a router that refuses many requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdmissionReadiness {
+    /// Fails the readiness check while the router refuses much, so that load balancers send new clients to others. The
+    /// router serves as before meanwhile. Turn it on only if the load balancer continues to use routers when most of
+    /// them are not ready, as Envoy does (panic threshold): in an overload of all routers, Kubernetes would remove all
+    /// of them from the service.
+    #[schemars(example = true)]
+    pub enabled: bool,
+
+    /// The share of refused requests, in percent, from which the router is not ready. Requests of the class `sheddable`
+    /// and requests that are refused because of the share of their client do not count. The router becomes ready again
+    /// when it refuses less than half of that.
+    #[schemars(range(min = 1, max = 100), example = 80)]
+    pub refused_percent: u32,
+
+    /// The time for which so much must be refused before the router is not ready, and for which little must be refused
+    /// before it is ready again.
+    #[serde(with = "quantity::text")]
+    #[schemars(with = "DurationText", example = &"10s", extend("x-minimum" = 1000))]
+    pub unready_after: Duration,
+
+    /// The time for which the router stays not ready at least, lengthened at random by up to half. It doubles, up to
+    /// eight times its length, if the router becomes not ready again soon.
+    #[serde(with = "quantity::text")]
+    #[schemars(with = "DurationText", example = &"30s", extend("x-minimum" = 1000))]
+    pub ready_after: Duration,
+}
+
 /// A class for requests that fulfil a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -97,10 +136,38 @@ pub enum RequestClass {
     Sheddable,
 }
 
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            limit: AdmissionLimit::default(),
+            queue: AdmissionQueue::default(),
+            // A refusal takes some 25 µs of CPU time, so these take a twentieth of each core. With fewer, one client
+            // that sends too much would occupy the connections of a load balancer with refusals that are held.
+            refusals_per_core: 2000,
+            readiness: AdmissionReadiness::default(),
+            priority: Vec::new(),
+            fair_by: None,
+        }
+    }
+}
+
 impl Default for AdmissionLimit {
     fn default() -> Self {
         // 500 are 10,000 requests per second that take 50 ms. 32 in flight need no protection.
         Self { initial: 500, min: 32, max: 20_000 }
+    }
+}
+
+impl Default for AdmissionReadiness {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            refused_percent: 50,
+            // Longer than a burst, and than the adaptive limit needs to follow a change of the load.
+            unready_after: Duration::from_secs(5),
+            ready_after: Duration::from_secs(10),
+        }
     }
 }
 
@@ -115,8 +182,17 @@ impl Default for AdmissionQueue {
 }
 
 impl Admission {
-    /// Checks that the bounds of the limit are in order.
+    /// Checks that the bounds of the limit are in order, and that the readiness has an effect.
     pub(super) fn check(&self, places: &KeyPlaces, findings: &mut Findings) {
+        if self.readiness.enabled && !self.enabled {
+            findings
+                .warning(
+                    "no-effect",
+                    "`admission.readiness.enabled` has no effect without `admission.enabled`",
+                )
+                .at_place(places.get("admission.readiness.enabled"), "not used")
+                .help("set `admission.enabled: true`: without it, nothing is refused");
+        }
         let AdmissionLimit { initial, min, max } = self.limit;
         if min > max {
             findings

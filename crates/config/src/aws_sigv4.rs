@@ -1,4 +1,4 @@
-//! Settings of AWS Signature Version 4, for subgraphs behind AWS.
+//! Settings of AWS Signature Version 4, for subgraphs behind AWS, and for a supergraph in a bucket.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct AwsSigv4 {
     pub region: String,
 
     /// The name of the service as it signs: `appsync`, `execute-api` (API Gateway), `lambda` (function URLs),
-    /// `vpc-lattice-svcs`.
+    /// `vpc-lattice-svcs`, `s3` (for a supergraph).
     #[schemars(length(min = 1, max = 64), example = &"appsync")]
     pub service: String,
 

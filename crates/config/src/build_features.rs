@@ -43,6 +43,16 @@ pub(super) fn check(
         }
         finding.help(how_to_get("aws"));
     }
+    let is_download_signed =
+        config.supergraph.url.as_ref().is_some_and(|it| it.aws_sigv4.is_some());
+    if is_download_signed && !features.aws {
+        let finding =
+            findings.error("not-built", "this build of the router has no signatures of AWS");
+        if let Some(place) = places.get("supergraph.url.aws_sigv4") {
+            finding.at(place.key.clone(), "needs the feature `aws`");
+        }
+        finding.help(how_to_get("aws"));
+    }
     if !features.kafka && !config.events.providers.kafka.is_empty() {
         let finding = findings
             .error("not-built", "this build of the router has no provider `kafka` for events");

@@ -22,7 +22,8 @@ pub struct Caching {
     #[schemars(example = true)]
     pub enabled: bool,
 
-    /// The memory of entities and root fields, with the overhead of each.
+    /// The memory of entities and root fields, with the overhead of each. A sixteenth of it is for responses made of
+    /// them that are asked for often, in parsed form.
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1GiB")]
     pub memory: usize,

@@ -14,8 +14,9 @@ use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
-    Config, CostMode, Expression, HeaderRule, Listener, RateLimit, RateUnit, provider_consistency,
-    store_consistency, subgraph_subscription_consistency, token_consistency, web_page_consistency,
+    Config, CostMode, Expression, HeaderRule, HedgeDelay, Listener, RateLimit, RateUnit,
+    TrafficSettings, provider_consistency, store_consistency, subgraph_subscription_consistency,
+    token_consistency, warming, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
@@ -30,6 +31,8 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.uploads.check_bounds(places, findings);
     check_subgraphs(config, places, findings);
     check_traffic_retries(config, places, findings);
+    check_hedging(config, places, findings);
+    warming::check(config, places, findings);
     token_consistency::check(config, places, findings);
     config.authorization.policies.check(places, findings);
     check_rate_limits(config, places, findings);
@@ -42,6 +45,8 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.introspection.check_switch(places, findings);
     config.access_log.check_fields(places, findings);
     config.tracing.check(places, findings);
+    config.metrics.otlp.check(places, findings);
+    config.admin.console.check(places, findings);
     subgraph_subscription_consistency::check(config, places, findings);
 }
 
@@ -250,12 +255,39 @@ fn check_rate_limits(config: &Config, places: &KeyPlaces, findings: &mut Finding
     }
 }
 
-fn check_traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    let sections = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
+/// Returns the settings of all subgraphs, and those of each subgraph with other ones, with their paths.
+fn traffic_sections(config: &Config) -> impl Iterator<Item = (String, TrafficSettings)> {
+    let all = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
     let special = config.traffic.subgraphs.keys();
-    let special =
-        special.map(|name| (format!("traffic.subgraphs.{name}"), config.traffic.of(name)));
-    for (path, settings) in sections.chain(special) {
+    all.chain(special.map(|name| (format!("traffic.subgraphs.{name}"), config.traffic.of(name))))
+}
+
+/// Second requests that would be sent when the time of the first one is over.
+fn check_hedging(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    for (path, settings) in traffic_sections(config) {
+        let HedgeDelay::Fixed(after) = settings.hedge.after else { continue };
+        if !settings.hedge.enabled || after < settings.timeout {
+            continue;
+        }
+        let own_after = places.get(&format!("{path}.hedge.after"));
+        let own_timeout = places.get(&format!("{path}.timeout"));
+        // Values that a subgraph only inherits have been reported for `traffic.all`.
+        if path != "traffic.all" && own_after.is_none() && own_timeout.is_none() {
+            continue;
+        }
+        findings
+            .error("conflict", format!("`{path}.hedge` would never send a second request"))
+            .at_place(own_after.or(own_timeout), "the request has no time left then")
+            .related_place(own_after.and(own_timeout), "the time of the request")
+            .help(format!(
+                "write an `after` below `{}`, or a percentile: `p95`",
+                settings.timeout.print()
+            ));
+    }
+}
+
+fn check_traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    for (path, settings) in traffic_sections(config) {
         if settings.retry.initial <= settings.retry.max {
             continue;
         }

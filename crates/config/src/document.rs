@@ -88,6 +88,22 @@ pub fn parse_document<T: DeserializeOwned + JsonSchema>(
     Document { value, diagnostics, source, places }
 }
 
+/// Parses a text of any structure as a tree that keeps the place and the spelling of every value. Variables are not
+/// expanded. `name` is the name of the file in messages. `None` if the text holds no value.
+///
+/// # Errors
+/// The text is not YAML, or a key is given twice.
+pub fn parse_tree(text: &str, name: &str) -> Result<Option<SourceNode>, Vec<Diagnostic>> {
+    let mut findings = Findings::default();
+    let root = yaml::read(text, &mut findings);
+    if !findings.has_errors() {
+        return Ok(root);
+    }
+    let source =
+        Arc::new(SourceText { name: name.to_owned(), text: secrecy::mask(text, &findings.hidden) });
+    Err(findings.into_diagnostics(Some(&source)))
+}
+
 fn empty_mapping() -> SourceNode {
     SourceNode { range: 0..0, content: Content::Mapping(Vec::new()) }
 }

@@ -57,6 +57,8 @@ formats! {
         "write a whole number and a unit (`ms`, `s`, `m`, `h`): `500ms`, `30s`, `1m30s`";
     DurationOrZero, DurationOrZeroText, "time-span-or-zero", "a duration",
         "write a whole number and a unit (`ms`, `s`, `m`, `h`): `0s`, `500ms`, `30s`";
+    HedgeDelay, HedgeDelayText, "hedge-delay", "a duration or a percentile",
+        "write a whole number and a unit (`ms`, `s`): `150ms`; or a percentile from `p50` to `p99`: `p95`";
     Size, SizeText, "size", "a size",
         "write a whole number and a unit (`B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`): `64KiB`, \
          `2MiB`; without a unit it counts bytes";
@@ -64,6 +66,8 @@ formats! {
         "write an IP address and a port: `127.0.0.1:4000`, `0.0.0.0:4000` (all interfaces), \
          `[::1]:4000`";
     Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
+    MemoryLimit, MemoryLimitText, "memory-limit", "a memory budget",
+        "write `auto`, `off`, or a size of at least 32 MiB: `512MiB`, `2GiB`";
     Reactors, ReactorsText, "reactors", "a number of threads", "write `auto`, or a number from 1 to 256";
     Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
     SubgraphUrl, SubgraphUrlText, "subgraph-url", "a URL",

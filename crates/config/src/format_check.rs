@@ -12,7 +12,9 @@ use super::disclosure::MessagePattern;
 use super::expression;
 use super::format::Format;
 use super::headers::HeaderPattern;
+use super::hedge::HedgeDelay;
 use super::listen::parse_mode;
+use super::memory_limit::MemoryLimit;
 use super::override_labels::LabelSetting;
 use super::quantity::Quantity;
 use super::threads::{ReactorCount, WorkerCount};
@@ -50,12 +52,14 @@ impl Format {
                 _ => Ok(()),
             },
             Self::DurationOrZero => Ok(Duration::parse(text).map(drop)?),
+            Self::HedgeDelay => Ok(HedgeDelay::parse(text).map(drop)?),
             Self::Size => match usize::parse(text)? {
                 0 => Err("it must be more than zero".into()),
                 _ => Ok(()),
             },
             Self::Address => check_address(text),
             Self::Workers => Ok(WorkerCount::parse(text).map(drop)?),
+            Self::MemoryLimit => Ok(MemoryLimit::parse(text).map(drop)?),
             Self::Reactors => Ok(ReactorCount::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Ratio => Ok(SampleRatio::parse(text).map(drop)?),

@@ -26,7 +26,7 @@ struct HardeningItem {
 }
 
 /// The checklist, in the order of the page.
-const ITEMS: [HardeningItem; 17] = [
+const ITEMS: [HardeningItem; 18] = [
     HardeningItem {
         name: "no-tls",
         state: "a listener for other machines without TLS",
@@ -36,10 +36,24 @@ const ITEMS: [HardeningItem; 17] = [
     },
     HardeningItem {
         name: "public-admin",
-        state: "`admin.listen` on an address for other machines",
-        change: "127.0.0.1, or an address that only operators reach",
+        state: "`admin.listen` on an address for other machines, without client certificates",
+        change: "127.0.0.1, an address that only operators reach, or `admin.tls.client_ca`",
         why: "it has no authentication, and publishes events",
-        open_keys: |config| open("admin.listen", is_public(config.admin.listen)),
+        open_keys: |config| {
+            let is_protected = config.admin.needs_client_certificate();
+            open("admin.listen", is_public(config.admin.listen) && !is_protected)
+        },
+    },
+    HardeningItem {
+        name: "unsigned-supergraph",
+        state: "a supergraph by URL without a signature",
+        change: "`supergraph.url.signature` ([delivery](supergraph-delivery.md#signatures))",
+        why: "write access to its server is enough to send requests, with their tokens, elsewhere",
+        open_keys: |config| {
+            let signature = config.supergraph.url.as_ref().map(|it| &it.signature);
+            let is_open = signature.is_some_and(|it| it.hmac.is_none() && it.minisign.is_none());
+            open("supergraph.url", is_open)
+        },
     },
     HardeningItem {
         name: "anonymous-clients",
@@ -344,6 +358,7 @@ mod tests {
         let config = loaded(
             "listen: 0.0.0.0:4000\nadmin: {listen: 0.0.0.0:8088}\ncors: {policies: [{origins: [\"*\"]}]}\n\
              authentication: {jwt: {issuers: [{secret: \"${SECRET}\"}]}}\n\
+             supergraph: {url: \"http://g/\"}\n\
              storage_providers: {redis: [{id: a, urls: [\"redis://r\"]}]}\ninclude_subgraph_errors: {all: true}\ntrace: {enabled: true}\nauthorization: {dry_run: true}",
         );
         let found = |accepted: &[String]| {
@@ -353,6 +368,17 @@ mod tests {
         assert_eq!(found(&[]), hardening_items().map(str::to_owned).collect());
         let all: Vec<_> = hardening_items().map(str::to_owned).collect();
         assert!(found(&all).is_empty());
+    }
+
+    #[test]
+    fn an_admin_listener_with_client_certificates_may_be_public() {
+        let is_open = |tls: &str| {
+            let config = loaded(&format!("admin: {{listen: 0.0.0.0:8088{tls}}}"));
+            let found = config.open_hardening_items(&[]);
+            found.iter().any(|it| it.code == "public-admin")
+        };
+        assert!(is_open("") && is_open(", tls: {cert: a.pem, key: a.key}"));
+        assert!(!is_open(", tls: {cert: a.pem, key: a.key, client_ca: b.pem}"));
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub struct Http {
 
     /// Several operations in one request, as a JSON array.
     pub batching: Batching,
+
+    /// The load of the router in a header of its responses, for load balancers that weigh routers by it (ORCA; Envoy's
+    /// `client_side_weighted_round_robin`).
+    pub load_report: LoadReport,
 }
 
 impl Default for Http {
@@ -93,8 +97,46 @@ impl Default for Http {
             http2: Http2::default(),
             compression: Compression::default(),
             batching: Batching::default(),
+            load_report: LoadReport::default(),
         }
     }
+}
+
+/// The load of the router in a header of its responses (`endpoint-load-metrics`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoadReport {
+    /// The responses that have the header. It tells clients how busy the router is: let the load balancer remove it.
+    #[schemars(example = &"always")]
+    pub send: LoadReportMode,
+
+    /// The format, where a request does not name one in its header `endpoint-load-metrics-format` (`TEXT` or `JSON`).
+    #[schemars(example = &"json")]
+    pub format: LoadReportFormat,
+}
+
+/// The responses that have a load report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadReportMode {
+    /// None.
+    #[default]
+    Never,
+    /// Those to requests with the header `endpoint-load-metrics-format`.
+    OnRequest,
+    /// All.
+    Always,
+}
+
+/// The format of a load report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadReportFormat {
+    /// Names and values: `TEXT cpu_utilization=0.250,rps_fractional=100.000`.
+    #[default]
+    Text,
+    /// A JSON object: `JSON {"cpu_utilization":0.250,"rps_fractional":100.000}`.
+    Json,
 }
 
 /// HTTP/2.

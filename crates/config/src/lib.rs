@@ -7,7 +7,7 @@
 //! (`${VAR}`) → `check` (tree against the schema, every finding collected) → serde (tree to types) → `consistency`
 //! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts. [`diagnostic`]
 //! draws the messages, also those about supergraphs and command lines. [`parse_document`] reads other YAML files by the
-//! same steps.
+//! same steps, and [`parse_tree`] those of which no type is known.
 //!
 //! To add a key, add a documented field with a default and an example to its section, and use it. The schema, the
 //! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module
@@ -30,8 +30,10 @@ mod caching;
 mod check;
 mod client_info;
 mod client_tls;
+mod collector;
 mod complaint;
 mod consistency;
+mod console;
 mod cors;
 mod cost;
 mod cursor;
@@ -46,6 +48,7 @@ mod format;
 mod format_check;
 mod hardening;
 mod headers;
+mod hedge;
 mod http;
 mod introspection;
 mod kafka;
@@ -54,6 +57,9 @@ mod listen;
 mod live_queries;
 mod load;
 mod logging;
+mod memory_limit;
+mod metric_export;
+mod metrics;
 mod moved_keys;
 mod nats;
 mod override_labels;
@@ -81,12 +87,15 @@ mod subgraph_subscription_consistency;
 mod subgraphs;
 mod subscriptions;
 mod supergraph;
+mod supergraph_download;
 mod threads;
+mod timeout_header;
 mod token_consistency;
 mod token_introspection;
 mod trace;
 mod traces;
 mod uploads;
+mod warming;
 mod web_page_consistency;
 mod web_pages;
 mod wording;
@@ -102,7 +111,9 @@ use serde::{Deserialize, Serialize};
 
 pub use access_log::{ACCESS_LOG_FIELDS, AccessLog, AccessLogField, AccessLogFormat, RequestId};
 pub use address::{AddressError, parse_address};
-pub use admission::{Admission, AdmissionLimit, AdmissionQueue, PriorityRule, RequestClass};
+pub use admission::{
+    Admission, AdmissionLimit, AdmissionQueue, AdmissionReadiness, PriorityRule, RequestClass,
+};
 pub use apq::Apq;
 pub use authentication::{
     Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer, OnTokenError, TokenCookie,
@@ -116,11 +127,13 @@ pub use caching::{
 };
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
+pub use collector::OtlpProtocol;
+pub use console::{Console, FlightRecorder};
 pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
 pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
 pub use cursor::Cursor;
 pub use disclosure::{IncludeSubgraphErrors, MessagePattern, SubgraphErrorRule};
-pub use document::{Document, parse_document};
+pub use document::{Document, parse_document, parse_tree};
 pub use events::{Events, MemoryProvider, Providers};
 pub use expression::Expression;
 pub use hardening::{hardening_checklist, hardening_items};
@@ -128,7 +141,8 @@ pub use headers::{
     ClaimForwarding, ComputedHeader, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules,
     HeaderSelection, Headers, Merge, Propagation,
 };
-pub use http::{Batching, Compression, Http, Http2};
+pub use hedge::{HedgeDelay, HedgeOverride, HedgePolicy};
+pub use http::{Batching, Compression, Http, Http2, LoadReport, LoadReportFormat, LoadReportMode};
 pub use introspection::Introspection;
 pub use kafka::{
     KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, SaslPlain, SaslScram, ScramMechanism,
@@ -136,8 +150,11 @@ pub use kafka::{
 pub use limits::Limits;
 pub use listen::{Admin, Listener, TlsFiles, UnixSocket};
 pub use live_queries::LiveQueries;
-pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
+pub use load::{LoadedConfig, Overrides, admin_settings, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
+pub use memory_limit::MemoryLimit;
+pub use metric_export::{MetricExport, MetricTemporality};
+pub use metrics::{ClientFigures, FieldUsage, Metrics, OperationFigures};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
 pub use persisted_documents::{
@@ -155,6 +172,7 @@ pub use secret::Secret;
 pub use sharing::Sharing;
 pub use shutdown::Shutdown;
 pub use signature::{HmacHash, HmacSignature, Signature};
+pub use source_tree::{Content, MappingEntry, Scalar, SourceNode};
 pub use storage_providers::{RedisStore, StorageProviders};
 pub use subgraph_subscription::{
     QueryTransport, SubgraphSubscriptionSettings, SubscriptionProtocol, SubscriptionRetry,
@@ -166,13 +184,18 @@ pub use subgraphs::{
 };
 pub use subscriptions::{OverflowPolicy, SubscriptionCallback, Subscriptions, WebSocket};
 pub use supergraph::Supergraph;
+pub use supergraph_download::{
+    DownloadHmac, DownloadMinisign, DownloadSignature, SupergraphDownload,
+};
 pub use threads::{ReactorCount, WorkerCount};
+pub use timeout_header::{TimeoutFormat, TimeoutHeader};
 pub use token_introspection::{
     IntrospectedTokens, IntrospectionAuth, IntrospectionCache, TokenIntrospection,
 };
 pub use trace::Trace;
-pub use traces::{Otlp, OtlpProtocol, SampleRatio, TraceFormat, TraceSampling, Tracing};
+pub use traces::{Otlp, SampleRatio, TraceFormat, TraceSampling, TraceSamplingRule, Tracing};
 pub use uploads::Uploads;
+pub use warming::{Warming, WarmingSource};
 pub use web_pages::{Csrf, Ide};
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
@@ -260,6 +283,10 @@ pub struct Config {
     /// Each operation that a client sends is admitted before it is parsed, on every transport. Events of live
     /// subscriptions and the admin listener are not concerned.
     pub admission: Admission,
+
+    /// The start of a router that takes load from others (`docs/scaling.md`): operations that are prepared before it is
+    /// ready (`/health/ready` of the admin listener), and the time within which it takes its full share of the load.
+    pub warming: Warming,
 
     /// The parts of subgraph errors that clients see, also of errors in requests to subgraphs.
     ///
@@ -351,10 +378,18 @@ pub struct Config {
     /// Files in requests, which one subgraph takes (GraphQL multipart request specification; `docs/uploads.md`).
     pub uploads: Uploads,
 
+    /// The metrics of single operations and clients (`docs/metrics.md`): requests, errors by code, durations, CPU time,
+    /// requests to subgraphs, costs and sizes of responses.
+    ///
+    /// Clients choose these names. The number of names with metrics of their own is bounded, and names that are made up
+    /// do not take the place of those in use. `metrics.otlp` exports all metrics of the router to a collector.
+    pub metrics: Metrics,
+
     /// The cost of a request, for clients that ask for it.
     ///
-    /// `extensions.trace` of the response contains the time of each phase, each request to a subgraph with its sizes,
-    /// the work that was shared with other requests, and what came from memory and how old it was (`docs/caching.md`).
+    /// `extensions.trace` of the response contains the plan, the time of each phase, each request to a subgraph with
+    /// its sizes, the work that was shared with other requests, and what came from memory and how old it was
+    /// (`docs/caching.md`).
     pub trace: Trace,
 
     /// Traces of requests, and their export to a collector by OTLP (`docs/tracing.md`): the request, the steps of
@@ -403,6 +438,7 @@ impl Default for Config {
             block: Block::default(),
             rate_limits: Vec::new(),
             admission: Admission::default(),
+            warming: Warming::default(),
             include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),
             sharing: Sharing::default(),
@@ -423,6 +459,7 @@ impl Default for Config {
             cors: Cors::default(),
             csrf: Csrf::default(),
             uploads: Uploads::default(),
+            metrics: Metrics::default(),
             trace: Trace::default(),
             tracing: Tracing::default(),
             log: Log::default(),
@@ -468,8 +505,10 @@ impl Config {
         let policies = self.authorization.policies.expressions.values();
         let policies = policies.map(|it| (it, Scope::OPERATION, Expected::Condition));
         let logged = self.access_log.expressions();
+        let sampled = self.tracing.sample.conditions().filter(|_| self.tracing.enabled);
+        let sampled = sampled.map(|(_, it)| (it, Scope::OPERATION, Expected::Condition));
         let others = introspection.chain(exceptions).chain(classes).chain(fair_by);
-        let others = others.chain(policies).chain(logged);
+        let others = others.chain(policies).chain(logged).chain(sampled);
         headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 

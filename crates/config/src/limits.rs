@@ -1,14 +1,16 @@
-//! Limits on the cost of a client's operation.
+//! Limits on the cost of a client's operation, and on the memory of all of them.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{DurationText, SizeText};
+use super::format::{DurationText, MemoryLimitText, SizeText};
+use super::memory_limit::MemoryLimit;
 use super::quantity;
+use super::timeout_header::TimeoutHeader;
 
-/// Limits on a client's operation. All apply before anything is planned or fetched.
+/// Limits on a client's operation. All but `memory` and `time` apply before anything is planned or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -71,6 +73,20 @@ pub struct Limits {
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "20s")]
     pub time: Duration,
+
+    /// The headers by which clients, or proxies in front of the router, say how long they wait for a response. The
+    /// shortest of these times, from the arrival of the request, bounds the operation if it is less than `time`. What
+    /// is left of it is sent on to subgraphs with `traffic.all.deadline_header`. A value that cannot be read is
+    /// ignored. Operations on WebSockets have no headers of their own, and only `time`.
+    #[schemars(length(max = 8))]
+    pub deadline_headers: Vec<TimeoutHeader>,
+
+    /// The memory budget of the process: a size, `auto` or `off`. `auto` is 90 % of what the system gives the process:
+    /// the least of its cgroups' limits and the memory of the machine. When it is used up, large bodies and responses,
+    /// then new operations are refused with the code `OVERLOADED`, and slow clients lose what waits for them, before
+    /// the system ends the process.
+    #[schemars(with = "MemoryLimitText", example = &"512MiB")]
+    pub memory: MemoryLimit,
 }
 
 impl Default for Limits {
@@ -90,6 +106,8 @@ impl Default for Limits {
             preparing_waiting_per_client: 512,
             prepared_operations: 2_048,
             time: Duration::from_secs(60),
+            deadline_headers: Vec::new(),
+            memory: MemoryLimit::Auto,
         }
     }
 }

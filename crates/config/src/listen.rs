@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::address::parse_address;
+use super::console::Console;
 use super::format::{AddressText, FileModeText, FileText, HostNameText, SocketPathText};
 
 /// The default address: loopback, so that a first try is not reachable from the network.
@@ -48,12 +49,7 @@ impl Listener {
     pub(super) fn resolve(&mut self, folder: &Path) {
         match self {
             Self::Address { tls: None, .. } => {}
-            Self::Address { tls: Some(tls), .. } => {
-                let authorities = tls.client_ca.as_mut();
-                for path in [&mut tls.cert, &mut tls.key].into_iter().chain(authorities) {
-                    *path = folder.join(&*path);
-                }
-            }
+            Self::Address { tls: Some(tls), .. } => tls.resolve(folder),
             Self::Unix(socket) => socket.path = folder.join(&socket.path),
         }
     }
@@ -86,6 +82,16 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
+impl TlsFiles {
+    /// Resolves relative paths against `folder`.
+    fn resolve(&mut self, folder: &Path) {
+        let authorities = self.client_ca.as_mut();
+        for path in [&mut self.cert, &mut self.key].into_iter().chain(authorities) {
+            *path = folder.join(&*path);
+        }
+    }
+}
+
 /// The admin listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -95,6 +101,10 @@ pub struct Admin {
     #[schemars(with = "AddressText", example = &"127.0.0.1:8088")]
     #[schemars(extend("x-override" = "--admin-listen"))]
     pub listen: SocketAddr,
+    /// Uses TLS. With `client_ca` only clients with a certificate of one of these authorities are served, except that
+    /// `/health/live` and `/health/ready` need none. The files are watched as those of `listen`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// Host names of the admin listener, in addition to IP addresses and `localhost`: for example the name of the
     /// service that Prometheus scrapes. Requests with other names get status 421, because web pages could reach the
     /// listener under a name of their own (DNS rebinding). `/health/live` and `/health/ready` are available under every
@@ -105,14 +115,32 @@ pub struct Admin {
     /// a profile takes CPU time and reveals details of the program. Needs a build with the feature `profiling`.
     #[schemars(example = &true)]
     pub profiling: bool,
+    /// The console: pages for browsers that show what the router does.
+    pub console: Console,
 }
 
 impl Default for Admin {
     fn default() -> Self {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088),
+            tls: None,
             allowed_hosts: Vec::new(),
             profiling: false,
+            console: Console::default(),
+        }
+    }
+}
+
+impl Admin {
+    /// True if clients of the listener need a certificate.
+    pub fn needs_client_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+    }
+
+    /// Resolves relative paths against `folder`.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        if let Some(tls) = &mut self.tls {
+            tls.resolve(folder);
         }
     }
 }

@@ -9,9 +9,9 @@ use super::build_features::BuildFeatures;
 use super::check::Checked;
 use super::environment::Environment;
 use super::findings::{Findings, KeyPlaces};
-use super::source_tree::Content;
+use super::source_tree::{Content, SourceNode};
 use super::{
-    Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy,
+    Admin, Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy,
     subgraph_subscription_consistency, yaml,
 };
 use crate::diagnostic::{Diagnostic, SourceText};
@@ -26,7 +26,8 @@ pub struct Overrides {
     pub listen: Option<SocketAddr>,
     /// `--admin-listen`: replaces `admin.listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// `--supergraph`: replaces `supergraph.file` and `supergraph.compose`; relative to the working directory.
+    /// `--supergraph`: replaces `supergraph.file`, `supergraph.url` and `supergraph.compose`; relative to the working
+    /// directory.
     pub supergraph: Option<PathBuf>,
 }
 
@@ -104,6 +105,49 @@ pub fn log_settings(path: Option<&Path>) -> Option<Log> {
     serde_json::from_value(checked.value).ok()
 }
 
+/// Reads only `admin` from a configuration that may be invalid elsewhere: a running router keeps its admin listener,
+/// whatever happens to the file.
+///
+/// # Errors
+/// The file cannot be read, is no YAML, or the section is invalid.
+pub fn admin_settings(path: &Path) -> Result<Admin, Vec<Diagnostic>> {
+    let env = |name: &str| std::env::var_os(name);
+    let text = read_file(path).map_err(|diagnostic| vec![*diagnostic])?;
+    let mut findings = Findings::default();
+    let admin = match yaml::read(&text, &mut findings) {
+        Some(root) => parse_admin(root, &text, &env, &mut findings),
+        // An empty file, or one that is no YAML, which is among the findings.
+        None => Some(Admin::default()),
+    };
+    match admin {
+        Some(admin) if !findings.has_errors() => Ok(admin),
+        _ => {
+            let text = secrecy::mask(&text, &findings.hidden);
+            let source = Arc::new(SourceText { name: path.display().to_string(), text });
+            Err(findings.into_diagnostics(Some(&source)))
+        }
+    }
+}
+
+/// Returns the section `admin` of a configuration. `None` if it is invalid, which is among the findings.
+fn parse_admin(
+    root: SourceNode,
+    text: &str,
+    env: Environment<'_>,
+    findings: &mut Findings,
+) -> Option<Admin> {
+    // A file without keys, which `serve` reports.
+    let Content::Mapping(entries) = root.content else { return Some(Admin::default()) };
+    let Some(entry) = entries.into_iter().find(|entry| entry.key == "admin") else {
+        return Some(Admin::default());
+    };
+    let mut admin = entry.value;
+    environment::expand(&mut admin, text, env, findings);
+    let schema = schema::plain_schema();
+    let checked = check::check_part(&admin, schema, &schema["properties"]["admin"], findings);
+    serde_json::from_value(checked.value).ok()
+}
+
 /// Loads a configuration as [`load`] does, but from a text. `name` is the name of the file in messages, `folder` is the
 /// base of relative paths, `env` looks up environment variables.
 ///
@@ -153,12 +197,15 @@ pub(super) fn parse_for_build(
     let config = config.map(|mut config| {
         config.supergraph.resolve(folder);
         config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
+        config.admin.resolve(folder);
         config.authentication.resolve(folder);
         config.authorization.policies.resolve(folder);
         config.persisted_documents.resolve(folder);
+        config.warming.resolve(folder);
         config.storage_providers.resolve(folder);
         config.access_log.resolve(folder);
         config.tracing.resolve(folder);
+        config.metrics.otlp.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }
@@ -208,7 +255,9 @@ fn apply(overrides: &Overrides, config: &mut Config, places: &mut KeyPlaces) {
     if let Some(file) = &overrides.supergraph {
         config.supergraph.file.clone_from(file);
         config.supergraph.compose = None;
+        config.supergraph.url = None;
         places.forget("supergraph.file");
+        places.forget("supergraph.url");
         places.forget("supergraph.compose");
     }
 }

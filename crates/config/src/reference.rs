@@ -9,7 +9,7 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 41] = [
+const SECTIONS: [&str; 43] = [
     "listen",
     "path",
     "supergraph",
@@ -22,6 +22,7 @@ const SECTIONS: [&str; 41] = [
     "block",
     "rate_limits",
     "admission",
+    "warming",
     "include_subgraph_errors",
     "traffic",
     "sharing",
@@ -45,6 +46,7 @@ const SECTIONS: [&str; 41] = [
     "admin",
     "workers",
     "reactors",
+    "metrics",
     "trace",
     "tracing",
     "log",
@@ -52,6 +54,9 @@ const SECTIONS: [&str; 41] = [
     "request_id",
     "shutdown",
 ];
+
+/// The length of the lines of paragraphs.
+const LINE_COLUMNS: usize = 120;
 
 /// A file that uses the most common keys. A test loads it.
 pub(super) const EXAMPLE: &str = r#"listen: 0.0.0.0:4000
@@ -120,7 +125,7 @@ pub fn config_reference() -> String {
     flags(schema, "", &mut page);
     for section in SECTIONS {
         let property = &schema["properties"][section];
-        let _ = write!(page, "\n## `{section}`\n\n{}\n\n", paragraphs(property));
+        let _ = write!(page, "\n## `{section}`\n\n{}\n\n", wrap(&paragraphs(property)));
         if is_lone(property) {
             let default = code(&property["default"]);
             let _ = writeln!(
@@ -298,6 +303,29 @@ fn paragraphs(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
     let paragraphs: Vec<_> = text.split("\n\n").map(|text| text.replace('\n', " ")).collect();
     paragraphs.join("\n\n")
+}
+
+/// Breaks paragraphs into lines of at most [`LINE_COLUMNS`], or of one word.
+fn wrap(text: &str) -> String {
+    let mut wrapped = String::with_capacity(text.len());
+    for (number, paragraph) in text.split("\n\n").enumerate() {
+        wrapped.push_str(if number > 0 { "\n\n" } else { "" });
+        let mut columns = 0;
+        for word in paragraph.split(' ') {
+            let length = word.chars().count();
+            if columns == 0 {
+                columns = length;
+            } else if columns + 1 + length > LINE_COLUMNS {
+                wrapped.push('\n');
+                columns = length;
+            } else {
+                wrapped.push(' ');
+                columns += 1 + length;
+            }
+            wrapped.push_str(word);
+        }
+    }
+    wrapped
 }
 
 fn code(value: &Value) -> String {

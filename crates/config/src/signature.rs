@@ -11,7 +11,7 @@ use super::secret::Secret;
 use super::subgraph_subscription::QueryTransport;
 
 /// The minimum length of a secret in bytes: that of the shortest hash (RFC 2104, section 3).
-const SECRET_BYTES_MIN: usize = 32;
+pub(super) const SECRET_BYTES_MIN: usize = 32;
 
 /// Signatures of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +54,7 @@ pub enum HmacHash {
     Sha512,
 }
 
-fn header_default() -> HeaderName {
+pub(super) fn header_default() -> HeaderName {
     HeaderName::from_static("x-starling-signature")
 }
 

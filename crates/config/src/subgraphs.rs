@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::aws_sigv4::AwsSigv4;
 use super::client_tls::ClientTls;
 use super::format::{DurationText, SizeText, SubgraphUrlText};
+use super::hedge::{HedgeOverride, HedgePolicy};
 use super::quantity;
 use super::signature::Signature;
 use super::subgraph_subscription::{QueryTransport, SubgraphSubscriptionSettings};
+use super::timeout_header::TimeoutHeader;
 
 /// Settings of one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,11 +65,15 @@ impl Traffic {
         let mut settings = self.all.clone();
         let Some(special) = self.subgraphs.get(subgraph) else { return settings };
         set(&mut settings.timeout, special.timeout);
+        if let Some(header) = &special.deadline_header {
+            settings.deadline_header = Some(header.clone());
+        }
         set(&mut settings.connect_timeout, special.connect_timeout);
         set(&mut settings.idle_timeout, special.idle_timeout);
         set(&mut settings.max_response_size, special.max_response_size);
         set(&mut settings.max_connections, special.max_connections);
         set(&mut settings.max_waiting, special.max_waiting);
+        set(&mut settings.max_in_flight_share, special.max_in_flight_share);
         set(&mut settings.batching, special.batching);
         set(&mut settings.max_aliases, special.max_aliases);
         set(&mut settings.max_representations, special.max_representations);
@@ -77,6 +83,9 @@ impl Traffic {
         set(&mut settings.retry.initial, special.retry.initial);
         set(&mut settings.retry.max, special.retry.max);
         set(&mut settings.retry.budget_percent, special.retry.budget_percent);
+        set(&mut settings.hedge.enabled, special.hedge.enabled);
+        set(&mut settings.hedge.after, special.hedge.after);
+        set(&mut settings.hedge.budget_percent, special.hedge.budget_percent);
         let breaker = &special.circuit_breaker;
         set(&mut settings.circuit_breaker.enabled, breaker.enabled);
         set(&mut settings.circuit_breaker.failure_percent, breaker.failure_percent);
@@ -102,6 +111,13 @@ pub struct TrafficSettings {
     #[schemars(with = "DurationText", example = &"10s")]
     pub timeout: Duration,
 
+    /// The header in which each request to a subgraph contains the time that is left for its response: the rest of
+    /// `timeout`, or of the time of the whole operation (`limits.time`, `limits.deadline_headers`) if that is less. A
+    /// subgraph that reads it does no work for which nothing waits any more. A header of this name that rules forward
+    /// is replaced. Requests over WebSockets have no such header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_header: Option<TimeoutHeader>,
+
     /// The time limit for opening a connection, the TLS handshake included.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
@@ -124,6 +140,14 @@ pub struct TrafficSettings {
     /// to 100.
     #[schemars(range(min = 1, max = 100_000), example = 200)]
     pub max_connections: u32,
+
+    /// The share of the limit on the work in flight (`admission`), in percent, that operations may hold that need this
+    /// subgraph while it is slow, or the share of such operations among those that arrive, if that is greater. Further
+    /// operations do without it at once: its fields are null, with the error `OVERLOADED`, and operations that do not
+    /// need it are not refused because of it. A subgraph is slow if its requests take more than three times as long as
+    /// they usually do, and more than 100 ms. 100: no bound.
+    #[schemars(range(min = 1, max = 100), example = 25)]
+    pub max_in_flight_share: u32,
 
     /// Combines several fetches of entities in one request, each under an alias of `_entities`, if an operation needs
     /// them at the same time. If `false`, each fetch is a request of its own. Objects at several places with equal
@@ -161,6 +185,13 @@ pub struct TrafficSettings {
     /// certainly no byte was sent.
     pub retry: RetryPolicy,
 
+    /// Hedging: a query or fetch of entities with a late response is sent a second time, and the first complete
+    /// response counts. The other request ends at once: its connection is closed, over HTTP/2 its stream is reset.
+    /// Nothing is sent a second time to a subgraph that is slow, fails or has no connection left, or if the response
+    /// could not come in time. Mutations, requests with files, subscriptions and requests over WebSockets are never
+    /// sent twice.
+    pub hedge: HedgePolicy,
+
     /// The circuit breaker, which stops requests to a failing subgraph, so that no request waits for it and it can
     /// recover.
     pub circuit_breaker: CircuitBreaker,
@@ -170,10 +201,13 @@ impl Default for TrafficSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
+            deadline_header: None,
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(45),
             max_response_size: 64 << 20,
             max_connections: 1024,
+            // Two slow subgraphs at the same time leave nothing to others, one leaves half.
+            max_in_flight_share: 50,
             batching: true,
             // The strictest known default limit on aliases or root fields is 15.
             max_aliases: 15,
@@ -182,6 +216,7 @@ impl Default for TrafficSettings {
             protocol: HttpProtocol::Auto,
             compression: false,
             retry: RetryPolicy::default(),
+            hedge: HedgePolicy::default(),
             circuit_breaker: CircuitBreaker::default(),
         }
     }
@@ -280,6 +315,10 @@ pub struct TrafficOverride {
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub timeout: Option<Duration>,
 
+    /// The value of `traffic.all.deadline_header` for this subgraph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_header: Option<TimeoutHeader>,
+
     /// The value of `traffic.all.connect_timeout` for this subgraph.
     #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"1s")]
@@ -298,6 +337,10 @@ pub struct TrafficOverride {
     /// The value of `traffic.all.max_connections` for this subgraph.
     #[schemars(range(min = 1, max = 100_000), example = 50)]
     pub max_connections: Option<u32>,
+
+    /// The value of `traffic.all.max_in_flight_share` for this subgraph.
+    #[schemars(range(min = 1, max = 100), example = 25)]
+    pub max_in_flight_share: Option<u32>,
 
     /// The value of `traffic.all.batching` for this subgraph.
     #[schemars(example = false)]
@@ -325,6 +368,9 @@ pub struct TrafficOverride {
 
     /// The values of `traffic.all.retry` for this subgraph, key by key.
     pub retry: RetryOverride,
+
+    /// The values of `traffic.all.hedge` for this subgraph, key by key.
+    pub hedge: HedgeOverride,
 
     /// The values of `traffic.all.circuit_breaker` for this subgraph, key by key.
     pub circuit_breaker: CircuitBreakerOverride,

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::findings::{Findings, KeyPlaces};
 use super::format::{DurationOrZeroText, FileText};
 use super::quantity;
+use super::supergraph_download::{SupergraphDownload, SupergraphDownloadForms, forms};
 
-/// The source of the graph: a supergraph, or the subgraphs that the router composes to one.
+/// The source of the graph: a supergraph in a file or at a URL, or the subgraphs that the router composes to one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Supergraph {
@@ -20,6 +21,14 @@ pub struct Supergraph {
     #[schemars(with = "FileText", example = &"graphs/supergraph.graphql")]
     #[schemars(extend("x-override" = "--supergraph"))]
     pub file: PathBuf,
+
+    /// The URL of the supergraph SDL, instead of `file`, or the keys below (`docs/supergraph-delivery.md`). The router
+    /// requests it at intervals, and a new version that loads replaces the old one. Whatever its servers do, the last
+    /// good graph continues to serve. SIGHUP and `POST /admin/reload` make the router request it at once.
+    #[serde(skip_serializing_if = "Option::is_none", with = "forms")]
+    #[schemars(with = "SupergraphDownloadForms", example = &"https://graphs.example.com/supergraph.graphql")]
+    #[schemars(extend("default" = serde_json::Value::Null))]
+    pub url: Option<SupergraphDownload>,
 
     /// The composition configuration, instead of `file`: a YAML file that lists the subgraphs and their schemas, as
     /// `starling compose` takes it. A relative path is relative to the folder of the configuration file. The router
@@ -40,14 +49,22 @@ pub struct Supergraph {
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"1m", extend("x-minimum" = 100))]
     pub poll_interval: Duration,
+
+    /// Says which generation of the graph served a request: requests with the header `starling-generation`, with any
+    /// value, get it in their response. Its value is that of the label `id` of `starling_graph_info`, the hash of the
+    /// supergraph and the number of the load. Clients learn from it when a supergraph was replaced.
+    #[schemars(example = true)]
+    pub expose_generation: bool,
 }
 
 impl Default for Supergraph {
     fn default() -> Self {
         Self {
             file: "supergraph.graphql".into(),
+            url: None,
             compose: None,
             poll_interval: Duration::from_secs(10),
+            expose_generation: false,
         }
     }
 }
@@ -57,17 +74,29 @@ impl Supergraph {
     pub(super) fn resolve(&mut self, folder: &Path) {
         self.file = folder.join(&self.file);
         self.compose = self.compose.take().map(|path| folder.join(path));
+        self.url.iter_mut().for_each(|it| it.resolve(folder));
     }
 
-    /// Checks that there is only one source.
+    /// Checks that there is only one source, and the settings of a URL.
     pub(super) fn check_source(&self, places: &KeyPlaces, findings: &mut Findings) {
-        let (file, compose) = (places.get("supergraph.file"), places.get("supergraph.compose"));
-        if self.compose.is_some() && file.is_some() {
+        let sources = [
+            ("file", places.get("supergraph.file").is_some(), "composed before"),
+            ("url", self.url.is_some(), "read from a server"),
+            ("compose", self.compose.is_some(), "composed by the router"),
+        ];
+        let mut given = sources.into_iter().filter(|(_, is_given, _)| *is_given);
+        if let (Some((first, _, related)), Some((second, _, label))) = (given.next(), given.next())
+        {
+            let path = |key| format!("supergraph.{key}");
+            let (first, second) = (path(first), path(second));
             findings
-                .error("conflict", "`supergraph.file` and `supergraph.compose` are both set")
-                .at_place(compose, "composed by the router")
-                .related_place(file, "composed before")
+                .error("conflict", format!("`{first}` and `{second}` are both set"))
+                .at_place(places.get(&second), label)
+                .related_place(places.get(&first), related)
                 .help("remove one of them: the router serves one graph");
+        }
+        if let Some(url) = &self.url {
+            url.check(places, findings);
         }
     }
 }

@@ -600,3 +600,33 @@ fn the_format_of_logs_is_read_from_a_configuration_that_is_wrong_elsewhere() {
     assert_eq!(format("log: ["), None);
     assert_eq!(log_settings(None), None);
 }
+
+#[test]
+fn the_admin_listener_is_read_from_a_configuration_that_is_wrong_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("starling.yaml");
+    let listen = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        admin_settings(&path).map(|admin| admin.listen.to_string()).map_err(|problems| {
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })
+    };
+    for (text, expected) in [
+        ("", "127.0.0.1:8088"),
+        ("limits: {deepth: 7}", "127.0.0.1:8088"),
+        ("admin: {allowed_hosts: [a]}\nlisten: nowhere", "127.0.0.1:8088"),
+        ("cursor: {keys: [\"${UNSET_KEY}\"]}\nadmin: {listen: \"0.0.0.0:9\"}", "0.0.0.0:9"),
+        ("admin: {listen: \"${UNSET_ADDRESS:-[::1]:9}\"}", "[::1]:9"),
+    ] {
+        assert_eq!(listen(text).as_deref(), Ok(expected), "{text}");
+    }
+    for (text, part) in [
+        ("admin: {listen: nowhere}", "starling.yaml:1:17"),
+        ("admin: {listen: \"${UNSET_ADDRESS}\"}", "UNSET_ADDRESS"),
+        ("admin: [", "starling.yaml:1"),
+    ] {
+        let problem = listen(text).unwrap_err();
+        assert!(problem.contains(part), "{text}: {problem}");
+    }
+    assert!(admin_settings(Path::new("/no/such/file")).is_err());
+}

@@ -7,16 +7,18 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::collector::{self, OtlpProtocol};
+use super::expression::Expression;
 use super::findings::{Findings, KeyPlaces};
 use super::format::{
-    DurationOrZeroText, DurationText, FileText, HttpUrlText, RatioText, ResourceValueText, SizeText,
+    DurationOrZeroText, DurationText, FileText, HttpUrlText, OperationConditionText, RatioText,
+    ResourceValueText, SizeText,
 };
 use super::headers::{HeaderInsertion, HeaderInsertionKeys};
 use super::override_labels::parse_percentage;
 use super::quantity;
-use super::token_consistency::is_remote_without_tls;
 
-/// Traces of requests, and their export.
+/// Traces of requests and of events, and their export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tracing {
@@ -81,26 +83,46 @@ pub enum TraceFormat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TraceSampling {
-    /// The share of requests with a trace. It is drawn when the request comes, and subgraphs are told the result.
+    /// The share of requests and of events with a trace. It is drawn when the request or event comes, and subgraphs are
+    /// told the result.
     #[schemars(with = "RatioText", example = &"100%")]
     pub ratio: SampleRatio,
 
-    /// Follows the decision of a client that sends `traceparent`, in place of `ratio`. Turn it off if clients are not
-    /// trusted: they could have all their requests exported.
+    /// Other shares of requests, in place of `ratio`. The first rule with a condition that is true counts. It is
+    /// applied when the operation is known, before subgraphs get a request. Events have no rules.
+    #[schemars(length(max = 100))]
+    pub rules: Vec<TraceSamplingRule>,
+
+    /// Follows the decision of a client that sends `traceparent`, in place of `ratio` and `rules`, and that of the
+    /// publisher of an event. Turn it off if clients are not trusted: they could have all their requests exported.
     #[schemars(example = false)]
     pub parent: bool,
 
-    /// The duration from which a request is exported, whatever was decided when it came. `0s`: slow requests are not
-    /// special.
+    /// The duration from which a request or an event is exported, whatever was decided when it came. `0s`: slow ones
+    /// are not special.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"500ms")]
     pub slow: Duration,
 
     /// Exports requests that have failed, whatever was decided when they came: with a status of 500 or more, or with
     /// GraphQL errors in the response of an operation that ran. Requests that the overload protection refuses are not
-    /// among them.
+    /// among them. Events with GraphQL errors in the result for any of their subscribers are.
     #[schemars(example = false)]
     pub failed: bool,
+}
+
+/// A share of traces for requests that fulfil a condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSamplingRule {
+    /// The condition. It may use `request`, `client`, `claims` and `operation`. One that cannot be evaluated, for
+    /// example because a claim is absent, is not true.
+    #[schemars(with = "OperationConditionText", example = &"operation.kind == 'mutation'")]
+    pub when: Expression,
+
+    /// The share of these requests with a trace.
+    #[schemars(with = "RatioText", example = &"100%")]
+    pub ratio: SampleRatio,
 }
 
 /// The collector of traces, and the way to it.
@@ -137,17 +159,6 @@ pub struct Otlp {
     #[schemars(with = "Option<FileText>", extend("default" = null), example = &"certificates/internal-ca.pem")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-}
-
-/// The way to a collector.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OtlpProtocol {
-    /// Protocol Buffers over HTTP/1.1.
-    #[default]
-    Http,
-    /// gRPC over HTTP/2.
-    Grpc,
 }
 
 /// A share of requests, as written in the file: `1%`.
@@ -204,6 +215,7 @@ impl Default for TraceSampling {
     fn default() -> Self {
         Self {
             ratio: SampleRatio { text: "1%".into(), ratio: 0.01 },
+            rules: Vec::new(),
             parent: true,
             slow: Duration::from_secs(1),
             failed: true,
@@ -227,10 +239,16 @@ impl Default for Otlp {
 impl Otlp {
     /// Returns the URL of the collector.
     pub fn url(&self) -> &str {
-        self.endpoint.as_deref().unwrap_or(match self.protocol {
-            OtlpProtocol::Http => "http://localhost:4318/v1/traces",
-            OtlpProtocol::Grpc => "http://localhost:4317",
-        })
+        let default = self.protocol.local_url("http://localhost:4318/v1/traces");
+        self.endpoint.as_deref().unwrap_or(default)
+    }
+}
+
+impl TraceSampling {
+    /// Iterates over the conditions, each with its path in the file.
+    pub fn conditions(&self) -> impl Iterator<Item = (String, &Expression)> {
+        let rules = self.rules.iter().enumerate();
+        rules.map(|(index, rule)| (format!("tracing.sample.rules[{index}].when"), &rule.when))
     }
 }
 
@@ -244,12 +262,9 @@ impl Tracing {
 
     /// Reports settings that are not safe.
     pub(super) fn check(&self, places: &KeyPlaces, findings: &mut Findings) {
-        let path = "tracing.otlp.endpoint";
-        if self.enabled && !self.otlp.headers.is_empty() && is_remote_without_tls(self.otlp.url()) {
-            findings
-                .warning("not-secure", format!("`{path}` is requested without TLS"))
-                .at_place(places.get(path), "an attacker on the network can read the headers")
-                .help("write `https://`");
+        if self.enabled {
+            let (path, url) = ("tracing.otlp.endpoint", self.otlp.url());
+            collector::check_headers(path, url, &self.otlp.headers, places, findings);
         }
     }
 }

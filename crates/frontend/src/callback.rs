@@ -61,6 +61,7 @@ impl CallbackRoute {
             Err(error) => Err(self.refuse_unread(match error {
                 BodyError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::TooSlow => StatusCode::REQUEST_TIMEOUT,
+                BodyError::MemoryUsedUp => StatusCode::SERVICE_UNAVAILABLE,
                 BodyError::Broken(_) => StatusCode::BAD_REQUEST,
             })),
         }

@@ -132,7 +132,7 @@ async fn establish(
                             return Err(error);
                         }
                         Err(_) => {
-                            server.metrics.count_timeout(TimeoutPhase::handshake);
+                            server.metrics.count_timeout(TimeoutPhase::Handshake);
                             return Ok(None);
                         }
                     }
@@ -203,7 +203,7 @@ async fn serve_http1(
         Some(Ok(())) => {}
         Some(Err(error)) => {
             if is_stall(&error) {
-                server.metrics.count_timeout(TimeoutPhase::stall);
+                server.metrics.count_timeout(TimeoutPhase::Stall);
             }
             tracing::debug!(%error, "a connection ended early");
         }
@@ -233,7 +233,7 @@ async fn write_last_head(
         Ok(()) => Some(stream),
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
-                server.metrics.count_timeout(TimeoutPhase::stall);
+                server.metrics.count_timeout(TimeoutPhase::Stall);
             }
             tracing::debug!(%error, "a client disconnected before its stream began");
             None

@@ -118,7 +118,7 @@ pub(super) async fn serve(
                 if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
-                    server.metrics.count_timeout(TimeoutPhase::stall);
+                    server.metrics.count_timeout(TimeoutPhase::Stall);
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
@@ -137,7 +137,7 @@ pub(super) async fn serve(
     };
     if let Err(error) = result {
         if is_stall(&error) {
-            server.metrics.count_timeout(TimeoutPhase::stall);
+            server.metrics.count_timeout(TimeoutPhase::Stall);
         }
         tracing::debug!(%error, "a connection ended early");
     }
@@ -242,7 +242,7 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
                 sleep.as_mut().reset(until);
             }
             ready!(sleep.as_mut().poll(context));
-            state.server.metrics.count_timeout(TimeoutPhase::stall);
+            state.server.metrics.count_timeout(TimeoutPhase::Stall);
             Poll::Ready(())
         })
         .await;

@@ -7,8 +7,13 @@ use clients::connection_metrics::ConnectionMetrics;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
 use config::Http;
+use tokio::sync::Semaphore;
 
 use super::pipeline::Pipeline;
+
+/// The number of connections that are accepted before a worker serves them, for each worker on average. Further ones wait
+/// in the kernel: workers with much to do serve these few between their requests.
+pub const ACCEPTED_PER_CORE: usize = 16;
 
 /// The HTTP server of the public listeners.
 pub struct HttpServer {
@@ -16,6 +21,8 @@ pub struct HttpServer {
     pub settings: Http,
     /// The stages that each request passes.
     pub pipeline: Pipeline,
+    /// The connections that are accepted before their worker has begun to serve them ([`ACCEPTED_PER_CORE`]).
+    pub accepting: Arc<Semaphore>,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use net::TlsServer;
 use telemetry::LogLimit;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::connection::{self, AcceptedSocket};
 use super::http_server::HttpServer;
@@ -21,6 +22,10 @@ use crate::descriptors::SpareDescriptor;
 
 /// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The time for which a connection waits until workers serve those before. After it the worker that has them stands
+/// still, and others may serve.
+const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// A bound address at which clients connect.
 #[derive(Debug)]
@@ -86,7 +91,8 @@ impl WatchedListener {
     }
 }
 
-/// Accepts connections until shutdown and assigns each to the least loaded worker.
+/// Accepts connections until shutdown and assigns each to the least loaded worker, as fast as the workers begin to
+/// serve them.
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
@@ -106,7 +112,14 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
         match accepted {
             Ok(accepted) => {
                 spare.take_again();
-                assign_to_worker(&server, accepted);
+                let place = Arc::clone(&server.accepting).acquire_owned();
+                let place = tokio::select! {
+                    // Never fails, because the semaphore is never closed.
+                    place = place => place.ok(),
+                    () = tokio::time::sleep(PLACE_WAIT_MAX) => None,
+                    _ = shutdown.wait_for(|stop| *stop) => return,
+                };
+                assign_to_worker(&server, accepted, place);
             }
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
@@ -137,7 +150,11 @@ fn is_connection_error(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
+fn assign_to_worker(
+    server: &Arc<HttpServer>,
+    accepted: AcceptedSocket,
+    place: Option<OwnedSemaphorePermit>,
+) {
     let origin = accepted.origin();
     let permit = match server.limits.connections.enter(origin.address) {
         Ok(permit) => permit,
@@ -148,7 +165,12 @@ fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
     };
     let serving = Arc::clone(server);
     server.workers.run(Box::new(move || {
-        Box::pin(async move { connection::serve(serving, accepted, permit, origin).await })
+        Box::pin(async move {
+            // The earlier work of the worker comes first.
+            tokio::task::yield_now().await;
+            drop(place);
+            connection::serve(serving, accepted, permit, origin).await;
+        })
     }));
 }
 

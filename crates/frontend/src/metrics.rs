@@ -1,19 +1,20 @@
 //! Counters of HTTP requests and responses.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use telemetry::{Metric, read};
+use telemetry::{LabelledCounters, Metric, read};
 
 /// Counters of HTTP requests and responses.
 #[derive(Debug)]
 pub struct HttpMetrics {
-    responses: Family<StatusLabel, Counter>,
+    responses: LabelledCounters,
     /// The counter of status 200 in `responses`: looking it up takes a lock that all workers share.
-    responses_ok: Counter,
+    responses_ok: Arc<AtomicU64>,
+    /// The responses with other statuses, and those of them with statuses from 500.
+    responses_other: AtomicU64,
+    responses_failed: AtomicU64,
     /// Batches, and operations in them.
     batches: AtomicU64,
     batched_operations: AtomicU64,
@@ -21,10 +22,10 @@ pub struct HttpMetrics {
 
 /// The metrics of HTTP requests and responses.
 pub const HTTP_METRICS: &[Metric<HttpMetrics>] = &[
-    Metric::handle(
+    Metric::counters(
         "starling_http_answers",
         "HTTP responses on the public listeners, by status",
-        |it| &it.responses,
+        |it, samples| it.responses.write("status", samples),
     ),
     Metric::counter("starling_http_batches", "Requests with several operations", |it| {
         read(&it.batches)
@@ -34,18 +35,15 @@ pub const HTTP_METRICS: &[Metric<HttpMetrics>] = &[
     }),
 ];
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct StatusLabel {
-    status: u16,
-}
-
 impl Default for HttpMetrics {
     /// Creates the counters.
     fn default() -> Self {
-        let responses = Family::<StatusLabel, Counter>::default();
+        let responses = LabelledCounters::default();
         Self {
-            responses_ok: responses.get_or_create_owned(&StatusLabel { status: 200 }),
+            responses_ok: responses.counter(StatusCode::OK.as_str()),
             responses,
+            responses_other: AtomicU64::new(0),
+            responses_failed: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batched_operations: AtomicU64::new(0),
         }
@@ -56,10 +54,19 @@ impl HttpMetrics {
     /// Counts a response.
     pub(crate) fn count_response(&self, status: StatusCode) {
         if status == StatusCode::OK {
-            self.responses_ok.inc();
+            self.responses_ok.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.responses.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
+        self.responses_other.fetch_add(1, Ordering::Relaxed);
+        if status.is_server_error() {
+            self.responses_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.responses.add(status.as_str(), 1);
+    }
+
+    /// Returns the numbers of all responses, and of those with a status from 500.
+    pub fn response_totals(&self) -> (u64, u64) {
+        (read(&self.responses_ok) + read(&self.responses_other), read(&self.responses_failed))
     }
 
     /// Counts a batch of this number of operations.

@@ -6,6 +6,8 @@ use cache::{BodyCopies, FoldedPolicy};
 use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity, TokenUse};
 use clients::cache_control;
+use clients::client_deadline::DeadlineHeaders;
+use clients::generation_note::{GENERATION_HEADER, GenerationNote};
 use clients::request_ids::{AssignedId, RequestIds};
 use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
@@ -20,16 +22,18 @@ use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
 use super::cors_rules::CorsRules;
 use super::csrf::CsrfRules;
+use super::load_report::LoadReports;
 use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::metrics::HttpMetrics;
 use super::page::EndpointPage;
 use super::received_request::{ReceivedRequest, RequestReceiver};
+use super::refusal_pacing::RefusalPacer;
 use super::request::ParsedRequest;
 use super::request_record::RequestRecord;
 use super::response::{self, Response};
 use super::server_span::ServerSpan;
 use super::service::{
-    GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
+    ArrivingHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
 };
 use super::single_connection::StreamRequest;
 use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
@@ -66,8 +70,16 @@ pub struct Pipeline {
     pub access_log: Option<Arc<AccessLog>>,
     /// Gives requests their ids, if they have any.
     pub request_ids: Option<Arc<RequestIds>>,
+    /// The headers by which clients say how long they wait.
+    pub deadline_headers: DeadlineHeaders,
+    /// The load reports of responses, if any are sent.
+    pub load_reports: Option<Arc<LoadReports>>,
+    /// True if responses say which generation of the graph served them, to clients that ask for it.
+    pub shows_generation: bool,
     /// Records the traces of requests, if any are exported.
     pub tracer: Option<Arc<Tracer>>,
+    /// Holds the refusals of an overloaded router that are too many.
+    pub refusals: RefusalPacer,
 }
 
 /// Responds to one request. Never fails: errors become responses.
@@ -76,6 +88,10 @@ pub(super) async fn handle(
     client: &ClientRequest,
     mut request: Request<Incoming>,
 ) -> Response {
+    let deadline = pipeline.deadline_headers.deadline(request.headers());
+    if let Some(deadline) = deadline {
+        request.extensions_mut().insert(deadline);
+    }
     client.connection().wait_for_turn().await;
     let request_id = pipeline.request_ids.as_ref().map(|ids| {
         let assigned = AssignedId(ids.header().clone(), ids.id_of(request.headers()));
@@ -90,6 +106,10 @@ pub(super) async fn handle(
     });
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = pipeline.compressor.negotiate(request.headers());
+    let reports = pipeline.load_reports.as_deref();
+    let report = reports.and_then(|it| Some((it, it.format_for(request.headers())?)));
+    let generation =
+        if pipeline.shows_generation { GenerationNote::begin(&mut request) } else { None };
     let mut copies = None;
     let (checked, version) = (framing::check_framing(&request), request.version());
     let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
@@ -104,6 +124,7 @@ pub(super) async fn handle(
             response
         }
     };
+    pipeline.refusals.hold(&response, deadline).await;
     pipeline.compressor.compress(coding, copies, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
@@ -111,8 +132,15 @@ pub(super) async fn handle(
     if let Some(AssignedId(header, id)) = &request_id {
         response.headers_mut().insert(header, id.clone());
     }
+    if let Some(id) = generation.as_ref().and_then(GenerationNote::id) {
+        response.headers_mut().insert(GENERATION_HEADER, id.clone());
+    }
+    if let Some((reports, format)) = report {
+        reports.add(format, &mut response);
+    }
     if let Some(record) = record {
-        record.finish(request_id.as_ref().map(|it| &it.1), &response);
+        let trace = span.as_ref().map(ServerSpan::trace);
+        record.finish(request_id.as_ref().map(|it| &it.1), trace, &response);
     }
     if let Some(span) = span {
         span.finish(&response);
@@ -240,6 +268,14 @@ async fn endpoint(
     match kind {
         EndpointRequest::Options => response::options(response::ENDPOINT_METHODS),
         EndpointRequest::WebSocket => {
+            let arriving = ArrivingHandshake {
+                path: request.uri().path(),
+                headers: request.headers(),
+                client: RequestClient::of(client, identity.clone()),
+            };
+            if let Err(refusal) = pipeline.service.admit_handshake(arriving).await {
+                return response::refuse(refusal, ResponseFormat::Json);
+            }
             let has_compression = pipeline.has_websocket_compression;
             let client = (identity, client.connection().origin());
             websocket::upgrade(&*pipeline.service, has_compression, &request, client)

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use admission::memory::{CHARGED_BYTES_MIN, MemoryCharge, MemoryKind};
 use bytes::Bytes;
 use clients::authentication::Identity;
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::{ConnectionMetrics, TimeoutPhase};
+use clients::memory_refusal::memory_used_up;
 use clients::offload::{INLINE_BYTES_MAX, OffloadError};
 use clients::operation_metrics::OperationMetrics;
 use coding::Coding;
@@ -108,16 +110,29 @@ impl RequestReceiver {
             UploadRefusal::TooSlow(reason) => *self.too_slow(reason, version, media),
             UploadRefusal::Overloaded => {
                 self.operation_metrics.count_refusal(ErrorCode::Overloaded);
-                let message = "too many files are in transit (`uploads.max_bytes_total`)";
+                let message =
+                    "too many files are in transit (`uploads.max_bytes_total`, `limits.memory`)";
                 let error = GraphqlError::new(ErrorCode::Overloaded, message);
                 response::request_errors(&[error], media, true)
             }
         }
     }
 
+    /// Returns the response to a request that the router has no memory for.
+    fn memory_used_up(&self, version: Version, media: ResponseFormat) -> Box<Response> {
+        let error = memory_used_up(&self.clients.memory);
+        self.operation_metrics.count_refusal(error.code);
+        let mut response = Box::new(response::request_errors(&[error], media, true));
+        if version < Version::HTTP_2 {
+            // The rest of the body is not read.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
     /// Returns the response to a request with a body that did not arrive in time.
     fn too_slow(&self, message: String, version: Version, media: ResponseFormat) -> Box<Response> {
-        self.connection_metrics.count_timeout(TimeoutPhase::body);
+        self.connection_metrics.count_timeout(TimeoutPhase::Body);
         let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
         if version < Version::HTTP_2 {
             // RFC 9110, section 15.5.9: further bytes are not a request.
@@ -227,7 +242,8 @@ where
     B::Error: std::error::Error,
 {
     let (limit, time) = (receiver.limits.body, receiver.body_timeout);
-    let error = match body::read(body, limit, time).await {
+    let read = body::read_counted(body, limit, time, &receiver.clients.memory).await;
+    let error = match read {
         Ok(body) => return Ok(body),
         Err(error) => error,
     };
@@ -241,12 +257,17 @@ where
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
             receiver.too_slow(message, head.version, media)
         }
+        BodyError::MemoryUsedUp => receiver.memory_used_up(head.version, media),
         BodyError::Broken(reason) => {
             let message = format!("the request body broke off: {reason}");
             bad_request(StatusCode::BAD_REQUEST, message, media)
         }
     })
 }
+
+/// The ratio of the expanded size of a body to its compressed size for which memory is counted ahead. Usual JSON
+/// becomes 5 to 40 times smaller.
+const EXPANSION_RATIO: usize = 8;
 
 /// Expands the compressed body of a request, for a client and until a deadline.
 ///
@@ -262,10 +283,16 @@ async fn expand_body(
 ) -> Result<Bytes, Box<Response>> {
     let limits = &receiver.limits;
     let bounds = ExpansionBounds { bytes_max: limits.body, ratio_max: limits.body_expansion_ratio };
+    // Counted ahead as the size that usual JSON expands to, and then as what it is.
+    let ahead = body.len().saturating_mul(EXPANSION_RATIO).min(limits.body);
+    let mut charge = MemoryCharge::empty(&receiver.clients.memory, MemoryKind::RequestBodies);
+    if ahead >= CHARGED_BYTES_MIN && charge.try_promise(ahead as u64).is_err() {
+        return Err(receiver.memory_used_up(head.version, media));
+    }
     let expanded =
         compression::expand(&receiver.clients.offload, client_and_deadline, coding, body, bounds)
             .await;
-    expanded.map_err(|reason| {
+    expanded.map(|body| charge.hold(body)).map_err(|reason| {
         let too_large = |limit, key| {
             let message =
                 format!("the request body expands to more than {limit} bytes (`limits.{key}`)");

@@ -7,6 +7,7 @@ use clients::access_log::{AccessLog, AccessLogEntry, LogEvent, OperationNote};
 use clients::request_source::ConnectionOrigin;
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use http_body::Body;
+use telemetry::spans::TraceId;
 
 use super::response::{Response, ResponseBody, ResponseErrors};
 
@@ -44,8 +45,13 @@ impl RequestRecord {
         }
     }
 
-    /// Writes the line.
-    pub(crate) fn finish(self, request_id: Option<&HeaderValue>, response: &Response) {
+    /// Writes the line. `trace` is the trace of the request, while traces are on.
+    pub(crate) fn finish(
+        self,
+        request_id: Option<&HeaderValue>,
+        trace: Option<TraceId>,
+        response: &Response,
+    ) {
         let errors = response.extensions().get::<ResponseErrors>().copied();
         let bytes = match response.body() {
             ResponseBody::Whole(_) => response.body().size_hint().exact(),
@@ -54,6 +60,7 @@ impl RequestRecord {
         self.log.write(&AccessLogEntry {
             event: LogEvent::Request,
             request_id,
+            trace,
             origin: self.origin,
             method: self.method.as_str(),
             path: &self.path,

@@ -8,9 +8,10 @@ use clients::request_source::ConnectionOrigin;
 use clients::trace_headers::read_trace_context;
 use execute::ErrorCode;
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, Version};
 use http_body::Body;
-use telemetry::spans::{Attribute, RequestSpans, RootSpan, SpanKind, Tracer};
+use telemetry::spans::{Attribute, RequestSpans, RootSpan, SpanKind, TraceId, Tracer};
 
 use super::response::{Response, ResponseErrors};
 
@@ -61,11 +62,16 @@ impl ServerSpan {
             path: shorten(request.uri().path()).into(),
             is_endpoint: request.uri().path() == endpoint,
             version: request.version(),
-            host: text_of(headers, &HOST),
+            host: host_of(request.uri(), headers),
             agent: text_of(headers, &USER_AGENT),
         });
         request.extensions_mut().insert(Arc::clone(&spans));
         Self { spans, facts }
+    }
+
+    /// Returns the id of the trace.
+    pub(crate) fn trace(&self) -> TraceId {
+        self.spans.context().trace
     }
 
     /// Ends the span with the head of the response.
@@ -99,8 +105,9 @@ impl RequestOutcome {
 
 impl RequestFacts {
     fn into_span(self, outcome: Option<RequestOutcome>) -> RootSpan {
+        let method = known_method(&self.method);
         let mut attributes = vec![
-            Attribute::text("http.request.method", self.method.as_str().to_owned()),
+            Attribute::text("http.request.method", method.unwrap_or("_OTHER")),
             Attribute::text("url.path", String::from(self.path.clone())),
             Attribute::text("url.scheme", if self.origin.is_tls { "https" } else { "http" }),
             Attribute::text("network.protocol.name", "http"),
@@ -110,9 +117,12 @@ impl RequestFacts {
             attributes.extend(value.map(|it| Attribute::text(name, it)));
         };
         add("http.route", self.is_endpoint.then(|| String::from(self.path.clone())));
-        add("server.address", self.host.map(Into::into));
+        let authority = self.host.as_deref().and_then(|it| it.parse::<Authority>().ok());
+        add("server.address", authority.as_ref().map(|it| it.host().to_owned()));
         add("client.address", self.origin.address.as_ref().map(IpAddr::to_string));
         add("user_agent.original", self.agent.map(Into::into));
+        let port = authority.and_then(|it| it.port_u16());
+        attributes.extend(port.map(|it| Attribute::number("server.port", it)));
         let mut error = None;
         if let Some(RequestOutcome { status, bytes, errors }) = outcome {
             let number = status.as_u16();
@@ -134,13 +144,26 @@ impl RequestFacts {
         } else {
             attributes.push(Attribute::text("error.type", "cancelled"));
         }
-        // Other paths are chosen by clients, so that their number is not limited.
+        // Other paths and methods are chosen by clients, so that their number is not limited.
+        let method = method.unwrap_or("HTTP");
         let name = match self.is_endpoint {
-            true => format!("{} {}", self.method, self.path),
-            false => self.method.as_str().to_owned(),
+            true => format!("{method} {}", self.path),
+            false => method.to_owned(),
         };
         RootSpan { name: name.into(), kind: SpanKind::Server, attributes, error }
     }
+}
+
+/// Returns the name of a method that the semantic conventions know.
+fn known_method(method: &Method) -> Option<&'static str> {
+    let names = ["GET", "POST", "OPTIONS", "HEAD", "PUT", "DELETE", "PATCH", "CONNECT", "TRACE"];
+    names.into_iter().find(|name| *name == method.as_str())
+}
+
+/// Returns the authority that the client asked for, which HTTP/2 has in the URL.
+fn host_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
+    let authority = uri.authority().map(|it| shorten(it.as_str()).into());
+    authority.or_else(|| text_of(headers, &HOST))
 }
 
 fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
@@ -170,7 +193,13 @@ mod tests {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     fn tracer(ratio: f64) -> Arc<Tracer> {
-        let sampling = SamplingRules { ratio, follows_parent: true, slow: None, failed: true };
+        let sampling = SamplingRules {
+            ratio,
+            follows_parent: true,
+            slow: None,
+            failed: true,
+            has_conditions: false,
+        };
         Arc::new(Tracer::new(TracerSettings {
             sampling,
             propagation: Propagation::default(),

@@ -35,6 +35,15 @@ pub trait GraphqlService: SharedStreamService {
         batch: GraphqlBatch<'a>,
     ) -> LocalFuture<'a, Result<Vec<Bytes>, Refusal>>;
 
+    /// Admits a WebSocket handshake, if there is overload protection. While the limit is reached, it waits.
+    ///
+    /// # Errors
+    /// The router is overloaded.
+    fn admit_handshake<'a>(
+        &'a self,
+        handshake: ArrivingHandshake<'a>,
+    ) -> LocalFuture<'a, Result<(), Refusal>>;
+
     /// Returns the takeover of a connection that a WebSocket handshake has left.
     fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover;
 }
@@ -158,6 +167,17 @@ pub enum StreamBody {
     Pieces(mpsc::Receiver<Bytes>),
     /// The takeover of the connection, which writes a body with this framing. HTTP/1.1 and 1.0 only.
     Takeover(Framing, Takeover),
+}
+
+/// A WebSocket handshake that has arrived.
+#[derive(Debug)]
+pub struct ArrivingHandshake<'a> {
+    /// The path of the request.
+    pub path: &'a str,
+    /// The headers of the request.
+    pub headers: &'a HeaderMap,
+    /// The client.
+    pub client: RequestClient<'a>,
 }
 
 /// A WebSocket handshake that was accepted.

@@ -7,11 +7,11 @@ use std::time::Instant;
 use clients::access_log::{AccessLog, AccessLogEntry, LogEvent, LoggedOperation};
 use execute::{GraphqlError, Payload};
 use http::{HeaderName, HeaderValue};
-use hub::EndReason;
 use reactor::Token;
 use serving::prepared_request::PreparedRequest;
 
 use crate::client_context::KeptContext;
+use crate::end_reasons::CONNECTION_CLOSED;
 use crate::metrics::Transport;
 use crate::operation_runner::OperationRunner;
 
@@ -62,12 +62,6 @@ impl SubscriptionRecords {
         }
     }
 }
-
-/// The reason of an end that nothing else explains: the client has closed its connection, or has lost it.
-pub(crate) const CONNECTION_CLOSED: &str = "connection_closed";
-
-/// The client has completed the subscription.
-pub(crate) const CLIENT_COMPLETED: &str = "client_completed";
 
 impl OperationRunner {
     /// Begins the record of an operation over a WebSocket; `None` if the access log is not written.
@@ -125,14 +119,6 @@ impl OperationRecord {
             code,
             ..AccessLogEntry::default()
         });
-    }
-}
-
-/// Returns the reason of an end by the hub: the code of its error, or that the source is complete.
-pub(crate) fn reason_of(end: &EndReason) -> &'static str {
-    match end {
-        EndReason::Complete => "source_completed",
-        EndReason::Error(error) => error.code.as_str(),
     }
 }
 

@@ -17,6 +17,7 @@ use execute::{GraphqlError, Missed, Payload};
 use hub::EndReason;
 
 use super::queue_total::{QueueShare, QueueTotal};
+use crate::end_reasons::SOURCE_COMPLETED;
 
 /// The capacity that an empty queue keeps, so that a steady trickle of deliveries allocates nothing.
 const WAITING_KEPT: usize = 4;
@@ -63,8 +64,16 @@ impl Delivery {
         }
     }
 
+    /// Returns the reason of an end in a word.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Failed { errors, .. } => errors.first().map_or("failed", |it| it.code.as_str()),
+            Self::Next { .. } | Self::Position { .. } | Self::Complete { .. } => SOURCE_COMPLETED,
+        }
+    }
+
     /// Returns the operation that the delivery belongs to.
-    fn operation(&self) -> u32 {
+    pub(super) fn operation(&self) -> u32 {
         match self {
             Self::Next { operation, .. }
             | Self::Position { operation, .. }
@@ -264,6 +273,11 @@ impl Backlog {
         self.tallies.contains_key(&operation)
     }
 
+    /// Returns the number of waiting events of the operation.
+    pub(super) fn waiting_of(&self, operation: u32) -> usize {
+        self.tallies.get(&operation).map_or(0, |it| it.waiting)
+    }
+
     /// Returns the limit that one more event of `size` bytes exceeds. A single event that exceeds the limit alone is
     /// accepted, since its subscriber would never get it otherwise.
     fn exceeded_bound(&self, bounds: BacklogBounds, operation: u32, size: usize) -> Option<Bound> {
@@ -275,15 +289,13 @@ impl Backlog {
 
     /// True if one more event of the operation exceeds no limit that is reached already.
     pub(super) fn accepts_event(&self, bounds: BacklogBounds, operation: u32) -> bool {
-        let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
-        waiting < bounds.events && self.bytes < bounds.bytes
+        self.waiting_of(operation) < bounds.events && self.bytes < bounds.bytes
     }
 
     /// True if the operation may get more of the events that it missed: up to half of each limit, since live events are
     /// on their way.
     pub(super) fn has_room(&self, bounds: BacklogBounds, operation: u32) -> bool {
-        let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
-        2 * waiting < bounds.events && 2 * self.bytes < bounds.bytes
+        2 * self.waiting_of(operation) < bounds.events && 2 * self.bytes < bounds.bytes
     }
 
     /// Gives up the connection and drops its backlog.

@@ -74,7 +74,7 @@ impl NeededHeaders {
             let info = &config.client_info;
             needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
         }
-        if config.access_log.enabled {
+        if config.access_log.enabled || config.metrics.clients.max > 0 {
             let info = &config.client_info;
             needed.read.extend(info.name_headers.iter().chain(&info.version_headers).cloned());
         }
@@ -128,6 +128,13 @@ mod tests {
             .collect()
     }
 
+    /// The default configuration without the metrics of applications, which read their names.
+    fn uncounted() -> Config {
+        let mut config = Config::default();
+        config.metrics.clients.max = 0;
+        config
+    }
+
     #[test]
     fn only_headers_that_a_rule_reads_are_kept() {
         let propagate = |name| {
@@ -135,7 +142,7 @@ mod tests {
             HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
         };
         let needed = |config: &Config, all: &HeaderMap| NeededHeaders::new(config).select(all);
-        let mut config = Config::default();
+        let mut config = uncounted();
         let all = headers(&[
             ("authorization", "1"),
             ("user-agent", "long"),
@@ -155,6 +162,7 @@ mod tests {
         assert_eq!(needed(&config, &all), all);
         let all = headers(&[("graphql-client-name", "web")]);
         assert_eq!(needed(&config, &all), headers(&[]));
+        assert_eq!(needed(&Config::default(), &all), all, "applications are counted");
         config.persisted_documents.manifests.push(DocumentManifest::default());
         assert_eq!(needed(&config, &all), all);
         let all = headers(&[("x-tenant", "a")]);
@@ -167,7 +175,7 @@ mod tests {
     #[test]
     fn headers_are_kept_if_policies_are_decided_by_them() {
         let all = headers(&[("x-a", "1"), ("graphql-client-name", "web"), ("x-b", "2")]);
-        let mut config = Config::default();
+        let mut config = uncounted();
         config.authorization.policies.input.headers = vec![HeaderName::from_static("x-b")];
         assert_eq!(NeededHeaders::new(&config).select(&all), headers(&[]));
         config.authorization.policies.rego = Some(Rego {
@@ -178,7 +186,7 @@ mod tests {
         });
         let kept = NeededHeaders::new(&config).select(&all);
         assert_eq!(kept, headers(&[("graphql-client-name", "web"), ("x-b", "2")]));
-        let mut config = Config::default();
+        let mut config = uncounted();
         let expression = Expression::new("request.headers['x-a'] == '1'");
         config.authorization.policies.expressions.insert("a".to_owned(), expression);
         assert_eq!(NeededHeaders::new(&config).select(&all), headers(&[("x-a", "1")]));
@@ -188,7 +196,7 @@ mod tests {
     fn headers_and_the_origin_are_kept_if_an_expression_reads_them() {
         let origin = ConnectionOrigin { address: None, is_tls: true };
         let all = headers(&[("x-a", "1"), ("graphql-client-name", "web"), ("x-b", "2")]);
-        let mut config = Config::default();
+        let mut config = uncounted();
         let needed = NeededHeaders::new(&config);
         assert_eq!(needed.select_origin(origin), ConnectionOrigin::default());
         let when = Expression::new("request.headers['x-a'] == client.name && request.tls");

@@ -187,6 +187,8 @@ mod tests {
             splice: 0,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,

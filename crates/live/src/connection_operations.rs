@@ -11,10 +11,10 @@ use serving::prepared_request::PreparedRequest;
 use tokio::task::AbortHandle;
 
 use super::client_work::{ClientWork, StartedOperation};
-use super::end_reasons::broken_off;
+use super::end_reasons::{CLIENT_COMPLETED, broken_off};
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
-use crate::access_records::{CLIENT_COMPLETED, SubscriptionRecord};
+use crate::access_records::SubscriptionRecord;
 use crate::metrics::{OpenGauge, Transport};
 
 /// The operations of one connection and what they need to run. Clones share one list.

@@ -1,6 +1,8 @@
-//! The reasons for which the router ends an operation or a connection, as errors and as close codes of WebSockets.
+//! The reasons for which operations and connections end, as errors, as close codes of WebSockets, and as words for the
+//! access log and the console.
 
 use execute::{ErrorCode, GraphqlError};
+use hub::EndReason;
 use wire::websocket::CloseCode;
 
 /// The close code for a queue that ran over. RFC 6455, section 7.4.2, leaves 4000 to 4999 to applications;
@@ -20,6 +22,23 @@ pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable"
 /// The reason of a close with [`CloseCode::SERVICE_RESTART`], after which graphql-ws reconnects: the connection has
 /// kept only the claims that the graph of its time read.
 pub(super) const OTHER_CLAIMS: &str = "the graph reads other claims now: connect again";
+
+/// The reason of an end that nothing else explains: the client has closed its connection, or has lost it.
+pub(crate) const CONNECTION_CLOSED: &str = "connection_closed";
+
+/// The source of the subscription has no more events.
+pub(crate) const SOURCE_COMPLETED: &str = "source_completed";
+
+/// The client has completed the subscription.
+pub(crate) const CLIENT_COMPLETED: &str = "client_completed";
+
+/// Returns the reason of an end by the hub: the code of its error, or that the source is complete.
+pub(crate) fn reason_of(end: &EndReason) -> &'static str {
+    match end {
+        EndReason::Complete => SOURCE_COMPLETED,
+        EndReason::Error(error) => error.code.as_str(),
+    }
+}
 
 /// The error of an operation that a defect of the router ended.
 pub(super) fn broken_off() -> GraphqlError {

@@ -1,8 +1,10 @@
 //! The first event of a subscription as a plain response, for scripts and health checks (the URL parameter `once`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
+use clients::client_deadline::ClientDeadline;
 use clients::kept_operations::KeptTotal;
 use clients::refusal::Refusal;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
@@ -27,8 +29,8 @@ pub enum NoFirstEvent {
     Refused(Refusal),
 }
 
-/// Waits for the first event of a prepared subscription, for the time limit of an operation (`limits.time`) or until
-/// the router shuts down.
+/// Waits for the first event of a prepared subscription, for the time limit of an operation (`limits.time`), for
+/// the time that its client names if that is shorter, or until the router shuts down.
 ///
 /// # Errors
 /// See [`NoFirstEvent`].
@@ -38,20 +40,24 @@ pub async fn wait_for_first_event(
     (client, kept): (ClientKey, &Arc<KeptTotal>),
 ) -> Result<Payload, NoFirstEvent> {
     let runner = live.runner();
-    let outlet = runner.limits.make_outlet();
-    let _open = runner.metrics.open_stream(Transport::once);
+    let outlet = runner.limits.make_outlet(Transport::Once);
+    let _open = runner.metrics.open_stream(Transport::Once);
     let client = (client, Arc::clone(kept));
     let operations =
-        StopOnDrop(ConnectionOperations::new(runner, &outlet, Transport::once, client));
+        StopOnDrop(ConnectionOperations::new(runner, &outlet, Transport::Once, client));
+    let time_max = runner.serving.time_max;
+    let client_time = ready
+        .client_deadline
+        .map(|ClientDeadline(deadline)| deadline.saturating_duration_since(Instant::now()))
+        .filter(|time| *time < time_max);
     operations.0.start_prepared(OPERATION, ready);
-    let time = runner.serving.time_max;
     let first = async {
         tokio::select! {
             first = first_delivery(&outlet) => first,
             () = live.shutdown.wait_for_drain() => FirstDelivery::ShutDown,
         }
     };
-    match tokio::time::timeout(time, first).await {
+    match tokio::time::timeout(client_time.unwrap_or(time_max), first).await {
         Ok(FirstDelivery::Event(delivery)) => match delivery {
             Delivery::Next { payload, missed, .. } => Ok(payload.with_missed(missed)),
             Delivery::Failed { errors, .. } => Err(NoFirstEvent::Failed(errors)),
@@ -61,6 +67,8 @@ pub async fn wait_for_first_event(
                 splice: 0,
                 has_data: true,
                 errors: 0,
+                first_error: None,
+                subgraph_requests: 0,
                 headers: None,
                 cost: None,
                 caching: None,
@@ -73,7 +81,10 @@ pub async fn wait_for_first_event(
         }
         Ok(FirstDelivery::Overflown) => Err(NoFirstEvent::Failed(vec![too_slow()])),
         Err(_) => {
-            let message = format!("no event came within {time:?} (`limits.time`)");
+            let message = match client_time {
+                None => format!("no event came within {time_max:?} (`limits.time`)"),
+                Some(_) => "no event came within the time that the request names".to_owned(),
+            };
             let error = GraphqlError::new(ErrorCode::Timeout, message);
             Err(NoFirstEvent::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, error)))
         }

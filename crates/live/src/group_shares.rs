@@ -15,6 +15,9 @@ use hub::LiveOperation;
 /// The factor by which a client may have more groups with a filter: each gets only some of the events.
 const FILTERED_FACTOR: usize = 10;
 
+/// The number of groups for which room is always kept.
+const ROOM_KEPT: usize = 64;
+
 /// The hash under which all live queries count.
 const LIVE_QUERIES: u64 = 0;
 
@@ -110,6 +113,11 @@ impl Drop for GroupShare {
         }
         if ways.is_empty() {
             counts.remove(&self.key);
+        }
+        // After a burst of clients that join, its room is freed.
+        let len = counts.len();
+        if counts.capacity() > ROOM_KEPT.max(8 * len) {
+            counts.shrink_to(ROOM_KEPT.max(2 * len));
         }
     }
 }

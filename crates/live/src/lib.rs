@@ -2,8 +2,9 @@
 //! over HTTP/2.
 //!
 //! [`live_server`] is the entrance: it opens streams and takes connections over. [`operation_runner`] runs operations
-//! and subscribes to the hub; `backlog` limits the deliveries that wait for a slow socket. Invariant: this crate does
-//! not know the HTTP server; it gets connections as data (`clients::connections::TakenOver`) and returns bodies.
+//! and subscribes to the hub; `backlog` limits the deliveries that wait for a slow socket; [`watches`] has the
+//! histories of the few subscribers that operators watch. Invariant: this crate does not know the HTTP server; it gets
+//! connections as data (`clients::connections::TakenOver`) and returns bodies.
 
 mod access_records;
 mod backlog;
@@ -18,7 +19,9 @@ mod jitter;
 mod large_messages;
 pub mod live_server;
 pub mod metrics;
+mod open_outlets;
 pub mod operation_runner;
+mod operation_start;
 mod outlet;
 pub mod queue_total;
 pub mod reactors;
@@ -27,6 +30,8 @@ pub mod sse_single_connection;
 pub mod subscription_limits;
 pub mod takeover;
 mod timer;
+pub mod watches;
+mod watching;
 mod websocket;
 pub mod websocket_settings;
 mod websocket_span;

@@ -11,11 +11,14 @@ use super::reactors::ReactorHandles;
 use super::reactors::context::ReactorContext;
 use super::sse_single_connection::stream_table::StreamTable;
 use super::takeover::LiveConnection;
+use crate::watches::WatchBoard;
 
 /// The live layer. There is one for the whole process.
 pub struct LiveServer {
     reactor: Arc<ReactorContext>,
-    reactors: ReactorHandles,
+    pub(super) reactors: ReactorHandles,
+    /// The subscribers with a watched history.
+    pub(super) board: WatchBoard,
     /// Event streams that carry several operations.
     pub(super) streams: Arc<StreamTable>,
     /// The maximum number of operations on one of them.
@@ -36,6 +39,7 @@ impl LiveServer {
         Self {
             reactor: Arc::clone(reactor),
             reactors,
+            board: WatchBoard::default(),
             streams: Arc::default(),
             stream_operations_max,
             shutdown: Arc::clone(shutdown),

@@ -1,120 +1,131 @@
 //! Counters of streams and subscriptions of clients.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use telemetry::Metric;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use telemetry::{LabelledCounters, Metric, read};
 
 /// Counters of streams and subscriptions of clients.
 #[derive(Debug)]
 pub struct SubscriptionMetrics {
-    subscriptions: Family<TransportLabel, Gauge>,
-    streams: Family<TransportLabel, Gauge>,
+    subscriptions: LabelledCounters,
+    streams: LabelledCounters,
     /// Messages dropped or sockets closed because a subscriber read too slowly.
-    slow_subscribers: Family<PolicyLabel, Counter>,
+    slow_subscribers: LabelledCounters,
+    /// Subscribers with a watched history.
+    watched: AtomicU64,
+    /// Refused requests to watch one.
+    not_watched: AtomicU64,
 }
 
 /// The metrics of streams and subscriptions of clients.
 pub const SUBSCRIPTION_METRICS: &[Metric<SubscriptionMetrics>] = &[
-    Metric::handle(
+    Metric::gauges(
         "starling_subscriptions_open",
         "Live subscriptions of clients, by transport",
-        |it| &it.subscriptions,
+        |it, samples| it.subscriptions.write("transport", samples),
     ),
-    Metric::handle(
+    Metric::gauges(
         "starling_streams_open",
         "Open WebSocket connections and event streams, by transport",
-        |it| &it.streams,
+        |it, samples| it.streams.write("transport", samples),
     ),
-    Metric::handle(
+    Metric::counters(
         "starling_subscribers_slow",
         "Events dropped, or connections closed, because their client read too slowly, by policy",
-        |it| &it.slow_subscribers,
+        |it, samples| it.slow_subscribers.write("policy", samples),
+    ),
+    Metric::gauge(
+        "starling_subscribers_watched",
+        "Subscribers whose history an operator watches on the console",
+        |it| read(&it.watched),
+    ),
+    Metric::counter(
+        "starling_subscribers_not_watched",
+        "Requests of operators to watch a subscriber that were refused because too many are watched",
+        |it| read(&it.not_watched),
     ),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct TransportLabel {
-    transport: Transport,
-}
-
 /// A transport of subscriptions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// graphql-transport-ws and graphql-ws.
-    websocket,
+    WebSocket,
     /// GraphQL over SSE.
-    sse,
+    Sse,
     /// `multipart/mixed`.
-    multipart,
+    Multipart,
     /// `?once`: a response without a stream.
-    once,
+    Once,
 }
 
 impl Transport {
     /// Returns the name in metrics and in the access log.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::websocket => "websocket",
-            Self::sse => "sse",
-            Self::multipart => "multipart",
-            Self::once => "once",
+            Self::WebSocket => "websocket",
+            Self::Sse => "sse",
+            Self::Multipart => "multipart",
+            Self::Once => "once",
         }
     }
 
     /// Returns the transport of a stream of this kind.
     pub fn of(kind: wire::result_stream::StreamFormat) -> Self {
         match kind {
-            wire::result_stream::StreamFormat::EventStream => Self::sse,
-            wire::result_stream::StreamFormat::Multipart(_) => Self::multipart,
+            wire::result_stream::StreamFormat::EventStream => Self::Sse,
+            wire::result_stream::StreamFormat::Multipart(_) => Self::Multipart,
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: Policy,
-}
-
 /// The action on a slow subscriber.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
     /// Its connection was closed.
-    disconnect,
+    Disconnect,
     /// Its oldest waiting payload was dropped.
-    drop_oldest,
+    DropOldest,
     /// All but its newest payload were dropped.
-    latest,
+    Latest,
 }
 
 impl Policy {
+    const ALL: [Self; 3] = [Self::Disconnect, Self::DropOldest, Self::Latest];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Disconnect => "disconnect",
+            Self::DropOldest => "drop_oldest",
+            Self::Latest => "latest",
+        }
+    }
+
     /// Returns the action of a configured policy.
     pub fn of(policy: config::OverflowPolicy) -> Self {
         match policy {
-            config::OverflowPolicy::Disconnect => Self::disconnect,
-            config::OverflowPolicy::DropOldest => Self::drop_oldest,
-            config::OverflowPolicy::Latest => Self::latest,
+            config::OverflowPolicy::Disconnect => Self::Disconnect,
+            config::OverflowPolicy::DropOldest => Self::DropOldest,
+            config::OverflowPolicy::Latest => Self::Latest,
         }
     }
 }
 
 /// An open stream or subscription, counted until this is dropped.
 #[derive(Debug)]
-pub struct OpenGauge(Gauge);
+pub struct OpenGauge(Arc<AtomicU64>);
 
 impl OpenGauge {
-    fn new(gauge: Gauge) -> Self {
-        gauge.inc();
+    fn new(gauge: Arc<AtomicU64>) -> Self {
+        gauge.fetch_add(1, Ordering::Relaxed);
         Self(gauge)
     }
 }
 
 impl Drop for OpenGauge {
     fn drop(&mut self) {
-        self.0.dec();
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -122,35 +133,40 @@ impl Default for SubscriptionMetrics {
     /// Creates the counters. Those of the usual transports and of all policies exist from the start, because an alert
     /// on a metric that does not exist yet never fires.
     fn default() -> Self {
-        let metrics = Self {
-            subscriptions: Family::default(),
-            streams: Family::default(),
-            slow_subscribers: Family::default(),
-        };
-        for transport in [Transport::websocket, Transport::sse] {
-            drop(metrics.streams.get_or_create(&TransportLabel { transport }));
-            drop(metrics.subscriptions.get_or_create(&TransportLabel { transport }));
+        let usual = [Transport::WebSocket, Transport::Sse].map(Transport::name);
+        Self {
+            subscriptions: LabelledCounters::with_values(usual),
+            streams: LabelledCounters::with_values(usual),
+            slow_subscribers: LabelledCounters::with_values(Policy::ALL.map(Policy::name)),
+            watched: AtomicU64::new(0),
+            not_watched: AtomicU64::new(0),
         }
-        for policy in [Policy::disconnect, Policy::drop_oldest, Policy::latest] {
-            drop(metrics.slow_subscribers.get_or_create(&PolicyLabel { policy }));
-        }
-        metrics
     }
 }
 
 impl SubscriptionMetrics {
     /// Counts an open WebSocket connection or event stream.
     pub fn open_stream(&self, transport: Transport) -> OpenGauge {
-        OpenGauge::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
+        OpenGauge::new(self.streams.counter(transport.name()))
     }
 
     /// Counts a live subscription.
     pub(crate) fn open_subscription(&self, transport: Transport) -> OpenGauge {
-        OpenGauge::new(self.subscriptions.get_or_create_owned(&TransportLabel { transport }))
+        OpenGauge::new(self.subscriptions.counter(transport.name()))
+    }
+
+    /// Sets the number of watched subscribers.
+    pub(crate) fn set_watched(&self, count: usize) {
+        self.watched.store(count as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a refused request to watch a subscriber.
+    pub(crate) fn count_not_watched(&self) {
+        self.not_watched.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts events that were dropped, or connections that were closed, because their clients read too slowly.
     pub(crate) fn count_slow(&self, policy: Policy, count: u64) {
-        self.slow_subscribers.get_or_create(&PolicyLabel { policy }).inc_by(count);
+        self.slow_subscribers.add(policy.name(), count);
     }
 }

@@ -78,10 +78,16 @@ impl OperationRunner {
         let started = Instant::now();
         // Opening a subscription is work. Its events are not admitted again.
         let ticket = ready.ticket.take();
+        let _memory = ready.memory.take();
+        let figures = self.serving.figures.as_ref().zip(ready.figures);
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
         let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
         let (kind, has_failed) = (OperationKind::Subscription, subscribed.is_err());
-        self.serving.metrics.count(kind, has_failed, started.elapsed());
+        self.serving.metrics.count(kind, has_failed, started.elapsed(), None);
+        if let Some((figures, request)) = figures {
+            let code = subscribed.as_ref().err().map(|error| error.code);
+            figures.count_without_response(request, code);
+        }
         if let Some(ticket) = ticket.filter(|_| !has_failed) {
             ticket.set_result(WorkResult::Unmeasured);
         }

@@ -7,13 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::Subscriptions;
-use execute::Payload;
-use hub::{GroupId, Outlet, OutletCommand, Subscriber};
+use execute::{ErrorCode, Payload};
+use hub::{GroupId, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
 use super::backlog::{Backlog, BacklogBounds};
 pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
+use crate::end_reasons::{CLIENT_COMPLETED, CONNECTION_CLOSED, reason_of};
+use crate::metrics::Transport;
+use crate::open_outlets::OpenOutlets;
+use crate::operation_start::OperationStart;
+use crate::watches::{
+    SubscriberHistory, SubscriberId, SubscriberList, SubscriberView, WatchedSubscriber,
+};
 
 /// The outlet of one connection, see the module.
 #[derive(Debug)]
@@ -22,6 +29,10 @@ pub(crate) struct ConnectionOutlet {
     queue: Mutex<Queue>,
     /// The signal that wakes the writer of the connection.
     pub(crate) output_ready: Arc<OutputReady>,
+    number: u64,
+    transport: Transport,
+    /// The list that the outlet is in until it is dropped.
+    open: Arc<OpenOutlets<Self>>,
 }
 
 /// The signal that a connection has output.
@@ -79,7 +90,9 @@ const WAKE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Queue {
-    members: HashMap<GroupId, Vec<Subscriber>>,
+    members: HashMap<GroupId, Vec<OutletMember>>,
+    /// The operations with a history that an operator watches. Nearly always none.
+    watched: Vec<(u32, Arc<WatchedSubscriber>)>,
     backlog: Backlog,
     /// The time at which the oldest event was queued that the writer has not seen; `None` if it has seen all.
     unseen_since: Option<Instant>,
@@ -87,7 +100,57 @@ struct Queue {
     is_blocked: bool,
 }
 
+/// A subscriber of the connection.
+#[derive(Clone, Copy, Debug)]
+struct OutletMember {
+    operation: u32,
+    start: OperationStart,
+}
+
 impl Queue {
+    /// Notes something in the history of an operation, if it is watched. `note` also gets the number of its waiting
+    /// results.
+    fn note(&self, operation: u32, note: impl FnOnce(&mut SubscriberHistory, Instant, usize)) {
+        let Self { watched, backlog, .. } = self;
+        if let Some((_, history)) = watched.iter().find(|(number, _)| *number == operation) {
+            let waiting = backlog.waiting_of(operation);
+            history.note(|history, now| note(history, now, waiting));
+        }
+    }
+
+    /// Notes the end of an operation.
+    fn note_end(&mut self, operation: u32, reason: &'static str) {
+        self.note(operation, |history, now, _| history.note_end(now, reason));
+        self.watched.retain(|(number, it)| *number != operation && !it.is_over());
+    }
+
+    /// Notes what the backlog has dropped by itself.
+    fn note_dropped(&mut self) {
+        for (operation, history) in &self.watched {
+            let waiting = self.backlog.waiting_of(*operation);
+            history.note(|history, now| history.note_waiting(now, waiting));
+        }
+        if self.backlog.is_overflown() {
+            for (_, history) in self.watched.drain(..) {
+                let reason = ErrorCode::SlowSubscriber.as_str();
+                history.note(|history, now| history.note_end(now, reason));
+            }
+        }
+    }
+
+    /// Queues a result for one operation.
+    fn push_event(&mut self, bounds: BacklogBounds, operation: u32, payload: Payload) {
+        self.backlog.push_event(bounds, operation, payload);
+        if !self.watched.is_empty() {
+            // The writer of a socket with room takes it in a moment.
+            let is_full = self.is_blocked;
+            self.note(operation, |history, now, waiting| {
+                history.note_queued(now, waiting, is_full);
+            });
+            self.note_dropped();
+        }
+    }
+
     /// True unless the limits would drop an event of `group` only because the writer has not run yet.
     fn accepts_result(&self, bounds: BacklogBounds, group: GroupId, now: Instant) -> bool {
         // Without the lower limit a slow client would delay its group each time its writer is woken.
@@ -100,15 +163,67 @@ impl Queue {
 }
 
 impl ConnectionOutlet {
-    /// Makes an empty outlet.
-    pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
-        let backlog = Backlog::new(Arc::clone(total));
-        let queue =
-            Queue { members: HashMap::new(), backlog, unseen_since: None, is_blocked: false };
+    /// Makes an empty outlet of a connection with this transport, and lists it in `open` until it is dropped.
+    pub(crate) fn open(
+        settings: &Subscriptions,
+        total: &Arc<QueueTotal>,
+        (transport, open): (Transport, &Arc<OpenOutlets<Self>>),
+    ) -> Arc<Self> {
+        let outlet = Arc::new(Self::new(settings, total, (transport, open)));
+        open.add(outlet.number, &outlet);
+        outlet
+    }
+
+    fn new(
+        settings: &Subscriptions,
+        total: &Arc<QueueTotal>,
+        (transport, open): (Transport, &Arc<OpenOutlets<Self>>),
+    ) -> Self {
+        let queue = Queue {
+            members: HashMap::new(),
+            watched: Vec::new(),
+            backlog: Backlog::new(Arc::clone(total)),
+            unseen_since: None,
+            is_blocked: false,
+        };
         let output_ready = Arc::<OutputReady>::default();
         let writer = Arc::clone(&output_ready);
         queue.backlog.on_shed(Box::new(move || writer.notify_one()));
-        Self { bounds: BacklogBounds::new(settings), queue: Mutex::new(queue), output_ready }
+        Self {
+            bounds: BacklogBounds::new(settings),
+            queue: Mutex::new(queue),
+            output_ready,
+            number: open.next_number(),
+            transport,
+            open: Arc::clone(open),
+        }
+    }
+
+    /// Adds the subscribers of a group to `list`.
+    pub(crate) fn list_subscribers(&self, group: GroupId, list: &mut SubscriberList) {
+        let queue = self.lock();
+        for member in queue.members.get(&group).map(Vec::as_slice).unwrap_or_default() {
+            list.count += 1;
+            list.subscribers.push(SubscriberView {
+                id: SubscriberId::Stream { stream: self.number, operation: member.operation },
+                transport: self.transport.name(),
+                age: member.start.age(),
+                waiting: queue.backlog.waiting_of(member.operation),
+            });
+        }
+    }
+
+    /// Begins to watch an operation; `None` if it is not that of a subscriber.
+    pub(crate) fn watch(&self, operation: u32) -> Option<Arc<WatchedSubscriber>> {
+        let mut queue = self.lock();
+        let mut members = queue.members.values().flatten();
+        let age = members.find(|it| it.operation == operation)?.start.age();
+        let id = SubscriberId::Stream { stream: self.number, operation };
+        let waiting = queue.backlog.waiting_of(operation);
+        let watched = WatchedSubscriber::new(id, self.transport, (age, waiting));
+        queue.watched.retain(|(_, it)| !it.is_over());
+        queue.watched.push((operation, Arc::clone(&watched)));
+        Some(watched)
     }
 
     /// Queues the response of a query or mutation. The caller queues the end of the operation next.
@@ -119,18 +234,26 @@ impl ConnectionOutlet {
 
     /// Queues the end of an operation.
     pub(crate) fn push_end(&self, end: Delivery) {
-        self.lock().backlog.push_end(end);
+        let mut queue = self.lock();
+        queue.note_end(end.operation(), end.reason());
+        queue.backlog.push_end(end);
+        drop(queue);
         self.output_ready.notify_one();
     }
 
     /// Drops the deliveries of an operation that its client has completed.
     pub(crate) fn drop_deliveries_of(&self, operation: u32) {
-        self.lock().backlog.drop_deliveries_of(operation);
+        let mut queue = self.lock();
+        queue.note_end(operation, CLIENT_COMPLETED);
+        queue.backlog.drop_deliveries_of(operation);
     }
 
     /// Drops all deliveries: the connection is to be closed.
     pub(crate) fn overflow(&self) {
-        self.lock().backlog.overflow();
+        let mut queue = self.lock();
+        queue.backlog.overflow();
+        queue.note_dropped();
+        drop(queue);
         self.output_ready.notify_one();
     }
 
@@ -139,7 +262,19 @@ impl ConnectionOutlet {
         let mut queue = self.lock();
         (queue.unseen_since, queue.is_blocked) = (None, false);
         queue.backlog.shed(self.bounds);
-        queue.backlog.pop()
+        if !queue.watched.is_empty() {
+            queue.note_dropped();
+        }
+        let next = queue.backlog.pop();
+        if !queue.watched.is_empty()
+            && let NextDelivery::Delivery(Delivery::Next { operation, payload, missed }) = &next
+        {
+            let (bytes, missed) = (payload.bytes.len(), missed.and(payload.missed()));
+            queue.note(*operation, |history, now, waiting| {
+                history.note_taken(now, bytes, missed, waiting);
+            });
+        }
+        next
     }
 
     /// True if a limit was reached and the policy is to disconnect. This is known also while nothing can be taken
@@ -148,6 +283,9 @@ impl ConnectionOutlet {
         let mut queue = self.lock();
         queue.backlog.shed(self.bounds);
         (queue.unseen_since, queue.is_blocked) = (None, !queue.backlog.is_idle());
+        if !queue.watched.is_empty() {
+            queue.note_dropped();
+        }
         queue.backlog.is_overflown()
     }
 
@@ -160,6 +298,12 @@ impl ConnectionOutlet {
     /// Locks the queue. No code of the application runs under this lock, so a poisoned lock holds a valid queue.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ConnectionOutlet {
+    fn drop(&mut self) {
+        self.open.remove(self.number);
     }
 }
 
@@ -178,17 +322,20 @@ impl Outlet for ConnectionOutlet {
 
     fn send(&self, command: OutletCommand) {
         let mut queue = self.lock();
+        let mut traced = None;
         match command {
             OutletCommand::Join { group, member } => {
-                queue.members.entry(group).or_default().push(member);
+                let (operation, start) = (member.operation, OperationStart::now());
+                queue.members.entry(group).or_default().push(OutletMember { operation, start });
                 return;
             }
-            OutletCommand::Deliver { group, payload, .. } => {
+            OutletCommand::Deliver { group, payload, spans, is_stored: _ } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
-                for member in members {
-                    queue.backlog.push_event(self.bounds, member.operation, payload.clone());
+                for member in &members {
+                    queue.push_event(self.bounds, member.operation, payload.clone());
                 }
                 queue.unseen_since.get_or_insert_with(Instant::now);
+                traced = spans.map(|spans| (spans, members.len()));
             }
             OutletCommand::Position { group, cursor } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
@@ -198,11 +345,13 @@ impl Outlet for ConnectionOutlet {
             }
             OutletCommand::Leave { group, member } => {
                 if let Some(members) = queue.members.get_mut(&group) {
-                    members.retain(|it| *it != member);
+                    // The outlet has one connection only, so its number does not matter.
+                    members.retain(|it| it.operation != member.operation);
                     if members.is_empty() {
                         queue.members.remove(&group);
                     }
                 }
+                queue.note_end(member.operation, CONNECTION_CLOSED);
                 return queue.backlog.clear_missed(member.operation);
             }
             OutletCommand::Merge { from, into } => {
@@ -211,14 +360,20 @@ impl Outlet for ConnectionOutlet {
                 return;
             }
             OutletCommand::End { group, reason } => {
-                for Subscriber { operation, .. } in queue.members.remove(&group).unwrap_or_default()
-                {
+                let members = queue.members.remove(&group).unwrap_or_default();
+                for OutletMember { operation, .. } in members {
+                    queue.note_end(operation, reason_of(&reason));
                     queue.backlog.push_end(Delivery::end(operation, &reason));
                 }
             }
         }
         drop(queue);
         self.output_ready.notify_one();
+        // The writer is another thread or task, so the bytes for all subscribers wait. The trace may end here, which is
+        // no work for the time under the lock.
+        if let Some((spans, subscribers)) = traced {
+            spans.note_sent(Instant::now(), subscribers);
+        }
     }
 }
 
@@ -227,7 +382,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use execute::Missed;
-    use hub::EndReason;
+    use hub::{EndReason, Subscriber};
 
     use super::*;
     use config::OverflowPolicy;
@@ -238,6 +393,8 @@ mod tests {
             splice: 0,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,
@@ -246,7 +403,7 @@ mod tests {
     }
 
     fn deliver(group: GroupId, text: &'static str) -> OutletCommand {
-        OutletCommand::Deliver { group, payload: payload(text), is_stored: true }
+        OutletCommand::Deliver { group, payload: payload(text), is_stored: true, spans: None }
     }
 
     #[test]
@@ -303,7 +460,7 @@ mod tests {
             policy,
             ..Subscriptions::default()
         };
-        ConnectionOutlet::new(&settings, total)
+        ConnectionOutlet::new(&settings, total, (Transport::Sse, &Arc::default()))
     }
 
     #[test]
@@ -403,6 +560,8 @@ mod tests {
             splice: 1,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,

@@ -1,6 +1,7 @@
 //! The memory of events that wait for all slow connections together. When it is full, the connection that holds the
 //! most must drop events, not the connection that needs the room: a client that reads, even slowly, holds little.
 
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -118,14 +119,45 @@ impl QueueTotal {
             true
         });
         let Some((bytes, share)) = greediest else { return false };
-        let to_shed = size.max(bytes / SHED_PART);
+        self.ask_to_drop(&share, size.max(bytes / SHED_PART).max(1));
+        true
+    }
+
+    /// Asks a connection to drop so many bytes of events.
+    fn ask_to_drop(&self, share: &QueueShare, bytes: usize) {
         // In this order, so that no more is counted out than was counted in.
-        self.leaving.fetch_add(to_shed, Ordering::SeqCst);
-        share.to_shed.fetch_add(to_shed, Ordering::SeqCst);
+        self.leaving.fetch_add(bytes, Ordering::SeqCst);
+        share.to_shed.fetch_add(bytes, Ordering::SeqCst);
         if let Some(wake) = share.wake.get() {
             wake();
         }
-        true
+    }
+
+    /// Asks the connections that hold the most to drop events, until so many bytes will be dropped. For use when the
+    /// memory of the process is short.
+    pub fn shed(&self, bytes: usize) {
+        let is_enough = || self.leaving.load(Ordering::SeqCst) >= bytes.min(self.bytes());
+        if is_enough() {
+            return;
+        }
+        let min = self.tracked_bytes_min();
+        let mut shares: Vec<Arc<QueueShare>> =
+            self.tracked().iter().filter_map(Weak::upgrade).collect();
+        shares.retain(|share| share.bytes.load(Ordering::SeqCst) >= min);
+        let stays = |share: &QueueShare| {
+            let to_shed = share.to_shed.load(Ordering::SeqCst);
+            share.bytes.load(Ordering::SeqCst).saturating_sub(to_shed)
+        };
+        let mut largest: BinaryHeap<(usize, usize)> =
+            shares.iter().enumerate().map(|(index, share)| (stays(share), index)).collect();
+        while !is_enough() {
+            let Some((bytes, index)) = largest.pop().filter(|(bytes, _)| *bytes > 0) else {
+                return;
+            };
+            let part = (bytes / SHED_PART).max(1);
+            self.ask_to_drop(&shares[index], part);
+            largest.push((bytes - part, index));
+        }
     }
 
     fn tracked_bytes_min(&self) -> usize {
@@ -216,6 +248,23 @@ mod tests {
         assert_eq!(to_shed, 50);
         greedy.give_back(to_shed);
         assert_eq!(total.bytes(), 100);
+    }
+
+    #[test]
+    fn the_largest_queues_are_shortened_when_the_memory_of_the_process_is_short() {
+        let total = Arc::new(QueueTotal::new(1000));
+        let queues = [100, 40, 10].map(|bytes| {
+            let share = QueueShare::new(Arc::clone(&total));
+            assert!(share.take(bytes));
+            share
+        });
+        total.shed(0);
+        total.shed(80);
+        let to_shed = queues.each_ref().map(|it| it.take_to_shed());
+        assert_eq!(to_shed, [75, 20, 0]);
+        total.shed(1_000_000);
+        let to_shed: usize = queues.iter().map(|it| it.take_to_shed()).sum();
+        assert_eq!(to_shed, 140, "small queues stay");
     }
 
     #[test]

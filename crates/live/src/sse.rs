@@ -16,7 +16,7 @@ use wire::BodyMachine;
 use wire::result_stream::{ResultStream, StreamFormat};
 
 use super::connection_operations::ConnectionOperations;
-use super::end_reasons::{shutting_down_error, too_slow};
+use super::end_reasons::{SOURCE_COMPLETED, shutting_down_error, too_slow};
 use super::live_server::LiveServer;
 use super::operation_runner::OperationRunner;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
@@ -43,11 +43,11 @@ pub fn open_result_stream(
     if let Some(framing) = framing_of(version) {
         // The connection serves no other request.
         let stream = AcceptedStream { framing, kind, ready };
-        return LiveBody::Connection(framing, LiveConnection::ResultStream(stream));
+        return LiveBody::Connection(framing, LiveConnection::ResultStream(Box::new(stream)));
     }
     let runner = live.runner();
-    let outlet = runner.limits.make_outlet();
     let transport = Transport::of(kind);
+    let outlet = runner.limits.make_outlet(transport);
     let client = (client, Arc::clone(kept));
     let operations = ConnectionOperations::new(runner, &outlet, transport, client);
     operations.start_prepared(OPERATION, ready);
@@ -104,7 +104,7 @@ async fn write_results(
             }
             if let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
                 match &delivery {
-                    Delivery::Complete { .. } => operations.note_end(OPERATION, "source_completed"),
+                    Delivery::Complete { .. } => operations.note_end(OPERATION, SOURCE_COMPLETED),
                     Delivery::Failed { errors, .. } => {
                         let code = errors.first().map(|error| error.code.as_str());
                         operations.note_end(OPERATION, code.unwrap_or_default());

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use config::Subscriptions;
 
 use super::group_shares::GroupShares;
+use super::metrics::Transport;
+use super::open_outlets::OpenOutlets;
 use super::outlet::ConnectionOutlet;
 use super::queue_total::QueueTotal;
 
@@ -20,6 +22,8 @@ pub struct SubscriptionLimits {
     pub kept_operation_bytes: Arc<AtomicUsize>,
     /// The bytes that wait for slow clients.
     pub queue_total: Arc<QueueTotal>,
+    /// The outlets that were made within these limits and are open.
+    pub(crate) outlets: Arc<OpenOutlets<ConnectionOutlet>>,
 }
 
 impl SubscriptionLimits {
@@ -30,11 +34,12 @@ impl SubscriptionLimits {
             group_shares: Arc::default(),
             kept_operation_bytes: Arc::default(),
             queue_total: Arc::new(QueueTotal::new(settings.queue_bytes_total)),
+            outlets: Arc::default(),
         }
     }
 
     /// Makes the outlet of one connection within these limits.
-    pub(crate) fn make_outlet(&self) -> Arc<ConnectionOutlet> {
-        Arc::new(ConnectionOutlet::new(&self.settings, &self.queue_total))
+    pub(crate) fn make_outlet(&self, transport: Transport) -> Arc<ConnectionOutlet> {
+        ConnectionOutlet::open(&self.settings, &self.queue_total, (transport, &self.outlets))
     }
 }

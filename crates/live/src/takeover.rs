@@ -17,7 +17,7 @@ pub enum LiveConnection {
     /// A WebSocket.
     WebSocket(AcceptedWebSocket),
     /// A response body with the results of one operation.
-    ResultStream(AcceptedStream),
+    ResultStream(Box<AcceptedStream>),
     /// A response body with the results of many operations.
     SingleConnection(Framing, Box<OpenStream>),
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clients::access_log::AccessLog;
 use clients::authentication::{Authenticator, ClientAuthentication};
+use clients::client_deadline::DeadlineHeaders;
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
 use clients::request_ids::RequestIds;
@@ -15,11 +16,13 @@ use frontend::client_caching::ClientCacheRules;
 use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
-use frontend::http_server::HttpServer;
+use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer};
+use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
 use frontend::page::EndpointPage;
 use frontend::pipeline::Pipeline;
 use frontend::received_request::RequestReceiver;
+use frontend::refusal_pacing::RefusalPacer;
 use frontend::uploads::UploadReceiver;
 use hub::{Cursors, Hub, HubSettings};
 use ide::Page;
@@ -31,24 +34,29 @@ use live::reactors::context::ReactorContext;
 use live::reactors::{ReactorHandles, Reactors};
 use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
+use otlp::MetricExportStats;
 use persisted_documents::DocumentSet;
 use redis_store::Stores;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
 use subscription_client::CallbackEndpoint;
 use telemetry::spans::Tracer;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::admin::Admin;
+use crate::admin::state::Admin;
 use crate::cache_page::CachePage;
 use crate::callbacks;
 use crate::composition::CompositionState;
+use crate::console_api::state::ConsoleState;
 use crate::document_load_metrics::DocumentLoadMetrics;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
 use crate::metrics_export::{self, MetricsSources};
 use crate::reload::Reloader;
+use crate::reload_requests::ReloadRequests;
+use crate::supergraph_download::SupergraphDownloadMetrics;
+use crate::warming::Warming;
 
 /// The inputs of the assembly.
 pub(crate) struct RouterMaterial {
@@ -78,10 +86,16 @@ pub(crate) struct RouterMaterial {
     pub(crate) shutdown: Arc<Shutdown>,
     /// The state of composition, for metrics.
     pub(crate) composition: Arc<CompositionState>,
+    /// The counters of requests for a supergraph by URL, if it has one.
+    pub(crate) supergraph_download: Option<Arc<SupergraphDownloadMetrics>>,
+    /// Passes requests of operators to the task that reloads.
+    pub(crate) reload_requests: ReloadRequests,
     /// The access log, if it is written.
     pub(crate) access_log: Option<AccessLog>,
     /// Records traces, if any are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// The counters of the export of metrics, if they are exported.
+    pub(crate) metric_export: Option<Arc<MetricExportStats>>,
     /// The observer of reloads, if there is one.
     pub(crate) graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
@@ -100,6 +114,8 @@ pub(crate) struct RouterParts {
     pub(crate) authentication: Arc<ClientAuthentication>,
     /// Counts changes of persisted documents.
     pub(crate) document_loads: Arc<DocumentLoadMetrics>,
+    /// The progress of the start.
+    pub(crate) warming: Arc<Warming>,
 }
 
 impl std::fmt::Debug for RouterParts {
@@ -131,13 +147,16 @@ pub(crate) fn assemble(
     let connection_metrics = Arc::new(ConnectionMetrics::default());
     let graph_loads = Arc::new(GraphLoadMetrics::new());
     let document_loads = Arc::new(DocumentLoadMetrics::new());
+    let warming = Arc::new(Warming::new(&config.warming));
     let limits =
-        Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.count()));
+        ClientLimits::new(&config.http, material.connections_max, workers.count(), &loaded.memory);
+    let limits = Arc::new(limits);
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
     let serving = Arc::new(Serving::new(&config, loaded, documents, &material.stores, &limits));
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     start_live_queries(&serving, &on_workers, &shutdown);
-    let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
+    let (settings, tracer) = (hub_settings(&config), material.tracer.clone());
+    let hub = Arc::new(Hub::with_traces(settings, on_workers, material.cursors, tracer));
     let access_log = material.access_log.map(Arc::new);
     let request_ids = RequestIds::new(&config.request_id).map(Arc::new);
     let runner = Arc::new(OperationRunner {
@@ -177,7 +196,7 @@ pub(crate) fn assemble(
                 page: material.page,
             },
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
-            uploads: UploadReceiver::new(&config.uploads),
+            uploads: UploadReceiver::new(&config.uploads, &limits.memory),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
@@ -185,8 +204,17 @@ pub(crate) fn assemble(
             metrics: HttpMetrics::default(),
             access_log,
             request_ids,
+            deadline_headers: DeadlineHeaders::new(&config.limits.deadline_headers),
+            load_reports: LoadReports::new(&config.http.load_report),
+            shows_generation: config.supergraph.expose_generation,
             tracer: material.tracer,
+            refusals: RefusalPacer::new(
+                config.admission.refusals_per_core,
+                workers.count(),
+                &shutdown,
+            ),
         },
+        accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         limits,
         workers: Arc::clone(&workers),
         metrics: connection_metrics,
@@ -203,7 +231,7 @@ pub(crate) fn assemble(
         shutdown: Arc::clone(&shutdown),
         changes: material.graph_changes,
     });
-    let sources = MetricsSources {
+    let sources = Arc::new(MetricsSources {
         http: Arc::clone(&http),
         runner,
         authentication: Arc::clone(&authentication),
@@ -212,20 +240,28 @@ pub(crate) fn assemble(
         callbacks: material.callbacks,
         graph_loads,
         document_loads: Arc::clone(&document_loads),
+        warming: Arc::clone(&warming),
         composition: material.composition,
-    };
+        supergraph_download: material.supergraph_download,
+        metric_export: material.metric_export,
+        history: config.admin.console.enabled.then(Arc::default),
+    });
+    let console = ConsoleState::new(&config.admin.console, &sources, &live);
     let admin = Arc::new(Admin {
         settings: config.admin.clone(),
         publish_timeout: config.events.publish_timeout,
-        metrics: metrics_export::exporter(sources),
+        metrics: Arc::new(metrics_export::exporter(sources)),
         hub,
         providers,
         serving: Arc::clone(&reloader.serving),
+        reload_requests: material.reload_requests,
         cache_page: CachePage::new(),
+        console,
         workers,
         shutdown,
+        warming: Arc::clone(&warming),
     });
-    RouterParts { http, live, admin, reloader, authentication, document_loads }
+    RouterParts { http, live, admin, reloader, authentication, document_loads, warming }
 }
 
 /// Starts the task that executes live queries, if they are turned on. It ends with the shutdown.

@@ -58,7 +58,11 @@ pub(crate) async fn serve(
     let served =
         InternalListener { name: "callbacks", connections_max: CONNECTIONS_MAX, head_timeout };
     served
-        .serve(listener, route, |route, request| async move { handle(&route, request).await })
+        .serve(
+            (listener, None),
+            route,
+            |route, request| async move { handle(&route, request).await },
+        )
         .await;
 }
 

@@ -30,14 +30,31 @@ impl Certificates {
     /// # Errors
     /// The same as for [`TlsServer::load`].
     pub(crate) fn load(files: &TlsFiles, http: &Http) -> Result<Self, TlsServerError> {
+        let protocols = [ALPN_HTTP2, ALPN_HTTP1];
+        let protocols = &protocols[usize::from(!http.http2.enabled)..];
+        Self::read(files, protocols, false)
+    }
+
+    /// Reads the files of the admin listener, which checks the certificates of clients by the path of a request.
+    ///
+    /// # Errors
+    /// The same as for [`TlsServer::load`].
+    pub(crate) fn load_for_admin(files: &TlsFiles) -> Result<Self, TlsServerError> {
+        Self::read(files, &[ALPN_HTTP1], true)
+    }
+
+    fn read(
+        files: &TlsFiles,
+        protocols: &[&[u8]],
+        accepts_anonymous: bool,
+    ) -> Result<Self, TlsServerError> {
         let files = TlsServerFiles {
             certificates: files.cert.clone(),
             key: files.key.clone(),
             client_authorities: files.client_ca.clone(),
+            accepts_anonymous,
         };
         let seen = stamps(&files);
-        let protocols = [ALPN_HTTP2, ALPN_HTTP1];
-        let protocols = &protocols[usize::from(!http.http2.enabled)..];
         let server = Arc::new(TlsServer::load(files, protocols)?);
         Ok(Self { server, read: seen.clone(), seen })
     }

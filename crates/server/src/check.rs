@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use admission::memory::MemoryAccount;
 use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
 use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
@@ -14,6 +15,7 @@ use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 
+use crate::collector_export::CollectorExports;
 use crate::composition::ReadScope;
 use crate::graph_watch::{GraphWatch, ReadGraph};
 use crate::invalidation_topics::InvalidationTopics;
@@ -23,7 +25,6 @@ use crate::providers;
 use crate::start_material::StartMaterial;
 use crate::stores;
 use crate::supergraph_source::SupergraphSource;
-use crate::trace_export::Traces;
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -56,8 +57,8 @@ impl From<Vec<Diagnostic>> for CheckReport {
 }
 
 /// Checks the configuration at `path` (`None`: flags and defaults only) and its supergraph, its topics and providers
-/// included, and the keys and certificates that a start needs. Connects to nothing but the subgraphs that a composition
-/// asks for their schemas.
+/// included, and the keys and certificates that a start needs. Connects to nothing but the servers that provide the
+/// supergraph, or the subgraphs that a composition asks for their schemas.
 pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
@@ -75,7 +76,7 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     findings
         .extend(ManifestDownloads::new(&config.persisted_documents).err().into_iter().flatten());
     findings.extend(stores::check(config));
-    findings.extend(Traces::new(config).err().into_iter().flatten());
+    findings.extend(CollectorExports::new(config).err().into_iter().flatten());
     findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
     CheckReport { findings, subscriptions: graph.subscriptions }
 }
@@ -108,7 +109,8 @@ fn check_graph(
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
     let mut findings = loaded.unknown_subgraphs(names);
     let certificates = SubgraphCertificates::default();
-    let upstreams = generation::upstreams(config, &graph, &certificates, None);
+    let upstreams =
+        generation::upstreams(config, &graph, &certificates, &MemoryAccount::unlimited(), None);
     let has_certificates = upstreams.is_ok();
     findings.extend(upstreams.err().into_iter().flatten());
     match providers::idle_providers(config) {
@@ -172,7 +174,18 @@ fn route(endpoint: &ResolvedEndpoint, graph: &graph::Supergraph) -> Subscription
 /// # Errors
 /// All reasons why there is no graph.
 pub(crate) async fn read_once(settings: &Supergraph) -> Result<ReadGraph, Vec<Diagnostic>> {
-    GraphWatch::new(SupergraphSource::of(settings), false).read(ReadScope::Everything).await
+    let source = SupergraphSource::of(settings);
+    GraphWatch::new(source, false)?.read(ReadScope::Everything).await
+}
+
+/// Reads the supergraph from its URL, or from the copy on disk if no server can be reached.
+///
+/// # Errors
+/// All reasons why there is no supergraph.
+pub async fn download_supergraph(
+    settings: &Supergraph,
+) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
+    read_once(settings).await.map(|read| read.text)
 }
 
 /// True if one of the diagnostics is an error.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use admission::memory::MemoryAccount;
 use bindings::BoundTopic;
 use bytes::Bytes;
 use config::Overrides;
@@ -116,7 +117,13 @@ async fn run_checks(
     let config = config::load(path, overrides)?.config;
     let text = read_once(&config.supergraph).await?.text;
     let graph = generation::read_graph(&config, &text)?;
-    let upstreams = generation::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
+    let upstreams = generation::upstreams(
+        &config,
+        &graph,
+        &SubgraphCertificates::default(),
+        &MemoryAccount::unlimited(),
+        None,
+    )?;
     for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
         if let Some(upstream) = upstream {
             checks.push(check_subgraph(upstream, &subgraph.url).await);

@@ -1,85 +1,90 @@
 //! Counters of attempts to load persisted documents.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use telemetry::Metric;
+use telemetry::{LabelledCounters, Metric};
 
 /// Counters of attempts to load persisted documents.
 #[derive(Debug)]
 pub(crate) struct DocumentLoadMetrics {
-    loads: Family<LoadLabel, Counter>,
-    downloads: Family<DownloadLabel, Counter>,
+    loads: LabelledCounters,
+    downloads: LabelledCounters,
 }
 
 /// The metrics of attempts to load persisted documents.
 pub(crate) const DOCUMENT_LOAD_METRICS: &[Metric<DocumentLoadMetrics>] = &[
-    Metric::handle(
+    Metric::counters(
         "starling_persisted_document_loads",
         "Attempts to load changed manifests of persisted documents, by result",
-        |it| &it.loads,
+        |it, samples| it.loads.write("result", samples),
     ),
-    Metric::handle(
+    Metric::counters(
         "starling_persisted_document_downloads",
         "Requests for manifests by URL after the start, by result",
-        |it| &it.downloads,
+        |it, samples| it.downloads.write("result", samples),
     ),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct DownloadLabel {
-    result: DownloadResult,
-}
-
 /// The result of a request for a manifest.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum DownloadResult {
     /// There is a new manifest.
-    changed,
+    Changed,
     /// The manifest is the one that is in use.
-    unchanged,
+    Unchanged,
     /// The manifest cannot be read or is not valid; the one before it stays.
-    failed,
+    Failed,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct LoadLabel {
-    result: DocumentLoadResult,
+impl DownloadResult {
+    const ALL: [Self; 3] = [Self::Changed, Self::Unchanged, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// The result of loading documents.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum DocumentLoadResult {
     /// The documents are in use now.
-    loaded,
+    Loaded,
     /// A manifest has a mistake; the previous documents stay.
-    refused,
+    Refused,
+}
+
+impl DocumentLoadResult {
+    const ALL: [Self; 2] = [Self::Loaded, Self::Refused];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 impl DocumentLoadMetrics {
     /// Creates the counters. All labels exist from the start, because an alert on a metric that does not exist yet
     /// never fires.
     pub(crate) fn new() -> Self {
-        let loads = Family::<LoadLabel, Counter>::default();
-        for result in [DocumentLoadResult::loaded, DocumentLoadResult::refused] {
-            drop(loads.get_or_create(&LoadLabel { result }));
+        Self {
+            loads: LabelledCounters::with_values(
+                DocumentLoadResult::ALL.map(DocumentLoadResult::name),
+            ),
+            downloads: LabelledCounters::with_values(DownloadResult::ALL.map(DownloadResult::name)),
         }
-        let downloads = Family::<DownloadLabel, Counter>::default();
-        for result in [DownloadResult::changed, DownloadResult::unchanged, DownloadResult::failed] {
-            drop(downloads.get_or_create(&DownloadLabel { result }));
-        }
-        Self { loads, downloads }
     }
 
     /// Counts a request for a manifest.
     pub(crate) fn count_download(&self, result: DownloadResult) {
-        self.downloads.get_or_create(&DownloadLabel { result }).inc();
+        self.downloads.add(result.name(), 1);
     }
 
     /// Counts an attempt.
     pub(crate) fn count(&self, result: DocumentLoadResult) {
-        self.loads.get_or_create(&LoadLabel { result }).inc();
+        self.loads.add(result.name(), 1);
     }
 }

@@ -13,7 +13,8 @@ use config::{
 use persisted_documents::{DocumentSet, ID_BYTES_MAX, PersistedDocument, parse_manifest};
 
 use crate::file_watch::Stamp;
-use crate::manifest_downloads::{DownloadedManifests, manifest_format, shown_url};
+use crate::manifest_downloads::{DownloadedManifests, manifest_format};
+use crate::remote_file::shown_url;
 
 /// The endings of files with one document each.
 const DOCUMENT_ENDINGS: [&str; 2] = ["graphql", "gql"];
@@ -85,7 +86,7 @@ impl DocumentReader<'_> {
     }
 
     fn read_download(&mut self, manifest: &DocumentManifest, text: &[u8]) -> Result<(), String> {
-        let name = shown_url(manifest);
+        let name = shown_url(manifest.url.as_deref());
         self.take_bytes(text.len(), &name)?;
         self.add_manifest(&name, text, manifest.format)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use config::diagnostic::{self, Diagnostic, Style};
 use config::{Config, PersistedDocuments};
@@ -17,7 +17,9 @@ use tokio::time::MissedTickBehavior;
 use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
 use crate::document_source::{Versions, read_documents, stamps};
 use crate::manifest_downloads::DownloadedManifests;
+use crate::prepare_gently::prepare_gently;
 use crate::reload::Reloader;
+use crate::warming::Warming;
 
 /// The interval at which files are compared with the versions that were read. A changed file is read once two
 /// comparisons in a row have found the same version, because deployments write a file in several steps.
@@ -94,9 +96,11 @@ async fn on_blocking_pool<T: Send + 'static>(
     tokio::task::spawn_blocking(move || read(&config.persisted_documents)).await.ok()
 }
 
-/// Follows changes of manifests, which were read in these versions, and of graphs, until shutdown.
+/// Follows changes of manifests, which were read in these versions, and of graphs, until shutdown. Tells `warming` when
+/// the documents have been prepared.
 pub(crate) async fn follow_documents(
     reloader: Arc<Reloader>,
+    warming: Arc<Warming>,
     metrics: Arc<DocumentLoadMetrics>,
     read: Versions,
     downloads: watch::Receiver<DownloadedManifests>,
@@ -108,8 +112,10 @@ pub(crate) async fn follow_documents(
     loop {
         let graph = serving.current();
         let number = graph.generation.number;
+        let warming = &warming;
         let mut prepare = std::pin::pin!(async move {
             prepare_ahead(serving, &graph, prepared_max as usize).await;
+            warming.note_documents_prepared();
             drop(graph);
             std::future::pending::<()>().await;
         });
@@ -141,11 +147,11 @@ async fn reload(
             }
             tracing::info!(documents = documents.len(), "new persisted documents are in use");
             operations.replace_documents(documents);
-            metrics.count(DocumentLoadResult::loaded);
+            metrics.count(DocumentLoadResult::Loaded);
             true
         }
         Err(problems) => {
-            metrics.count(DocumentLoadResult::refused);
+            metrics.count(DocumentLoadResult::Refused);
             let problems = diagnostic::render(&problems, Style::Plain);
             tracing::error!("the persisted documents were refused; the old ones stay:\n{problems}");
             false
@@ -159,19 +165,16 @@ async fn prepare_ahead(serving: &Serving, graph: &ServingGraph, prepared_max: us
     let documents = serving.known_operations.documents();
     let (mut invalid, mut first_invalid) = (0_u64, None);
     for document in documents.documents().iter().take(prepared_max) {
-        let began = Instant::now();
         // Clients that have the operation's name from the tool that wrote the manifest send it.
         let request = OperationRequest {
             query: document.text.clone(),
             operation_name: document.name.clone(),
             ..OperationRequest::default()
         };
-        if let Err(error) = graph.preparer.prepare(&request).await {
+        if let Err(error) = prepare_gently(&graph.preparer, &request).await {
             invalid += 1;
             first_invalid.get_or_insert_with(|| (document.id.clone(), error.to_string()));
         }
-        // Requests have priority: this takes at most half of one CPU.
-        tokio::time::sleep(began.elapsed()).await;
     }
     serving.known_operations.stats().documents_invalid.store(invalid, Ordering::Relaxed);
     if let Some((id, reason)) = first_invalid {

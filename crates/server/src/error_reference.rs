@@ -166,7 +166,7 @@ const fn meaning(code: ErrorCode) -> &'static str {
         ErrorCode::SlowSubscriber => "events came faster than the client read them",
         ErrorCode::ShuttingDown => "the router is shutting down",
         ErrorCode::Overloaded => {
-            "a limit of this router is reached, or too many requests wait for a subgraph; with `retry-after` over HTTP, unless other fields have values"
+            "a limit of this router is reached, too many requests wait for a subgraph, or a slow subgraph holds its share of the work in flight; with `retry-after` over HTTP, unless other fields have values"
         }
         ErrorCode::InternalServerError => "a defect of the router",
     }

@@ -1,52 +1,72 @@
 //! Counters of attempts to load a graph.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use telemetry::Metric;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use telemetry::{LabelledCounters, Metric};
 
 /// Counters of attempts to load a graph.
 #[derive(Debug)]
 pub(crate) struct GraphLoadMetrics {
-    loads: Family<LoadLabel, Counter>,
+    loads: LabelledCounters,
+    earlier: AtomicU64,
 }
 
 /// The metrics of attempts to load a graph.
-pub(crate) const GRAPH_LOAD_METRICS: &[Metric<GraphLoadMetrics>] =
-    &[Metric::handle("starling_graph_loads", "Attempts to load a graph, by result", |it| {
-        &it.loads
-    })];
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct LoadLabel {
-    result: ReloadResult,
-}
+pub(crate) const GRAPH_LOAD_METRICS: &[Metric<GraphLoadMetrics>] = &[
+    Metric::counters(
+        "starling_graph_loads",
+        "Attempts to load a graph, by result",
+        |it, samples| it.loads.write("result", samples),
+    ),
+    Metric::gauge(
+        "starling_graph_rollback_graphs",
+        "Earlier graphs that POST /admin/rollback can return to, up to 4",
+        |it| it.earlier.load(Relaxed),
+    ),
+];
 
 /// The result of loading a graph.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "label values are lower case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ReloadResult {
     /// The graph serves now.
-    loaded,
+    Loaded,
     /// The graph did not load; the previous one stays.
-    refused,
+    Refused,
     /// The graph is equal to the one that serves.
-    unchanged,
+    Unchanged,
+    /// An earlier graph serves again, because an operator has asked for it.
+    RolledBack,
+}
+
+impl ReloadResult {
+    const ALL: [Self; 4] = [Self::Loaded, Self::Refused, Self::Unchanged, Self::RolledBack];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Refused => "refused",
+            Self::Unchanged => "unchanged",
+            Self::RolledBack => "rolled_back",
+        }
+    }
 }
 
 impl GraphLoadMetrics {
     /// Creates the counters. All labels exist from the start, because an alert on a metric that does not exist yet
     /// never fires.
     pub(crate) fn new() -> Self {
-        let loads = Family::<LoadLabel, Counter>::default();
-        for result in [ReloadResult::loaded, ReloadResult::refused, ReloadResult::unchanged] {
-            drop(loads.get_or_create(&LoadLabel { result }));
-        }
-        Self { loads }
+        let loads = LabelledCounters::with_values(ReloadResult::ALL.map(ReloadResult::name));
+        Self { loads, earlier: AtomicU64::new(0) }
     }
 
     /// Counts an attempt.
     pub(crate) fn count(&self, result: ReloadResult) {
-        self.loads.get_or_create(&LoadLabel { result }).inc();
+        self.loads.add(result.name(), 1);
+    }
+
+    /// Notes the number of earlier graphs that are kept.
+    pub(crate) fn set_earlier(&self, count: usize) {
+        self.earlier.store(count as u64, Relaxed);
     }
 }

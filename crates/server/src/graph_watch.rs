@@ -1,5 +1,5 @@
-//! Reading of the graph, and waiting for changes of what it is read from: files, the schemas of running subgraphs, and
-//! SIGHUP. Loading a changed graph is left to `reload`.
+//! Reading of the graph, and waiting for changes of what it is read from: files, URLs, the schemas of running
+//! subgraphs, and SIGHUP. Loading a changed graph is left to `reload`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::composition::{Composer, CompositionState, ReadScope};
 use crate::file_watch::{FileDifference, FileWatch};
+use crate::supergraph_download::{SupergraphDownloadMetrics, SupergraphDownloader};
 use crate::supergraph_source::{SupergraphSource, read_supergraph_file};
 
 /// The quiet time after the last change before a file is read, because editors and deployments write a file in several
@@ -44,6 +45,7 @@ pub(crate) struct ReadGraph {
 enum GraphReader {
     File(PathBuf),
     Text(Arc<SourceText>),
+    Download(Box<SupergraphDownloader>),
     Composition(Composer),
 }
 
@@ -63,11 +65,19 @@ pub(crate) struct GraphWatch {
     changed: mpsc::Receiver<Notice>,
     checks: Interval,
     polls: Interval,
+    /// True if the graph was read once.
+    was_read: bool,
 }
 
 impl GraphWatch {
     /// Creates a watch that has read nothing yet. With `reloads_on_hang_up`, SIGHUP counts as a change.
-    pub(crate) fn new(source: SupergraphSource, reloads_on_hang_up: bool) -> Self {
+    ///
+    /// # Errors
+    /// Settings of a URL that cannot be used.
+    pub(crate) fn new(
+        source: SupergraphSource,
+        reloads_on_hang_up: bool,
+    ) -> Result<Self, Vec<Diagnostic>> {
         // One waiting notice is enough for any number of changes.
         let (sender, changed) = mpsc::channel(1);
         let notices = sender.clone();
@@ -79,8 +89,8 @@ impl GraphWatch {
             Some(_) => FileWatch::new(notify),
             None => FileWatch::default(),
         };
-        // Without a file there is nothing to reload, and closing the terminal must end the process.
-        if reloads_on_hang_up && source.file().is_some() {
+        // Otherwise there is nothing to reload, and closing the terminal must end the process.
+        if reloads_on_hang_up && source.can_change() {
             send_hang_ups(sender);
         }
         let polls = match &source {
@@ -91,6 +101,9 @@ impl GraphWatch {
         };
         let reader = match source {
             SupergraphSource::File(path) => GraphReader::File(path),
+            SupergraphSource::Url(settings) => {
+                GraphReader::Download(Box::new(SupergraphDownloader::new(&settings)?))
+            }
             SupergraphSource::Text { name, sdl } => {
                 GraphReader::Text(Arc::new(SourceText { name, text: sdl }))
             }
@@ -98,14 +111,23 @@ impl GraphWatch {
                 GraphReader::Composition(Composer::new(file))
             }
         };
-        Self { reader, files, changed, checks: every(CHECK_INTERVAL), polls: every(polls) }
+        let (checks, polls) = (every(CHECK_INTERVAL), every(polls));
+        Ok(Self { reader, files, changed, checks, polls, was_read: false })
     }
 
     /// Returns the state of composition for metrics.
     pub(crate) fn composition_state(&self) -> Arc<CompositionState> {
         match &self.reader {
             GraphReader::Composition(composer) => composer.state(),
-            GraphReader::File(_) | GraphReader::Text(_) => Arc::default(),
+            _ => Arc::default(),
+        }
+    }
+
+    /// Returns the counters of requests for a supergraph by URL.
+    pub(crate) fn download_metrics(&self) -> Option<Arc<SupergraphDownloadMetrics>> {
+        match &self.reader {
+            GraphReader::Download(downloader) => Some(downloader.metrics()),
+            _ => None,
         }
     }
 
@@ -133,7 +155,32 @@ impl GraphWatch {
                 let text = Arc::new(text.map_err(|error| vec![*error])?);
                 Ok(ReadGraph { text, warnings: Vec::new() })
             }
+            GraphReader::Download(downloader) => {
+                if self.was_read {
+                    let text = downloader.read(scope == ReadScope::Everything).await?;
+                    return Ok(ReadGraph { text, warnings: Vec::new() });
+                }
+                let (text, warnings) = downloader.read_first().await?;
+                self.was_read = true;
+                Ok(ReadGraph { text, warnings })
+            }
             GraphReader::Composition(_) => self.read_composition(scope).await,
+        }
+    }
+
+    /// Returns the last good graph of an earlier process, for a start without a graph that loads, if there is one
+    /// and it is another one.
+    pub(crate) fn take_fallback(&mut self) -> Option<Arc<SourceText>> {
+        match &mut self.reader {
+            GraphReader::Download(downloader) => downloader.take_fallback(),
+            _ => None,
+        }
+    }
+
+    /// Must be called when the graph that was read last has been loaded. A graph from a URL is copied to disk then.
+    pub(crate) async fn on_loaded(&mut self) {
+        if let GraphReader::Download(downloader) = &mut self.reader {
+            downloader.keep().await;
         }
     }
 
@@ -175,7 +222,7 @@ impl GraphWatch {
     /// Waits for a change; returns the schemas that must be read again. A server that does not respond does not delay
     /// the changes of files.
     pub(crate) async fn wait_for_change(&mut self) -> ReadScope {
-        let Self { reader, files, changed, checks, polls } = self;
+        let Self { reader, files, changed, checks, polls, .. } = self;
         tokio::select! {
             Some(notice) = changed.recv() => settle(changed, notice).await,
             () = wait_for_files(files, checks) => ReadScope::Files,
@@ -210,8 +257,11 @@ async fn wait_for_files(files: &FileWatch, checks: &mut Interval) {
     }
 }
 
-/// Waits until a poll finds that a server returns another schema.
+/// Waits until a poll finds that a server returns another schema or another supergraph.
 async fn wait_for_servers(reader: &mut GraphReader, polls: &mut Interval) {
+    if let GraphReader::Download(downloader) = reader {
+        return downloader.wait_for_change().await;
+    }
     loop {
         polls.tick().await;
         if let GraphReader::Composition(composer) = reader
@@ -266,7 +316,7 @@ mod tests {
         fs::write(&file, &text).unwrap();
         let poll_interval = Duration::from_millis(1);
         let source = SupergraphSource::Composition { file: file.clone(), poll_interval };
-        let mut watch = GraphWatch::new(source, false);
+        let mut watch = GraphWatch::new(source, false).unwrap();
         watch.read(ReadScope::Everything).await.unwrap();
 
         server.set(Behaviour::Hang);
@@ -291,7 +341,7 @@ mod tests {
         fs::write(&file, yaml(&format!("subgraph_url: '{url}'"))).unwrap();
         let poll_interval = Duration::from_millis(1);
         let source = SupergraphSource::Composition { file: file.clone(), poll_interval };
-        let mut watch = GraphWatch::new(source, false);
+        let mut watch = GraphWatch::new(source, false).unwrap();
         let correct = async {
             server.wait_for_request().await;
             fs::write(&file, yaml("sdl: 'type Query { a: Int }'")).unwrap();

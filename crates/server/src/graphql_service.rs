@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::access_log::OperationNote;
+use clients::generation_note::GenerationNote;
 use clients::refusal::Refusal;
 use clients::request_ids::AssignedId;
 use clients::request_source::RequestSource;
 use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
 use frontend::service::{
-    AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
-    SharedStreamService, StreamBody,
+    AcceptedHandshake, ArrivingHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse,
+    GraphqlService, SharedStreamService, StreamBody,
 };
 use frontend::takeover::Takeover;
 use futures_util::future::join_all;
@@ -25,10 +26,10 @@ use live::websocket_settings::NegotiatedProtocol;
 use plan::OperationKind;
 use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
-use serving::operation;
+use serving::operation::{self, OperationClient};
 use serving::operation_spans::OperationSpans;
 use serving::overload::work_ticket::WorkResult;
-use serving::prepared_request::PreparedRequest;
+use serving::prepared_request::{PreparedRequest, attach_spans};
 use serving::serving::Serving;
 use serving::trace::RequestTrace;
 use telemetry::spans::RequestSpans;
@@ -55,12 +56,11 @@ impl GraphqlEndpoint {
         let (identity, address) = (request.client.identity.clone(), request.client.address);
         let spans = begin_spans(&request.head.extensions);
         let source = RequestSource::of_head(&request.head, request.client.origin);
-        let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
+        let source = RequestSource { trace: spans.as_ref().map(|it| it.trace()), ..source };
         let operation = &request.operation;
-        let prepared =
-            operation::prepare_for(serving, operation, headers, identity, address, source);
-        let mut prepared = prepared.await;
-        OperationSpans::attach(spans, &mut prepared);
+        let client = OperationClient { headers, identity, address, source };
+        let mut prepared = operation::prepare_for(serving, operation, client).await;
+        attach_spans(&mut prepared, spans);
         let mut ready = match prepared {
             Ok(ready) => ready,
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
@@ -68,6 +68,7 @@ impl GraphqlEndpoint {
         self.note_operation(&request.head.extensions, &mut ready);
         let kind = ready.prepared.kind;
         if request.head.method == Method::GET && kind == OperationKind::Mutation {
+            self.count_refused(&ready);
             return GraphqlResponse::MutationByGet;
         }
         let has_stream = ready.prepared.has_stream();
@@ -75,6 +76,7 @@ impl GraphqlEndpoint {
         if has_stream && ready.uploads.is_some() {
             let message = "subscriptions and live queries carry no files";
             let error = GraphqlError::new(ErrorCode::BadRequest, message);
+            self.count_refused(&ready);
             return GraphqlResponse::Refused(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
         if has_stream && request.wants_first_event() {
@@ -91,6 +93,7 @@ impl GraphqlEndpoint {
         }
         if has_stream {
             let error = operation::needs_a_stream(&ready.prepared);
+            self.count_refused(&ready);
             return GraphqlResponse::Refused(Refusal::new(StatusCode::NOT_ACCEPTABLE, error));
         }
         if let Some(trace) = &mut trace {
@@ -125,7 +128,9 @@ impl GraphqlEndpoint {
         let (identity, address) = (&client.identity, client.address);
         let admitted =
             operation::admit(&self.serving, &batch.operations, headers, identity, address, source);
-        let Some(ticket) = admitted.await.map_err(Refusal::of_errors)? else {
+        let admitted = admitted.await.map_err(Refusal::of_errors)?;
+        // Its memory is released with the work.
+        let Some(ticket) = &admitted.ticket else {
             return Ok(self.run_admitted_batch(batch).await);
         };
         let responses = ticket.measure(self.run_admitted_batch(batch)).await;
@@ -160,24 +165,33 @@ impl GraphqlEndpoint {
         let (identity, address) = (client.identity.clone(), client.address);
         let spans = begin_spans(&batch.head.extensions);
         let source = RequestSource::of_head(batch.head, client.origin);
-        let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
+        let source = RequestSource { trace: spans.as_ref().map(|it| it.trace()), ..source };
         let serving = &self.serving;
-        let prepared =
-            operation::prepare_admitted(serving, operation, headers, identity, address, source);
-        let mut prepared = prepared.await;
-        OperationSpans::attach(spans, &mut prepared);
+        let client = OperationClient { headers, identity, address, source };
+        let mut prepared = operation::prepare_in_batch(serving, operation, client).await;
+        attach_spans(&mut prepared, spans);
         let mut ready = prepared?;
+        note_generation(&batch.head.extensions, &ready);
         self.set_request_id(&batch.head.extensions, &mut ready);
         Ok((ready, trace))
     }
 
-    /// Notes the operation of a request for the access log, and passes the id of the request to subgraphs.
+    /// Notes the operation of a request for the access log and the generation that serves it, and passes the id of the
+    /// request to subgraphs.
     fn note_operation(&self, extensions: &Extensions, ready: &mut PreparedRequest) {
+        note_generation(extensions, ready);
         let log = self.live.runner().access_log.as_ref();
         if let Some((log, note)) = log.zip(extensions.get::<OperationNote>()) {
             note.set(log.operation(&ready.prepared, ready.cost, ready.identity.claims()));
         }
         self.set_request_id(extensions, ready);
+    }
+
+    /// Counts a prepared operation that does not fit its request.
+    fn count_refused(&self, ready: &PreparedRequest) {
+        if let Some((figures, request)) = self.serving.figures.as_ref().zip(ready.figures) {
+            figures.count_without_response(request, Some(ErrorCode::BadRequest));
+        }
     }
 
     fn set_request_id(&self, extensions: &Extensions, ready: &mut PreparedRequest) {
@@ -223,6 +237,13 @@ fn begin_spans(extensions: &Extensions) -> Option<Arc<OperationSpans>> {
     extensions.get::<Arc<RequestSpans>>().map(OperationSpans::begin)
 }
 
+/// Notes the generation that serves an operation, if its client asks for it.
+fn note_generation(extensions: &Extensions, ready: &PreparedRequest) {
+    if let Some(note) = extensions.get::<GenerationNote>() {
+        note.set(&ready.loaded.generation.id());
+    }
+}
+
 impl GraphqlService for GraphqlEndpoint {
     fn execute<'a>(&'a self, request: GraphqlRequest<'a>) -> LocalFuture<'a, GraphqlResponse> {
         Box::pin(self.execute_operation(request))
@@ -233,6 +254,24 @@ impl GraphqlService for GraphqlEndpoint {
         batch: GraphqlBatch<'a>,
     ) -> LocalFuture<'a, Result<Vec<Bytes>, Refusal>> {
         Box::pin(self.run_batch(batch))
+    }
+
+    fn admit_handshake<'a>(
+        &'a self,
+        handshake: ArrivingHandshake<'a>,
+    ) -> LocalFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let ArrivingHandshake { path, headers, client } = handshake;
+            let source = RequestSource::of_websocket(path, client.origin);
+            let admitted = operation::admit_handshake(
+                &self.serving,
+                headers,
+                &client.identity,
+                client.address,
+                source,
+            );
+            admitted.await.map_err(Refusal::of_errors)
+        })
     }
 
     fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover {

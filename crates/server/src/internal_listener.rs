@@ -12,6 +12,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use net::TlsServer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -21,6 +23,10 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The pause after a failed `accept`, which most likely failed because no descriptor was free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// An extension of requests over TLS: the client has a certificate of one of the listener's authorities.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HasClientCertificate;
 
 /// The limits of a listener, and its name in log lines.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +41,10 @@ pub(crate) struct InternalListener {
 
 impl InternalListener {
     /// Serves HTTP/1.1 until it is dropped, connections included. `handle` responds to each request with `context`.
+    /// With `tls`, requests of clients with a certificate have the extension [`HasClientCertificate`].
     pub(crate) async fn serve<C, R>(
         self,
-        listener: std::net::TcpListener,
+        (listener, tls): (std::net::TcpListener, Option<Arc<TlsServer>>),
         context: Arc<C>,
         handle: fn(Arc<C>, Request<Incoming>) -> R,
     ) where
@@ -63,23 +70,61 @@ impl InternalListener {
             };
             // Best effort: without it responses are slower.
             let _ = socket.set_nodelay(true);
-            let context = Arc::clone(&context);
+            let (context, tls) = (Arc::clone(&context), tls.clone());
             connections.spawn(async move {
                 let _permit = permit;
-                let service = service_fn(|request| {
-                    let response = handle(Arc::clone(&context), request);
-                    async move { Ok::<_, Infallible>(response.await) }
-                });
-                let socket = TokioIo::new(WriteTimeout::new(socket, STALL_TIME_MAX));
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(head_timeout)
-                    .max_buf_size(HEAD_BYTES_MAX)
-                    .serve_connection(socket, service);
-                if let Err(error) = connection.await {
+                let socket = WriteTimeout::new(socket, STALL_TIME_MAX);
+                let respond = |request| handle(Arc::clone(&context), request);
+                let ended = match tls {
+                    None => serve_connection(socket, head_timeout, respond).await,
+                    Some(tls) => {
+                        // The client has as much time for it as for the head of a request.
+                        let handshake = tokio::time::timeout(head_timeout, tls.handshake(socket));
+                        match handshake.await {
+                            Ok(Ok(stream)) => {
+                                let is_known = net::has_client_certificate(&stream);
+                                let respond = |mut request: Request<Incoming>| {
+                                    if is_known {
+                                        request.extensions_mut().insert(HasClientCertificate);
+                                    }
+                                    respond(request)
+                                };
+                                serve_connection(stream, head_timeout, respond).await
+                            }
+                            Ok(Err(error)) => Err(error.to_string()),
+                            Err(_) => Err("the TLS handshake took too long".to_owned()),
+                        }
+                    }
+                };
+                if let Err(error) = ended {
                     tracing::debug!(listener = name, %error, "a connection ended early");
                 }
             });
         }
     }
+}
+
+/// Serves the requests of one connection until it ends.
+///
+/// # Errors
+/// The reason why it ended early.
+async fn serve_connection<S, R>(
+    stream: S,
+    head_timeout: Duration,
+    respond: impl Fn(Request<Incoming>) -> R,
+) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: Future<Output = Response>,
+{
+    let service = service_fn(|request| {
+        let response = respond(request);
+        async move { Ok::<_, Infallible>(response.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    connection.await.map_err(|error| error.to_string())
 }

@@ -8,23 +8,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
 use config::{DocumentManifest, PersistedDocuments};
-use http::{HeaderMap, HeaderValue};
-use net::{Roots, TlsClient};
+use http::HeaderValue;
 use persisted_documents::{ManifestFormat, parse_manifest};
 use tokio::sync::watch;
-use upstream::{Resource, Revision};
+use upstream::Revision;
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DownloadResult};
+use crate::remote_file::{RemoteFile, RemoteSettings, jittered, version_of};
 
 /// The maximum size of a manifest that is read by URL: twenty thousand operations of half a kilobyte.
 const MANIFEST_BYTES_MAX: usize = 10_000_000;
 
 /// The media types that are requested.
 const ACCEPT: &str = "application/json, */*;q=0.5";
-
-/// The part of an interval by which it may be shorter or longer, so that routers that started together do not request
-/// a manifest together: one in this many.
-const JITTER_PART: u32 = 10;
 
 /// The attempts at the start, in which a manifest must be read if the mode refuses operations.
 const START_ATTEMPTS: u32 = 3;
@@ -44,10 +40,7 @@ pub(crate) struct ManifestDownloads {
 struct ManifestSource {
     /// The index of the manifest in the configuration.
     index: usize,
-    /// The URL for messages.
-    name: String,
-    resource: Resource,
-    headers: HeaderMap,
+    file: RemoteFile,
     refresh: Duration,
     documents_max: usize,
     format: ManifestFormat,
@@ -55,16 +48,6 @@ struct ManifestSource {
 
 /// The manifests that were downloaded, by their index in the configuration.
 pub(crate) type DownloadedManifests = BTreeMap<usize, Bytes>;
-
-/// Returns the URL of a manifest without credentials and query, for messages.
-pub(crate) fn shown_url(manifest: &DocumentManifest) -> String {
-    let url = manifest.url.as_deref().unwrap_or_default();
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => url.to_owned(),
-    }
-}
 
 impl ManifestDownloads {
     /// Prepares the downloads of a configuration. Connects to nothing.
@@ -115,11 +98,11 @@ impl ManifestDownloads {
                     it.extend(text.map(|text| (source.index, text)));
                 }),
                 Err(reason) if self.are_required => {
-                    let message = format!("{}: {reason}", source.name);
+                    let message = format!("{}: {reason}", source.file.name);
                     problems.push(Diagnostic::error("persisted-documents", message));
                 }
                 Err(reason) => tracing::warn!(
-                    url = source.name,
+                    url = source.file.name,
                     reason,
                     "a manifest of persisted documents could not be read; trying again"
                 ),
@@ -176,41 +159,39 @@ async fn follow(
     loop {
         tokio::time::sleep(jittered(source.refresh)).await;
         let result = match source.read(&mut etag).await {
-            Ok(None) => DownloadResult::unchanged,
+            Ok(None) => DownloadResult::Unchanged,
             Ok(Some(text)) => {
                 let has_changed = current.send_if_modified(|it| {
                     it.insert(source.index, text.clone()).is_none_or(|before| before != text)
                 });
                 match has_changed {
-                    true => DownloadResult::changed,
-                    false => DownloadResult::unchanged,
+                    true => DownloadResult::Changed,
+                    false => DownloadResult::Unchanged,
                 }
             }
             Err(reason) => {
                 // A server that stays away fills no log.
                 if warned == reason {
-                    tracing::debug!(url = source.name, reason, "a manifest still cannot be used");
+                    tracing::debug!(
+                        url = source.file.name,
+                        reason,
+                        "a manifest still cannot be used"
+                    );
                 } else {
                     tracing::warn!(
-                        url = source.name,
+                        url = source.file.name,
                         reason,
                         "a manifest of persisted documents cannot be used; the last good one stays"
                     );
                     warned = reason;
                 }
-                metrics.count_download(DownloadResult::failed);
+                metrics.count_download(DownloadResult::Failed);
                 continue;
             }
         };
         warned.clear();
         metrics.count_download(result);
     }
-}
-
-/// Returns an interval with jitter.
-fn jittered(interval: Duration) -> Duration {
-    let jitter = interval / JITTER_PART;
-    interval - jitter + (2 * jitter).mul_f64(fastrand::f64())
 }
 
 impl ManifestSource {
@@ -220,24 +201,18 @@ impl ManifestSource {
         manifest: &DocumentManifest,
         settings: &PersistedDocuments,
     ) -> Result<Self, String> {
-        let tls = match (&manifest.ca, url.starts_with("https:")) {
-            (_, false) => None,
-            (Some(path), true) => {
-                let pem = std::fs::read(path)
-                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-                Some(TlsClient::new(Roots::Pem(&pem), None, &[b"http/1.1"]))
-            }
-            (None, true) => Some(TlsClient::with_native_roots(&[b"http/1.1"])),
-        };
-        let tls = tls.transpose().map_err(|error| error.to_string())?;
-        let bytes_max = MANIFEST_BYTES_MAX.min(settings.max_size);
-        let resource = Resource::new(url, tls, ACCEPT, bytes_max, manifest.timeout);
-        let headers = manifest.headers.iter().map(|it| (it.name.clone(), it.value.clone()));
+        let file = RemoteFile::new(RemoteSettings {
+            url,
+            headers: &manifest.headers,
+            ca: manifest.ca.as_deref(),
+            accept: ACCEPT,
+            bytes_max: MANIFEST_BYTES_MAX.min(settings.max_size),
+            timeout: manifest.timeout,
+            signer: None,
+        })?;
         Ok(Self {
             index,
-            name: shown_url(manifest),
-            resource: resource.map_err(|error| error.to_string())?,
-            headers: headers.collect(),
+            file,
             refresh: manifest.refresh,
             documents_max: settings.max_documents as usize,
             format: manifest_format(manifest.format),
@@ -247,11 +222,11 @@ impl ManifestSource {
     /// Reads the manifest; `None` if it is still that of `etag`. The version of a manifest that is not valid is kept,
     /// too, so that it is refused once.
     async fn read(&self, etag: &mut Option<HeaderValue>) -> Result<Option<Bytes>, String> {
-        let revision = self.resource.get_changed(self.headers.clone(), etag.as_ref()).await;
+        let revision = self.file.get(etag.as_ref()).await;
         match revision.map_err(|error| error.to_string())? {
             Revision::Unchanged => Ok(None),
-            Revision::Changed { body, etag: version } => {
-                *etag = version;
+            Revision::Changed { body, headers } => {
+                *etag = version_of(&headers);
                 let (documents_max, format) = (self.documents_max, self.format);
                 let checked = tokio::task::spawn_blocking(move || {
                     parse_manifest(&body, format, documents_max).map(|_| body)

@@ -1,4 +1,4 @@
-//! The walk over all tables of metrics, when Prometheus requests them.
+//! The walk over all tables of metrics, when Prometheus requests them or the collector gets them.
 //!
 //! The tables are declared beside what they count. This module knows where the counters of a running router are, and
 //! under which labels those are written that exist several times.
@@ -20,15 +20,17 @@ use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::OPERATION_METRICS;
 use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
-use execute::SubgraphFlights;
+use execute::{RESPONSE_MEMORY_METRICS, SubgraphFlights};
 use frontend::compression::COMPRESSION_METRICS;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
+use frontend::refusal_pacing::REFUSAL_METRICS;
 use frontend::uploads::UPLOAD_METRICS;
 use hub::{HUB_COUNTERS, HUB_METRICS};
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
+use otlp::{METRIC_EXPORT_METRICS, MetricExportStats};
 use policies::{DECISION_POINT_METRICS, POLICY_METRICS, PolicyDecider, REGO_METRICS};
 use prepare::PREPARER_METRICS;
 use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
@@ -41,17 +43,23 @@ use serving::known_operations::{
     KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
 };
 use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
-use serving::overload::metrics::{ADMISSION_CLASS_METRICS, ADMISSION_METRICS};
+use serving::memory::MEMORY_METRICS;
+use serving::overload::bulkheads::{BULKHEAD_METRICS, GraphBulkheads};
+use serving::overload::metrics::{ADMISSION_CLASS_METRICS, ADMISSION_METRICS, READINESS_METRICS};
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use single_flight::SINGLE_FLIGHT_METRICS;
 use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUNTERS};
-use telemetry::spans::SPAN_METRICS;
+use telemetry::history::{HISTORY_METRICS, HistoryStats};
+use telemetry::spans::{RECORDER_METRICS, SPAN_METRICS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
 
 use crate::composition::{COMPOSITION_METRICS, CompositionState};
 use crate::document_load_metrics::{DOCUMENT_LOAD_METRICS, DocumentLoadMetrics};
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
+use crate::supergraph_download::{SUPERGRAPH_DOWNLOAD_METRICS, SupergraphDownloadMetrics};
+use crate::warming::Warming;
+use crate::warming::metrics::WARMING_METRICS;
 
 /// The metrics of the program itself.
 const BUILD_METRICS: &[Metric<()>] =
@@ -77,17 +85,34 @@ pub(crate) struct MetricsSources {
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
     /// Changes of persisted documents.
     pub(crate) document_loads: Arc<DocumentLoadMetrics>,
+    /// The progress of the start.
+    pub(crate) warming: Arc<Warming>,
     /// The composition of the graph.
     pub(crate) composition: Arc<CompositionState>,
+    /// The requests for a supergraph by URL, if it has one.
+    pub(crate) supergraph_download: Option<Arc<SupergraphDownloadMetrics>>,
+    /// The export to a collector, if there is one.
+    pub(crate) metric_export: Option<Arc<MetricExportStats>>,
+    /// The histories of the console; `None` without a console.
+    pub(crate) history: Option<Arc<HistoryStats>>,
 }
 
 /// Creates the exporter of a router.
-pub(crate) fn exporter(sources: MetricsSources) -> MetricsExporter {
+pub(crate) fn exporter(sources: Arc<MetricsSources>) -> MetricsExporter {
     MetricsExporter::new(move |out| write_all(out, &sources))
 }
 
+impl fmt::Debug for MetricsSources {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("MetricsSources")
+    }
+}
+
 fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
-    write_process(out)?;
+    write_process(out, sources)?;
+    if let Some(stats) = &sources.metric_export {
+        out.write(METRIC_EXPORT_METRICS, &**stats)?;
+    }
     write_clients(out, sources)?;
     write_operations(out, sources)?;
     write_subgraphs(out, sources)?;
@@ -97,13 +122,16 @@ fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Resu
     out.write(HUB_METRICS, &sources.runner.hub)
 }
 
-fn write_process(out: &mut MetricsWriter<'_>) -> fmt::Result {
+fn write_process(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     out.write(BUILD_METRICS, &())?;
     if let Some(usage) = profile::usage() {
         out.write(USAGE_METRICS, &usage)?;
     }
     if let Some(descriptors) = profile::descriptors() {
         out.write(DESCRIPTOR_METRICS, &descriptors)?;
+    }
+    if let Some(history) = &sources.history {
+        out.write(HISTORY_METRICS, &**history)?;
     }
     out.write(LOG_METRICS, &())
 }
@@ -112,15 +140,22 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     out.write(OPEN_CONNECTION_METRICS, &sources.http.limits.connections)?;
     out.write(CONNECTION_METRICS, &sources.http.metrics)?;
     out.write(HTTP_METRICS, &sources.http.pipeline.metrics)?;
+    out.write(REFUSAL_METRICS, &sources.http.pipeline.refusals)?;
     if let Some(uploads) = &sources.http.pipeline.uploads {
         out.write(UPLOAD_METRICS, uploads)?;
     }
     out.write(COMPRESSION_METRICS, &sources.http.pipeline.compressor)?;
     out.write(RESPONSE_QUEUE_METRICS, &sources.http.limits.response_bytes)?;
     out.write(OFFLOAD_METRICS, &sources.http.limits.offload)?;
+    if sources.http.limits.memory.budget().is_some() {
+        out.write(MEMORY_METRICS, &sources.http.limits.memory)?;
+    }
     out.write(ACCESS_LOG_METRICS, &sources.runner.access_log)?;
     if let Some(tracer) = &sources.http.pipeline.tracer {
         out.write(SPAN_METRICS, &tracer.stats)?;
+        if let Some(recorder) = tracer.recorder() {
+            out.write(RECORDER_METRICS, &recorder.stats)?;
+        }
     }
     out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
     out.write(QUEUE_METRICS, &sources.runner.limits.queue_total)?;
@@ -138,13 +173,20 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     let serving = sources.runner.serving.current();
     out.write(GRAPH_LOAD_METRICS, &sources.graph_loads)?;
     out.write(COMPOSITION_METRICS, &sources.composition)?;
+    if let Some(download) = &sources.supergraph_download {
+        out.write(SUPERGRAPH_DOWNLOAD_METRICS, &**download)?;
+    }
     out.write(GRAPH_METRICS, &serving)?;
     out.write(PREPARER_METRICS, &serving.preparer)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    if let Some(figures) = &sources.runner.serving.figures {
+        figures.write_metrics(out)?;
+    }
     out.write(EXPRESSION_METRICS, &serving.expressions)?;
     if let Some(overload) = &serving.overload {
         let reading = overload.reading();
         out.write(ADMISSION_METRICS, &reading)?;
+        out.write(READINESS_METRICS, overload)?;
         let classes = reading.classes();
         let classes = classes.iter().map(|(name, it)| (vec![("class", *name)], it));
         out.write_each(ADMISSION_CLASS_METRICS, &classes.collect::<Vec<_>>())?;
@@ -168,6 +210,7 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
         out.write(SHARED_TEXT_COUNTERS, shared)?;
     }
     out.write(DOCUMENT_LOAD_METRICS, &sources.document_loads)?;
+    out.write(WARMING_METRICS, &sources.warming)?;
     let operations =
         sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
     let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();
@@ -201,6 +244,7 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
     let stores = [("subgraph", &*process.entities), ("response", &*process.responses)];
     let stores = stores.map(|(name, store)| (level(name), store));
     out.write_each(cache::STORE_METRICS, &stores)?;
+    out.write(RESPONSE_MEMORY_METRICS, &*caching.subgraphs.memory)?;
     let stats: Vec<_> =
         stores.iter().map(|(labels, store)| (labels.clone(), store.stats())).collect();
     out.write_each(cache::STORE_COUNTERS, &stats)?;
@@ -226,6 +270,9 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
     let stats: Vec<_> = upstreams.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
     out.write_each(UPSTREAM_COUNTERS, &stats)?;
     out.write_each(UPSTREAM_METRICS, &upstreams)?;
+    let bulkheads = serving.bulkheads.iter().flat_map(GraphBulkheads::bulkheads);
+    let bulkheads = bulkheads.map(|it| (vec![("subgraph", it.name())], &**it));
+    out.write_each(BULKHEAD_METRICS, &bulkheads.collect::<Vec<_>>())?;
     let clients = serving.streams.iter().flatten().map(|it| &it.client);
     let stats: Vec<_> =
         clients.map(|it| (vec![("subgraph", it.subgraph())], &**it.stats())).collect();

@@ -1,12 +1,13 @@
-//! Reloads of the graph: when `graph_watch` notices a change, the graph is read again. A new graph that loads becomes
-//! the next generation; one that does not is refused, logged and counted, and the old one stays.
+//! Reloads of the graph: when `graph_watch` notices a change, or an operator asks for it, the graph is read again. A
+//! new graph that loads becomes the next generation; one that does not is refused, logged and counted, and the old one
+//! stays. An operator may also return to an earlier graph, which becomes the next generation, too.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clients::shutdown::Shutdown;
 use config::Config;
-use config::diagnostic::{self, Diagnostic, Style};
+use config::diagnostic::{self, Diagnostic, SourceText, Style};
 use events::Providers;
 use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
 use redis_store::Stores;
@@ -19,8 +20,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::composition::ReadScope;
 use crate::graph_change::{GraphChange, GraphDifference};
+use crate::graph_history::GraphHistory;
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
 use crate::graph_watch::GraphWatch;
+use crate::prepare_gently::prepare_gently;
+use crate::reload_requests::{ReloadOutcome, ReloadRequest, WaitingRequest};
 
 /// The parts of the router that a reload reads and changes.
 pub(crate) struct Reloader {
@@ -53,16 +57,45 @@ impl Reloader {
     }
 }
 
-/// Loads changed graphs, until shutdown.
-pub(crate) async fn follow_changes(mut watch: GraphWatch, reloader: Arc<Reloader>) {
+/// Loads changed graphs, and serves the requests of operators, until shutdown. `first` is the graph that serves.
+pub(crate) async fn follow_changes(
+    mut watch: GraphWatch,
+    reloader: Arc<Reloader>,
+    first: Arc<SourceText>,
+    mut requests: mpsc::Receiver<WaitingRequest>,
+) {
     let mut shutdown = reloader.shutdown.signal();
+    let mut history = GraphHistory::new(first);
     loop {
-        let scope = tokio::select! {
-            scope = watch.wait_for_change() => scope,
+        let cause = tokio::select! {
+            scope = watch.wait_for_change() => ReloadCause::Change(scope),
+            Some(waiting) = requests.recv() => ReloadCause::Request(waiting),
             _ = shutdown.wait_for(|stop| *stop) => return,
         };
-        reload(&reloader, &mut watch, scope).await;
+        match cause {
+            ReloadCause::Change(scope) => {
+                reload(&reloader, &mut watch, &mut history, scope).await;
+            }
+            ReloadCause::Request(WaitingRequest { request, respond }) => {
+                let outcome = match request {
+                    ReloadRequest::Reload => {
+                        reload(&reloader, &mut watch, &mut history, ReadScope::Everything).await
+                    }
+                    ReloadRequest::Rollback => roll_back(&reloader, &mut history).await,
+                };
+                // The log has the result for an operator that has gone.
+                let _ = respond.send(outcome);
+            }
+        }
     }
+}
+
+/// The reason to read the graph again or to return to the one before.
+enum ReloadCause {
+    /// The source has changed.
+    Change(ReadScope),
+    /// An operator asks for it.
+    Request(WaitingRequest),
 }
 
 /// The maximum number of operations that a new graph prepares before it serves: the most used ones of the previous
@@ -76,77 +109,167 @@ const WARMING_TIME_MAX: Duration = Duration::from_secs(10);
 async fn warm(new: &ServingGraph, old: &ServingGraph) {
     let started = Instant::now();
     let mut prepared = 0_usize;
-    for request in old.preparer.most_used(WARMED_MAX) {
+    for used in old.preparer.most_used(WARMED_MAX) {
         if started.elapsed() >= WARMING_TIME_MAX {
             break;
         }
-        let one = Instant::now();
         // An operation that is not valid any more is reported to the next client that sends it.
-        prepared += usize::from(new.preparer.prepare(&request).await.is_ok());
-        // Requests have priority: this takes at most half of one CPU.
-        tokio::time::sleep(one.elapsed()).await;
+        if let Ok(operation) = prepare_gently(&new.preparer, &used.request).await {
+            // What is used no longer is forgotten after some graphs.
+            operation.credit_uses(used.uses / 2);
+            prepared += 1;
+        }
     }
     tracing::debug!(prepared, elapsed = ?started.elapsed(), "operations were prepared for the new supergraph");
 }
 
-/// Reads the graph, and puts it into service if it has changed.
-async fn reload(reloader: &Arc<Reloader>, watch: &mut GraphWatch, scope: ReadScope) {
+/// Reads the graph, and puts it into service if it has changed. A graph that an operator has left by a rollback is not
+/// loaded again, unless everything is read anew.
+async fn reload(
+    reloader: &Arc<Reloader>,
+    watch: &mut GraphWatch,
+    history: &mut GraphHistory,
+    scope: ReadScope,
+) -> ReloadOutcome {
     let current = reloader.serving.current();
-    let number = current.generation.number + 1;
+    let generation = current.generation.id();
     let read = match watch.read(scope).await {
         Ok(read) => read,
-        Err(problems) => {
-            let generation = current.generation.number;
-            return refuse(reloader, generation, problems, watch.is_composed());
-        }
+        Err(problems) => return refuse(reloader, &current, problems, watch.is_composed()),
     };
-    let (loading, text) = (Arc::clone(reloader), read.text);
-    let previous = Arc::clone(&current);
-    // Reading a large schema takes a while, so it runs on the blocking pool.
-    let result = tokio::task::spawn_blocking(move || {
-        if generation::identity(&text.text) == previous.generation.graph_id {
-            return Ok(None);
-        }
-        let Reloader { config, providers, stores, callbacks, .. } = &*loading;
-        let callbacks = callbacks.as_ref();
-        generation::load(config, &text, providers, stores, callbacks, number, Some(&previous))
-            .map(Some)
-    })
-    .await;
-    match result {
-        Ok(Ok(None)) => {
-            reloader.metrics.count(ReloadResult::unchanged);
+    let left = history.left().filter(|_| scope == ReadScope::Files);
+    match load_next(reloader, &current, &read.text, left).await {
+        Ok(NextGraph::Serving) => {
+            history.on_unchanged();
+            watch.on_loaded().await;
+            reloader.metrics.count(ReloadResult::Unchanged);
             tracing::info!(
-                generation = current.generation.number,
+                generation,
                 "the supergraph has not changed (the configuration is read at the start only)"
             );
             reloader.announce(|| GraphChange::Unchanged);
+            ReloadOutcome::Unchanged { generation }
         }
-        Ok(Ok(Some(loaded))) => {
+        Ok(NextGraph::Left) => {
+            reloader.metrics.count(ReloadResult::Unchanged);
+            tracing::info!(
+                generation,
+                "the supergraph is still the one before the rollback; POST /admin/reload loads it again"
+            );
+            ReloadOutcome::Unchanged { generation }
+        }
+        Ok(NextGraph::Loaded(loaded)) => {
             log_if_enabled(&read.warnings);
-            warm(&loaded, &current).await;
             let graph = Arc::clone(&loaded.generation.graph);
-            put_into_service(reloader, loaded).await;
-            reloader.metrics.count(ReloadResult::loaded);
+            let loaded = serve_next(reloader, &current, *loaded).await;
+            history.on_loaded(read.text);
+            watch.on_loaded().await;
+            reloader.metrics.count(ReloadResult::Loaded);
+            reloader.metrics.set_earlier(history.len());
             reloader.announce(|| {
                 let old = &current.generation.graph;
                 GraphChange::Replaced(GraphDifference::between(old, &graph))
             });
+            ReloadOutcome::Loaded { generation: loaded, before: generation }
         }
-        Ok(Err(problems)) => refuse(reloader, current.generation.number, problems, false),
-        Err(panic) => {
-            reloader.metrics.count(ReloadResult::refused);
-            tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
-        }
+        Err(problems) => refuse(reloader, &current, problems, false),
     }
 }
 
-/// Counts and reports a graph that does not replace the one of `generation`. Each problem of a composition is one line
-/// of the log: there may be many, and each has a code that an operator can look up.
-fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_composition: bool) {
-    reloader.metrics.count(ReloadResult::refused);
+/// Returns to the graph before the one that serves.
+async fn roll_back(reloader: &Arc<Reloader>, history: &mut GraphHistory) -> ReloadOutcome {
+    let current = reloader.serving.current();
+    let generation = current.generation.id();
+    let Some(text) = history.before().cloned() else {
+        return ReloadOutcome::NothingBefore { generation };
+    };
+    match load_next(reloader, &current, &text, None).await {
+        Ok(NextGraph::Loaded(loaded)) => {
+            let loaded = serve_next(reloader, &current, *loaded).await;
+            history.on_rolled_back();
+            reloader.metrics.count(ReloadResult::RolledBack);
+            reloader.metrics.set_earlier(history.len());
+            tracing::warn!(
+                generation = loaded,
+                before = generation,
+                "an operator has returned to the supergraph before; it serves until the source changes or is reloaded"
+            );
+            ReloadOutcome::Loaded { generation: loaded, before: generation }
+        }
+        // Neighbours in the history are different texts.
+        Ok(NextGraph::Serving | NextGraph::Left) => ReloadOutcome::Unchanged { generation },
+        Err(problems) => refuse(reloader, &current, problems, false),
+    }
+}
+
+/// A text that was loaded, or need not be.
+enum NextGraph {
+    /// The graph serves already.
+    Serving,
+    /// An operator has left the graph by a rollback.
+    Left,
+    /// Another graph, which is loaded.
+    Loaded(Box<ServingGraph>),
+}
+
+/// Loads a text as the next generation, unless that is the graph that serves, or the one with the hash `left`.
+///
+/// # Errors
+/// The reasons why it does not load.
+async fn load_next(
+    reloader: &Arc<Reloader>,
+    current: &Arc<ServingGraph>,
+    text: &Arc<SourceText>,
+    left: Option<u64>,
+) -> Result<NextGraph, Vec<Diagnostic>> {
+    let (reloader, previous, text) = (Arc::clone(reloader), Arc::clone(current), Arc::clone(text));
+    // Reading a large schema takes a while, so it runs on the blocking pool.
+    let result = tokio::task::spawn_blocking(move || {
+        let identity = generation::identity(&text.text);
+        if identity == previous.generation.graph_id {
+            return Ok(NextGraph::Serving);
+        }
+        if left == Some(identity) {
+            return Ok(NextGraph::Left);
+        }
+        let Reloader { config, providers, stores, callbacks, .. } = &*reloader;
+        let (callbacks, number) = (callbacks.as_ref(), previous.generation.number + 1);
+        generation::load(config, &text, providers, stores, callbacks, number, Some(&previous))
+            .map(|loaded| NextGraph::Loaded(Box::new(loaded)))
+    });
+    result.await.unwrap_or_else(|panic| {
+        let message = format!("loading the supergraph failed because of a defect: {panic}");
+        Err(vec![Diagnostic::error("internal", message)])
+    })
+}
+
+/// Puts the next generation into service, and returns its id.
+async fn serve_next(
+    reloader: &Arc<Reloader>,
+    current: &ServingGraph,
+    loaded: ServingGraph,
+) -> String {
+    warm(&loaded, current).await;
+    let generation = loaded.generation.id();
+    put_into_service(reloader, loaded).await;
+    generation
+}
+
+/// Counts and reports a graph that does not replace the one that serves. Each problem of a composition is one line of
+/// the log: there may be many, and each has a code that an operator can look up.
+fn refuse(
+    reloader: &Reloader,
+    current: &ServingGraph,
+    problems: Vec<Diagnostic>,
+    is_composition: bool,
+) -> ReloadOutcome {
+    let generation = current.generation.id();
+    let messages = problems.iter().map(ToString::to_string).collect();
+    let outcome = ReloadOutcome::Refused { generation: generation.clone(), problems: messages };
+    reloader.metrics.count(ReloadResult::Refused);
     if reloader.changes.is_some() {
-        return reloader.announce(|| GraphChange::Refused(problems));
+        reloader.announce(|| GraphChange::Refused(problems));
+        return outcome;
     }
     if is_composition {
         log_if_enabled(&problems);
@@ -155,13 +278,14 @@ fn refuse(reloader: &Reloader, generation: u64, problems: Vec<Diagnostic>, is_co
             errors = problems.len(),
             "the subgraphs do not compose; the last good graph continues to serve"
         );
-        return;
+        return outcome;
     }
     let problems = diagnostic::render(&problems, Style::Plain);
     tracing::error!(
         generation,
         "the new supergraph was refused; the old one continues to serve:\n{problems}"
     );
+    outcome
 }
 
 /// Logs messages, except at the level `off`: at that level [`diagnostic::log`] prints the reasons of a failed start,
@@ -195,7 +319,7 @@ async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     drop(old);
     let mut left = reloader.hub.advance(number, renewals).await;
     reloader.serving.serve(Arc::clone(&loaded));
-    tracing::info!(generation = number, "a new supergraph serves now");
+    tracing::info!(generation = loaded.generation.id(), "a new supergraph serves now");
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);

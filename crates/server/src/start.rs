@@ -10,7 +10,7 @@ use clients::access_log::AccessLog;
 use clients::drain;
 use clients::shutdown::Shutdown;
 use clients::workers::{self, WorkerThreads, Workers};
-use config::diagnostic::{self, Diagnostic, Style};
+use config::diagnostic::{self, Diagnostic, SourceText, Style};
 use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
 use events::Providers;
 use frontend::descriptors;
@@ -20,8 +20,7 @@ use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
-use otlp::ExporterTask;
-use serving::generation;
+use serving::generation::{self, ServingGraph};
 use serving::shared_cache::SharedCacheTasks;
 use subscription_client::CallbackEndpoint;
 use tokio::sync::{mpsc, watch};
@@ -31,19 +30,24 @@ use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::cache_page;
 use crate::callbacks;
 use crate::certificates;
+use crate::collector_export::{CollectorExports, ExportTasks};
 use crate::composition::ReadScope;
+use crate::console_api;
 use crate::document_watch::follow_documents;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
 use crate::invalidation_topics::InvalidationTopics;
+use crate::load_watch;
 use crate::manifest_downloads::ManifestDownloads;
+use crate::memory_watch;
 use crate::providers::providers;
 use crate::reload;
+use crate::reload_requests::ReloadRequests;
 use crate::start_material::StartMaterial;
 use crate::stores;
 use crate::supergraph_source::SupergraphSource;
-use crate::trace_export::Traces;
+use crate::warming;
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -157,8 +161,8 @@ pub struct RunningRouter {
     callback_task: Option<OwnedTask>,
     /// The level of the cache that routers share, if it is configured.
     shared_cache: Option<SharedCacheTasks>,
-    /// The export of traces, if any are exported.
-    trace_export: Option<ExporterTask>,
+    /// The exports of traces and metrics.
+    exports: ExportTasks,
 }
 
 /// A task that ends with its owner.
@@ -208,13 +212,14 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let invalidation_topics =
         InvalidationTopics::new(&config, &providers).map_err(StartError::Refused)?;
     let callbacks = callbacks::callback_endpoint(&config);
-    let mut watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
+    let watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
+    let mut watch = watch.map_err(StartError::Refused)?;
+    let load = |text: &Arc<SourceText>| {
+        generation::load(&config, text, &providers, &stores, callbacks.as_ref(), 1, None)
+    };
     let mut scope = ReadScope::Everything;
     let loaded = loop {
-        let loaded = watch.read(scope).await.and_then(|read| {
-            reload::log_if_enabled(&read.warnings);
-            generation::load(&config, &read.text, &providers, &stores, callbacks.as_ref(), 1, None)
-        });
+        let loaded = first_graph(&mut watch, scope, load).await;
         match (loaded, &options.graph_changes) {
             (Err(problems), Some(observer)) if options.waits_for_graph => {
                 let _ = observer.send(GraphChange::Refused(problems));
@@ -229,14 +234,15 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         Err(problems) => Err(problems),
     };
     let (downloads, followed_downloads) = downloads.map_err(StartError::Refused)?;
-    let (loaded, material) = match (loaded, StartMaterial::load(&config, &downloads)) {
+    let ((loaded, text), material) = match (loaded, StartMaterial::load(&config, &downloads)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {
             let problems = loaded.err().into_iter().chain(material.err()).flatten();
             return Err(StartError::Refused(problems.collect()));
         }
     };
-    let StartMaterial { authentication: authenticator, certificates, tls, documents } = material;
+    let StartMaterial { authentication: authenticator, certificates, tls, admin_tls, documents } =
+        material;
     if config.events.require_all {
         wait_for_providers(&providers).await?;
     }
@@ -244,7 +250,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let message = format!("the access log cannot be written: {error}");
         StartError::Refused(vec![Diagnostic::error("access-log", message)])
     })?;
-    let traces = Traces::new(&config).map_err(StartError::Refused)?;
+    let exports = CollectorExports::new(&config).map_err(StartError::Refused)?;
     let listeners = bind_listeners(&config, tls, next_free_port)?;
     let callback_listener = callbacks::own_address(&config)
         .map(|address| bind(CALLBACK_LISTEN, address, false))
@@ -257,6 +263,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
             .map_err(StartError::Workers)?;
     let (shutdown, stop) = Shutdown::new();
     let shutdown = Arc::new(shutdown);
+    let (reload_requests, waiting_reloads) = ReloadRequests::new();
     let material = RouterMaterial {
         loaded,
         documents: documents.documents,
@@ -270,18 +277,21 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         workers,
         shutdown: Arc::clone(&shutdown),
         composition: watch.composition_state(),
+        supergraph_download: watch.download_metrics(),
+        reload_requests,
         access_log,
-        tracer: traces.as_ref().map(|it| Arc::clone(&it.tracer)),
+        tracer: exports.tracer(),
+        metric_export: exports.metric_stats(),
         graph_changes: options.graph_changes,
         config,
     };
     let parts = assembly::assemble(material, &reactors, reactor_handles);
-    let trace_export = traces.map(Traces::start);
+    let exports = exports.start(&parts.admin.metrics);
     if let Some(authenticator) = parts.authentication.authenticator() {
         let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
-    parts.reloader.metrics.count(ReloadResult::loaded);
+    parts.reloader.metrics.count(ReloadResult::Loaded);
     let shared_cache = parts.reloader.serving.current().caching.as_ref().and_then(|caching| {
         let shared = caching.process.shared.as_ref()?;
         Some(shared.start())
@@ -299,18 +309,33 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let serving = Arc::clone(&parts.reloader.serving);
         tokio::spawn(cache_page::follow(history, serving));
     }
-    let admin_task = tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener));
+    let has_documents = !parts.reloader.config.persisted_documents.manifests.is_empty();
+    warming::start(&parts.warming, &parts.reloader.serving, has_documents, shutdown.signal());
+    if let Some(console) = &parts.admin.console {
+        let serving = Arc::clone(&parts.reloader.serving);
+        tokio::spawn(console_api::state::follow(Arc::clone(console), serving));
+    }
+    let admin_task =
+        tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener, admin_tls));
     let admin_task = OwnedTask(admin_task.abort_handle());
     let callback_task = callback_listener
         .zip(callbacks)
         .map(|(listener, endpoint)| serve_callbacks(&parts.reloader.config, &endpoint, listener));
-    tokio::spawn(reload::follow_changes(watch, Arc::clone(&parts.reloader)));
+    let overload = parts.reloader.serving.overload.clone();
+    let (http, warming) = (Arc::clone(&parts.http), Arc::clone(&parts.warming));
+    tokio::spawn(load_watch::watch_load(http, overload, warming, shutdown.signal()));
+    let serving = Arc::clone(&parts.reloader.serving);
+    let queues = Arc::clone(&parts.live.runner().limits.queue_total);
+    tokio::spawn(memory_watch::watch_memory(serving, queues, shutdown.signal()));
+    let reloader = Arc::clone(&parts.reloader);
+    tokio::spawn(reload::follow_changes(watch, reloader, text, waiting_reloads));
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
-    if !parts.reloader.config.persisted_documents.manifests.is_empty() {
+    if has_documents {
         let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
         let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
         let downloads = followed_downloads.start(&metrics, &shutdown.signal());
-        tokio::spawn(follow_documents(reloader, metrics, documents.versions, downloads));
+        let warming = Arc::clone(&parts.warming);
+        tokio::spawn(follow_documents(reloader, warming, metrics, documents.versions, downloads));
     }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {
@@ -329,8 +354,36 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         admin_task,
         callback_task,
         shared_cache,
-        trace_export,
+        exports,
     })
+}
+
+/// Reads and loads the first graph. One from a server that does not load gives way to the last good one on disk.
+///
+/// # Errors
+/// All reasons why there is no graph.
+async fn first_graph(
+    watch: &mut GraphWatch,
+    scope: ReadScope,
+    load: impl Fn(&Arc<SourceText>) -> Result<ServingGraph, Vec<Diagnostic>>,
+) -> Result<(ServingGraph, Arc<SourceText>), Vec<Diagnostic>> {
+    let read = watch.read(scope).await?;
+    reload::log_if_enabled(&read.warnings);
+    match load(&read.text) {
+        Ok(loaded) => {
+            watch.on_loaded().await;
+            Ok((loaded, read.text))
+        }
+        Err(problems) => {
+            let Some(text) = watch.take_fallback() else { return Err(problems) };
+            let reasons = diagnostic::render(&problems, Style::Plain);
+            tracing::error!(
+                "the supergraph was refused; the router starts with the copy of the last good one:\n{reasons}"
+            );
+            let loaded = load(&text).map_err(|more| [problems, more].concat())?;
+            Ok((loaded, text))
+        }
+    }
 }
 
 /// Serves the listener for callbacks of subgraphs.
@@ -527,9 +580,7 @@ impl RunningRouter {
             shared_cache.end().await;
         }
         // After the last request has ended.
-        if let Some(trace_export) = self.trace_export {
-            trace_export.end().await;
-        }
+        self.exports.end().await;
         drop(self.admin_task);
         tracing::info!("stopped");
     }

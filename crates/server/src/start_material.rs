@@ -16,10 +16,12 @@ use crate::manifest_downloads::DownloadedManifests;
 pub(crate) struct StartMaterial {
     /// Verification of tokens; `None`: no tokens are accepted.
     pub(crate) authentication: Option<Authenticator>,
-    /// The certificates of the listeners that have some, in the order of the listeners.
+    /// The certificates of all listeners that have some.
     pub(crate) certificates: Vec<Certificates>,
     /// The TLS of each listener, in their order.
     pub(crate) tls: Vec<Option<Arc<TlsServer>>>,
+    /// The TLS of the admin listener, if it has some.
+    pub(crate) admin_tls: Option<Arc<TlsServer>>,
     /// The documents of all manifests.
     pub(crate) documents: ReadDocuments,
 }
@@ -57,13 +59,22 @@ impl StartMaterial {
                 }
             });
         }
+        let admin_tls = config.admin.tls.as_ref().and_then(|files| {
+            let loaded = Certificates::load_for_admin(files).inspect_err(|error| {
+                problems.push(Diagnostic::error("tls", format!("TLS (`admin.tls`): {error}")));
+            });
+            let loaded = loaded.ok()?;
+            let server = Arc::clone(&loaded.server);
+            certificates.push(loaded);
+            Some(server)
+        });
         let documents =
             read_documents(&config.persisted_documents, downloads).unwrap_or_else(|errors| {
                 problems.extend(errors);
                 ReadDocuments::default()
             });
         match problems.is_empty() {
-            true => Ok(Self { authentication, certificates, tls, documents }),
+            true => Ok(Self { authentication, certificates, tls, admin_tls, documents }),
             false => Err(problems),
         }
     }

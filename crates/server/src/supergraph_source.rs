@@ -1,8 +1,9 @@
-//! The source of a supergraph: a file, a text, or the subgraphs that are composed to one.
+//! The source of a supergraph: a file, a URL, a text, or the subgraphs that are composed to one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use config::SupergraphDownload;
 use config::diagnostic::{Diagnostic, SourceText};
 
 /// The source of a supergraph.
@@ -10,6 +11,8 @@ use config::diagnostic::{Diagnostic, SourceText};
 pub enum SupergraphSource {
     /// A file, watched.
     File(PathBuf),
+    /// A URL, polled.
+    Url(Box<SupergraphDownload>),
     /// A text that never changes, with a name for messages.
     Text {
         /// The name, such as `demo.graphql`.
@@ -29,11 +32,12 @@ pub enum SupergraphSource {
 impl SupergraphSource {
     /// Returns the source that a configuration names.
     pub fn of(settings: &config::Supergraph) -> Self {
-        match &settings.compose {
-            None => Self::File(settings.file.clone()),
-            Some(file) => {
+        match (&settings.compose, &settings.url) {
+            (Some(file), _) => {
                 Self::Composition { file: file.clone(), poll_interval: settings.poll_interval }
             }
+            (None, Some(url)) => Self::Url(Box::new(url.clone())),
+            (None, None) => Self::File(settings.file.clone()),
         }
     }
 
@@ -41,8 +45,13 @@ impl SupergraphSource {
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::Composition { file: path, .. } => Some(path),
-            Self::Text { .. } => None,
+            Self::Url(_) | Self::Text { .. } => None,
         }
+    }
+
+    /// True if the graph can be read again, and may then be another one.
+    pub(crate) fn can_change(&self) -> bool {
+        !matches!(self, Self::Text { .. })
     }
 }
 

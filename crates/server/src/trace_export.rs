@@ -5,62 +5,105 @@ use std::sync::Arc;
 use config::diagnostic::Diagnostic;
 use config::{Config, OtlpProtocol, Tracing};
 use otlp::{
-    ExportProtocol, ExporterSettings, ExporterTask, RetryTimes, RouterIdentity, TraceExporter,
-    exporter_tls,
+    CollectorSettings, ExportProtocol, ExporterSettings, ExporterTask, RetryTimes, RouterIdentity,
+    TraceExporter, exporter_tls,
 };
 use serving::trace_formats::propagation;
-use telemetry::spans::{SamplingRules, Tracer, TracerSettings};
+use telemetry::spans::{
+    FlightRecorder, Propagation, RecorderSettings, SamplingRules, Tracer, TracerSettings,
+};
 
 /// The number of spans in one request to the collector, and that of waiting ones at which it is sent. It is what
 /// OpenTelemetry's SDKs send at once.
 const BATCH_SPANS: usize = 512;
 
-/// The traces of a router that exports them.
+/// The traces of a router that exports them or has a flight recorder.
 #[derive(Debug)]
 pub(crate) struct Traces {
     /// Records the traces.
     pub(crate) tracer: Arc<Tracer>,
-    exporter: TraceExporter,
+    /// `None` if no traces are exported.
+    exporter: Option<TraceExporter>,
 }
 
 impl Traces {
-    /// Creates what the configuration describes; `None` if no traces are exported. Blocks, and connects to nothing.
+    /// Creates what the configuration describes; `None` if traces are neither exported nor recorded. Blocks, and connects
+    /// to nothing.
     ///
     /// # Errors
     /// Settings that cannot be used.
-    pub(crate) fn new(config: &Config) -> Result<Option<Self>, Vec<Diagnostic>> {
-        let settings = &config.tracing;
-        if !settings.enabled {
-            return Ok(None);
-        }
-        let refused = |reason: &dyn std::fmt::Display| {
-            vec![Diagnostic::error("tracing", format!("`tracing.otlp`: {reason}"))]
+    pub(crate) fn new(
+        config: &Config,
+        identity: &RouterIdentity,
+    ) -> Result<Option<Self>, Vec<Diagnostic>> {
+        let has_recorder = config.admin.console.has_recorder();
+        let (exporter, settings) = match config.tracing.enabled {
+            true => (Some(exporter(&config.tracing, identity)?), tracer_settings(&config.tracing)),
+            false if has_recorder => (None, recorder_only(&config.tracing)),
+            false => return Ok(None),
         };
-        let (url, ca) = (settings.otlp.url(), settings.otlp.ca.as_deref());
-        let protocol = match settings.otlp.protocol {
-            OtlpProtocol::Http => ExportProtocol::Http,
-            OtlpProtocol::Grpc => ExportProtocol::Grpc,
+        let tracer = Tracer::new(settings);
+        let tracer = match has_recorder {
+            true => tracer.with_recorder(flight_recorder(&config.admin.console.recorder)),
+            false => tracer,
         };
-        let tls = exporter_tls(protocol, url, ca);
-        let tls = tls.map_err(|reason| refused(&reason))?;
-        let headers = settings.otlp.headers.iter();
-        let exporter = TraceExporter::new(ExporterSettings {
+        Ok(Some(Self { tracer: Arc::new(tracer), exporter }))
+    }
+
+    /// Starts the export, if traces are exported. Must be called inside a Tokio runtime.
+    pub(crate) fn start(self) -> Option<ExporterTask> {
+        self.exporter.map(|exporter| exporter.start(self.tracer))
+    }
+}
+
+fn exporter(
+    settings: &Tracing,
+    identity: &RouterIdentity,
+) -> Result<TraceExporter, Vec<Diagnostic>> {
+    let refused = |reason: &dyn std::fmt::Display| {
+        vec![Diagnostic::error("tracing", format!("`tracing.otlp`: {reason}"))]
+    };
+    let (url, ca) = (settings.otlp.url(), settings.otlp.ca.as_deref());
+    let protocol = export_protocol(settings.otlp.protocol);
+    let tls = exporter_tls(protocol, url, ca);
+    let tls = tls.map_err(|reason| refused(&reason))?;
+    let headers = settings.otlp.headers.iter();
+    let exporter = TraceExporter::new(ExporterSettings {
+        collector: CollectorSettings {
             protocol,
             url: url.into(),
             tls,
             headers: headers.map(|it| (it.name.clone(), it.value.clone())).collect(),
             timeout: settings.otlp.timeout,
-            interval: settings.otlp.interval,
-            identity: identity(settings),
-            retry: RetryTimes::default(),
-        });
-        let exporter = exporter.map_err(|error| refused(&error))?;
-        Ok(Some(Self { tracer: Arc::new(Tracer::new(tracer_settings(settings))), exporter }))
-    }
+        },
+        interval: settings.otlp.interval,
+        identity: identity.clone(),
+        retry: RetryTimes::default(),
+    });
+    exporter.map_err(|error| refused(&error))
+}
 
-    /// Starts the export. Must be called inside a Tokio runtime.
-    pub(crate) fn start(self) -> ExporterTask {
-        self.exporter.start(self.tracer)
+fn flight_recorder(settings: &config::FlightRecorder) -> FlightRecorder {
+    FlightRecorder::new(RecorderSettings {
+        slow: settings.slow,
+        traces_max: settings.max as usize,
+        bytes_max: settings.memory,
+    })
+}
+
+/// The settings of a tracer for a flight recorder alone: no trace is exported, and the identities of traces are neither
+/// read from clients nor passed on.
+fn recorder_only(settings: &Tracing) -> TracerSettings {
+    TracerSettings {
+        sampling: SamplingRules {
+            ratio: 0.0,
+            follows_parent: false,
+            slow: None,
+            failed: false,
+            has_conditions: false,
+        },
+        propagation: Propagation::new([]),
+        ..tracer_settings(settings)
     }
 }
 
@@ -72,6 +115,7 @@ fn tracer_settings(settings: &Tracing) -> TracerSettings {
             follows_parent: sample.parent,
             slow: Some(sample.slow).filter(|it| !it.is_zero()),
             failed: sample.failed,
+            has_conditions: !sample.rules.is_empty(),
         },
         propagation: propagation(settings),
         queue_bytes_max: settings.queue,
@@ -80,8 +124,16 @@ fn tracer_settings(settings: &Tracing) -> TracerSettings {
     }
 }
 
-/// Returns the attributes of this router. Those of the configuration come last and replace others.
-fn identity(settings: &Tracing) -> RouterIdentity {
+pub(crate) fn export_protocol(protocol: OtlpProtocol) -> ExportProtocol {
+    match protocol {
+        OtlpProtocol::Http => ExportProtocol::Http,
+        OtlpProtocol::Grpc => ExportProtocol::Grpc,
+    }
+}
+
+/// Returns the attributes of this router in traces and metrics. Those of the configuration come last and replace
+/// others.
+pub(crate) fn router_identity(settings: &Tracing) -> RouterIdentity {
     let version = env!("CARGO_PKG_VERSION");
     // A router that is started again is another instance.
     let instance = format!("{:032x}", fastrand::u128(..));
@@ -106,7 +158,7 @@ mod tests {
         let mut settings = Tracing { service_name: "shop".into(), ..Tracing::default() };
         settings.resource.insert("service.version".into(), "7".into());
         settings.resource.insert("region".into(), "eu".into());
-        let mut attributes = identity(&settings).attributes;
+        let mut attributes = router_identity(&settings).attributes;
         attributes.retain(|(name, _)| **name != *"service.instance.id");
         let attributes = attributes.iter().map(|(name, value)| format!("{name}={value}"));
         let attributes: Vec<_> = attributes.collect();
@@ -116,12 +168,21 @@ mod tests {
     #[test]
     fn settings_that_cannot_be_used_are_refused_with_their_key() {
         let mut config = Config::default();
-        assert!(Traces::new(&config).expect("nothing to check").is_none());
+        let identity = router_identity(&config.tracing);
+        assert!(Traces::new(&config, &identity).expect("nothing to check").is_none());
+        config.admin.console.recorder.enabled = true;
+        let recording = Traces::new(&config, &identity).expect("no collector").expect("a recorder");
+        assert!(recording.exporter.is_none() && recording.tracer.recorder().is_some());
+        config.admin.console.enabled = false;
+        assert!(
+            Traces::new(&config, &identity).expect("nothing to check").is_none(),
+            "without a page"
+        );
         config.tracing.enabled = true;
-        assert!(Traces::new(&config).expect("the defaults").is_some());
+        assert!(Traces::new(&config, &identity).expect("the defaults").is_some());
         config.tracing.otlp.endpoint = Some("https://collector/v1/traces".into());
         config.tracing.otlp.ca = Some("/nowhere/ca.pem".into());
-        let problems = Traces::new(&config).expect_err("no such file");
+        let problems = Traces::new(&config, &identity).expect_err("no such file");
         let message = &problems[0].message;
         assert!(message.starts_with("`tracing.otlp`: ca /nowhere/ca.pem: "), "{message}");
     }

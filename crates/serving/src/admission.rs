@@ -16,9 +16,8 @@ use prepare::Prepared;
 use redis_store::Stores;
 
 use crate::expression_stats::ExpressionStats;
-use crate::rate_limits::{self, LimitState, RateLimit};
+use crate::rate_limits::{self, LimitState, PendingLimits, RateLimit};
 use crate::request_facts::{KnownOperation, NeededFacts, compile, request_facts};
-use crate::shared_rates::PendingLimits;
 
 /// The conditions and limits of the configuration, compiled.
 #[derive(Debug)]
@@ -214,7 +213,11 @@ impl Admission {
 
 impl AdmissionRequest<'_> {
     /// Calls `check` with the facts about the request.
-    fn with_facts<T>(&self, needed: &NeededFacts, check: impl FnOnce(&RequestFacts<'_>) -> T) -> T {
+    pub(crate) fn with_facts<T>(
+        &self,
+        needed: &NeededFacts,
+        check: impl FnOnce(&RequestFacts<'_>) -> T,
+    ) -> T {
         let claims = Claims::select(self.claims, &needed.claims);
         let claims = ClaimFacts::Selected(&claims);
         let operation = needed.of_operation(self.operation);

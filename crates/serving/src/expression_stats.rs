@@ -16,6 +16,7 @@ telemetry::counters! {
         counter rate_limit_failures = "starling_expression_rate_limit_failures": "Evaluations of keys and conditions of rate limits that failed";
         counter exception_failures = "starling_expression_exception_failures": "Requests without an exception from persisted_documents.mode because its condition could not be evaluated";
         counter admission_failures = "starling_expression_admission_failures": "Evaluations of expressions of overload protection that failed";
+        counter trace_failures = "starling_expression_trace_failures": "Evaluations of conditions of tracing.sample.rules that failed";
         counter header_failures = "starling_expression_header_failures": "Headers left out because their expression could not be evaluated";
     }
     log: LogLimit,
@@ -43,6 +44,12 @@ impl ExpressionStats {
     /// Counts and logs an expression of overload protection that could not be evaluated.
     pub(crate) fn count_admission_failure(&self, setting: &str, error: &EvaluationError) {
         self.admission_failures.fetch_add(1, Ordering::Relaxed);
+        self.log_failure(setting, error);
+    }
+
+    /// Counts and logs the condition of a rule of traces that could not be evaluated.
+    pub(crate) fn count_trace_failure(&self, setting: &str, error: &EvaluationError) {
+        self.trace_failures.fetch_add(1, Ordering::Relaxed);
         self.log_failure(setting, error);
     }
 

@@ -73,7 +73,11 @@ impl Forwarding {
             programs: Vec::new(),
             needed: NeededFacts::default(),
             own_headers: match config.tracing.enabled {
-                true => propagation(&config.tracing).header_names().collect(),
+                true => {
+                    let propagation = propagation(&config.tracing);
+                    // A rule for `baggage` keeps apart the requests of clients with different values.
+                    propagation.header_names().filter(|name| *name != "baggage").collect()
+                }
                 false => Vec::new(),
             },
         };
@@ -344,7 +348,7 @@ mod tests {
     ) -> Arc<ForwardedHeaders> {
         let origin = ConnectionOrigin::default();
         let source =
-            RequestSource { method: "POST", path: "/graphql", origin, is_new: true, steps: None };
+            RequestSource { method: "POST", ..RequestSource::of_websocket("/graphql", origin) };
         let facts = ForwardingFacts { claims, source, operation: None };
         forwarding.apply(client, facts, &ExpressionStats::default())
     }
@@ -598,7 +602,7 @@ mod tests {
         }
         let forwarding = with_rules(headers, &graph(&["a", "b"]));
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
-        let source = RequestSource { method: "GET", path: "/", origin, is_new: true, steps: None };
+        let source = RequestSource::of_websocket("/", origin);
         let client = message(&[("graphql-client-name", "web")]);
         let facts = ForwardingFacts { claims: None, source, operation: None };
         let sent = forwarding.apply(OfMessage(&client), facts, &stats);
@@ -617,7 +621,7 @@ mod tests {
         let preparer = prepare::Preparer::new(Arc::new(graph), 0, Default::default());
         let prepared = preparer.prepare_now(b"query Q { __typename }", None).expect("valid");
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
-        let source = RequestSource { method: "GET", path: "/", origin, is_new: true, steps: None };
+        let source = RequestSource::of_websocket("/", origin);
         let sent = |operation: Option<KnownOperation<'_>>| {
             let facts = ForwardingFacts { claims: None, source, operation };
             text(&forwarding.apply(OfMessage(&client()), facts, &stats).all)

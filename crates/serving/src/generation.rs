@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use admission::memory::MemoryAccount;
 use bindings::{Bindings, EventPublisher};
 use config::diagnostic::{Diagnostic, SourceText, Span};
 use config::{
@@ -30,12 +31,15 @@ use crate::expression_stats::ExpressionStats;
 use crate::field_access::FieldAccess;
 use crate::forwarding::Forwarding;
 use crate::known_operations::DocumentExceptions;
+use crate::memory::memory_account;
 use crate::overload::OverloadProtection;
+use crate::overload::bulkheads::GraphBulkheads;
 use crate::policy_loading::load_policies;
 use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::response_forwarding::ResponseForwarding;
 use crate::subgraph_streams::{SubgraphStreams, has_queries, load_streams};
 use crate::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
+use crate::trace_ratios::TraceRatios;
 use crate::upstreams::{SubgraphCertificates, settings_of};
 use crate::websocket_subgraph::WebSocketSubgraph;
 
@@ -62,8 +66,14 @@ pub struct ServingGraph {
     pub forwarding: Forwarding,
     /// The conditions and limits that operations must pass; `None` if the configuration has none.
     pub admission: Option<Admission>,
+    /// The shares of traces that conditions choose; `None` if the configuration has none.
+    pub trace_ratios: Option<TraceRatios>,
     /// The overload protection, which all graphs of the process share; `None` if it is turned off.
     pub overload: Option<Arc<OverloadProtection>>,
+    /// The memory of the process, which all graphs of the process share.
+    pub memory: Arc<MemoryAccount>,
+    /// The shares of subgraphs in the work in flight; `None` without overload protection.
+    pub bulkheads: Option<GraphBulkheads>,
     /// The requests that may send operations that are not persisted documents.
     pub document_exceptions: DocumentExceptions,
     /// The counters of expressions, which all graphs of the process share.
@@ -79,10 +89,16 @@ pub struct ServingGraph {
 }
 
 /// The metrics of the graph that serves.
-pub const GRAPH_METRICS: &[Metric<ServingGraph>] =
-    &[Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
+pub const GRAPH_METRICS: &[Metric<ServingGraph>] = &[
+    Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
         it.generation.number
-    })];
+    }),
+    Metric::gauges(
+        "starling_graph_info",
+        "The id of the graph that serves, as a label: the hash of the supergraph, and its number; always 1",
+        |it, samples| samples.add_labelled(("id", &*it.generation.id()), 1),
+    ),
+];
 
 /// Reads a supergraph and applies the URLs of the configuration to its subgraphs.
 ///
@@ -133,24 +149,35 @@ pub fn load(
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
-    let upstreams = upstreams(config, &graph, &certificates, previous)?;
+    let memory = match previous {
+        Some(previous) => Arc::clone(&previous.memory),
+        None => memory_account(config.limits.memory),
+    };
+    let upstreams = upstreams(config, &graph, &certificates, &memory, previous)?;
     let endpoints = resolve_endpoints(config, &graph)?;
     let known = previous.map_or(&[][..], |it| &it.streams);
     let streams = load_streams(config, &graph, &endpoints, &certificates, callbacks, known)?;
+    let known = previous.and_then(|it| it.bulkheads.as_ref());
+    let bulkheads =
+        config.admission.enabled.then(|| GraphBulkheads::new(&config.traffic, &graph, known));
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
-    for (upstream, streams) in upstreams.iter().zip(&streams) {
+    for (index, (upstream, streams)) in upstreams.iter().zip(&streams).enumerate() {
         let Some(upstream) = upstream else {
             subgraphs.push(Arc::new(upstream::UnreachableSubgraph));
             continue;
         };
         let streams = streams.as_ref().filter(|_| has_queries(config, upstream.name()));
-        subgraphs.push(match streams {
+        let client: Arc<dyn Subgraph> = match streams {
             Some(streams) => Arc::new(WebSocketSubgraph {
                 client: Arc::clone(&streams.client),
                 upstream: Arc::clone(upstream),
                 timeout: config.traffic.of(upstream.name()).timeout,
             }),
             None => Arc::clone(upstream) as Arc<dyn Subgraph>,
+        };
+        subgraphs.push(match &bulkheads {
+            Some(bulkheads) => bulkheads.measured(SubgraphId(index as u16), client),
+            None => client,
         });
     }
     warn_of_unknown_subgraphs(config, &graph);
@@ -164,6 +191,7 @@ pub fn load(
     let graph_id = identity(&source.text);
     let admission = Admission::new(config, stores, previous.and_then(|it| it.admission.as_ref()))
         .map_err(|error| vec![*error])?;
+    let trace_ratios = TraceRatios::new(config).map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let overload = match previous {
         Some(previous) => previous.overload.clone(),
@@ -194,6 +222,7 @@ pub fn load(
     // Also if no field needs a scope, so that the first one that does ends no connection at the reload.
     read_claims.extend(config.authorization.scope_claims());
     read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
+    read_claims.extend(trace_ratios.iter().flat_map(TraceRatios::claims).cloned());
     read_claims.extend(overload.iter().flat_map(|it| it.claims()).cloned());
     read_claims.extend(document_exceptions.claims().iter().cloned());
     read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
@@ -223,9 +252,13 @@ pub fn load(
             graph,
             subgraphs,
             publisher: Arc::new(publisher),
+            memory: Arc::clone(&memory),
         }),
+        memory,
         admission,
+        trace_ratios,
         overload,
+        bulkheads,
         document_exceptions,
         expressions,
         caching,
@@ -241,6 +274,7 @@ pub fn upstreams(
     config: &Config,
     graph: &Supergraph,
     certificates: &SubgraphCertificates,
+    memory: &Arc<MemoryAccount>,
     previous: Option<&ServingGraph>,
 ) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
     let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
@@ -268,10 +302,13 @@ pub fn upstreams(
         let known = previous.into_iter().flat_map(|it| &it.upstreams);
         let known = known.into_iter().find(|it| it.name() == name);
         match Upstream::new(name, &subgraph.url, settings, tls) {
-            Ok(upstream) => upstreams.push(Some(Arc::new(match known {
-                Some(known) => upstream.continuing(known),
-                None => upstream,
-            }))),
+            Ok(upstream) => {
+                let upstream = upstream.with_memory(memory);
+                upstreams.push(Some(Arc::new(match known {
+                    Some(known) => upstream.continuing(known),
+                    None => upstream,
+                })));
+            }
             Err(error) => problems.push(
                 Diagnostic::error("subgraph-url", format!("subgraph `{name}`: {error}")).help(
                     format!(

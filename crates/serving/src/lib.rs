@@ -4,19 +4,21 @@
 //! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
 
 pub mod admission;
+pub mod busy_time;
 mod cache_tags;
 pub mod caching;
 mod connection_options;
 pub mod cost_control;
 pub mod expression_stats;
 pub mod field_access;
+pub mod figures;
 pub mod forwarding;
-mod gcra;
 pub mod generation;
 mod header_rules;
 pub mod invalidation_events;
 pub mod known_operations;
 pub mod live_queries;
+pub mod memory;
 pub mod operation;
 pub mod operation_spans;
 pub mod overload;
@@ -29,12 +31,12 @@ pub mod request_facts;
 pub mod response_forwarding;
 pub mod serving;
 pub mod shared_cache;
-mod shared_rates;
 pub mod sharing;
 pub mod subgraph_streams;
 pub mod subscription_endpoint;
 pub mod subscription_migration;
 pub mod trace;
 pub mod trace_formats;
+pub mod trace_ratios;
 pub mod upstreams;
 mod websocket_subgraph;

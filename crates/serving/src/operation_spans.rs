@@ -6,17 +6,18 @@
 //! `starling.`. Nothing that a client or a subgraph sends as a value becomes an attribute: neither variables nor the
 //! text of an operation, nor messages of errors.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use clients::error_mapping::status;
+use clients::request_source::OperationTrace;
 use execute::{ErrorCode, Generation, GraphqlError, Payload};
 use plan::OperationKind;
 use prepare::{PrepareStep, PrepareSteps, Prepared, StepRecorder};
 use single_flight::Role;
-use telemetry::spans::{Attribute, RequestSpans, Span, SpanId, SpanKind, SpanList, SpanSource};
+use telemetry::ExemplarSpan;
+use telemetry::spans::{Attribute, RequestSpans, Span, SpanId, SpanList, SpanSource};
 
-use crate::prepared_request::PreparedRequest;
 use crate::trace::ResponseSource;
 
 /// The maximum length of an operation's name in a span. Longer ones are cut.
@@ -26,8 +27,7 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub struct OperationSpans {
     request: Arc<RequestSpans>,
-    /// Keeps the steps of preparing the operation.
-    pub steps: StepRecorder,
+    steps: StepRecorder,
     record: Mutex<OperationRecord>,
 }
 
@@ -73,24 +73,13 @@ impl OperationSpans {
         })
     }
 
-    /// Gives a prepared operation its record, or notes why it was refused.
-    pub fn attach(
-        spans: Option<Arc<Self>>,
-        prepared: &mut Result<PreparedRequest, Vec<GraphqlError>>,
-    ) {
-        let Some(spans) = spans else { return };
-        match prepared {
-            Ok(ready) => {
-                spans.note_prepared(&ready.prepared, &ready.loaded.generation, ready.cost);
-                // A stream outlives its request: opening it is all that belongs to the request.
-                ready.spans = Some(spans).filter(|_| !ready.prepared.has_stream());
-            }
-            Err(errors) => spans.note_refusal(errors),
-        }
+    /// Returns the trace for preparing the operation.
+    pub fn trace(&self) -> OperationTrace<'_> {
+        OperationTrace { steps: &self.steps, request: &self.request }
     }
 
     /// Notes the prepared operation.
-    fn note_prepared(
+    pub(crate) fn note_prepared(
         &self,
         prepared: &Arc<Prepared>,
         generation: &Arc<Generation>,
@@ -109,16 +98,27 @@ impl OperationSpans {
         trace
     }
 
+    /// Returns the identity of the operation's span for exemplars of metrics, if its trace is exported.
+    pub(crate) fn exemplar(&self, has_failed: bool) -> Option<ExemplarSpan> {
+        self.request.exemplar(self.lock().id, has_failed)
+    }
+
     /// Notes how the response was shared, and where it came from.
     pub(crate) fn note_sharing(&self, role: Option<Role>, source: Option<ResponseSource>) {
         let mut record = self.lock();
         (record.role, record.source) = (role, source);
     }
 
-    /// Notes the errors of an operation that did not run.
+    /// Notes the errors of an operation that did not run. Its request counts as failed if that is the router's fault,
+    /// also where the status of the response is 200. What the overload protection refuses must stay cheap.
     pub(crate) fn note_refusal(&self, errors: &[GraphqlError]) {
+        let code = errors.first().map(|it| it.code);
+        let is_fault = |code| code != ErrorCode::Overloaded && status(code).is_server_error();
+        if code.is_some_and(is_fault) {
+            self.request.note_failure();
+        }
         let mut record = self.lock();
-        (record.errors, record.code) = (errors.len(), errors.first().map(|it| it.code));
+        (record.errors, record.code) = (errors.len(), code);
     }
 
     /// Notes the outcome of an operation that ran. With errors its request counts as failed.
@@ -147,25 +147,6 @@ impl Drop for OperationSpans {
 }
 
 impl OperationRecord {
-    fn span(
-        &self,
-        list: &SpanList<'_>,
-        name: Cow<'static, str>,
-        times: (Instant, Instant),
-    ) -> Span {
-        Span {
-            id: SpanId::random(),
-            parent: Some(self.id),
-            name,
-            kind: SpanKind::Internal,
-            began: list.time(times.0),
-            ended: list.time(times.1),
-            attributes: Vec::new(),
-            error: None,
-            links: Vec::new(),
-        }
-    }
-
     /// The attributes that name the operation (semantic conventions for GraphQL).
     fn identity(&self) -> Vec<Attribute> {
         let Some(prepared) = &self.prepared else { return Vec::new() };
@@ -178,7 +159,7 @@ impl OperationRecord {
         attributes
     }
 
-    fn write_operation(&self, root: SpanId, list: &mut SpanList<'_>) {
+    fn write_operation(&self, root: SpanId, list: &mut SpanList) {
         let prepared = self.prepared.as_ref();
         let name = match prepared.map(|it| (kind_name(it.kind), it.name.as_deref())) {
             Some((kind, Some(name))) => format!("{kind} {}", shorten(name)).into(),
@@ -212,24 +193,24 @@ impl OperationRecord {
             (_, Some(code)) => Some(code.as_str().into()),
             (_, None) => Some("the response has errors".into()),
         };
-        let span = self.span(list, name, (self.began, self.ended));
+        let span = list.internal(self.id, name, (self.began, self.ended));
         list.push(Span { id: self.id, parent: Some(root), attributes, error, ..span });
     }
 
-    fn write_steps(&self, list: &mut SpanList<'_>) {
+    fn write_steps(&self, list: &mut SpanList) {
         for (step, began, ended) in self.steps.iter() {
             let name = match step {
                 PrepareStep::Parse => "parse",
                 PrepareStep::Validate => "validate",
                 PrepareStep::Plan => "plan",
             };
-            list.push(self.span(list, name.into(), (began, ended)));
+            list.push(list.internal(self.id, name.into(), (began, ended)));
         }
     }
 }
 
 impl SpanSource for OperationRecord {
-    fn write_spans(&self, root: SpanId, list: &mut SpanList<'_>) {
+    fn write_spans(&self, root: SpanId, list: &mut SpanList) {
         self.write_operation(root, list);
         self.write_steps(list);
         if let (Some(prepared), Some(generation), Some(execution)) =

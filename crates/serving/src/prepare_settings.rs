@@ -20,6 +20,7 @@ pub(crate) fn prepare_settings(config: &Config, graph: &Supergraph) -> PrepareSe
         introspection: config.introspection.enabled,
         filters_introspection: config.introspection.filter,
         live_queries: config.has_live_queries(),
+        field_use: config.metrics.fields.max > 0,
         planning: plan::Limits { batching: Batching { subgraphs: batching }, ..defaults.planning },
         at_once: match config.limits.preparing {
             0 => defaults.at_once,

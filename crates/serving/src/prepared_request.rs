@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use admission::memory::MemoryCharge;
 use bytes::Bytes;
 use clients::authentication::Identity;
-use execute::{ForwardedHeaders, RequestCaching, Uploads};
+use clients::client_deadline::ClientDeadline;
+use execute::{ForwardedHeaders, GraphqlError, RequestCaching, Uploads};
 use http::{HeaderName, HeaderValue};
 use plan::Variables;
 use prepare::{DecidedRequirements, Prepared};
 
+use crate::figures::RequestFigures;
 use crate::generation::ServingGraph;
 use crate::operation_spans::OperationSpans;
 use crate::overload::work_ticket::WorkTicket;
@@ -44,8 +47,14 @@ pub struct PreparedRequest {
     pub uploads: Option<Arc<Uploads>>,
     /// The use of caches; `None` if nothing is stored for the operation.
     pub caching: Option<RequestCaching>,
+    /// The end of the time for which the client waits, if it has named one. It does not limit streams.
+    pub client_deadline: Option<ClientDeadline>,
     /// The right to work on it, with overload protection. A batch has one for all of its operations.
     pub ticket: Option<Arc<WorkTicket>>,
+    /// The memory that the operation counts with while it is in flight. A batch has one for all of its operations.
+    pub memory: Option<MemoryCharge>,
+    /// Its identity in the metrics of single operations and clients, if they are counted.
+    pub figures: Option<RequestFigures>,
     /// The record of the operation, if its request belongs to a trace.
     pub spans: Option<Arc<OperationSpans>>,
 }
@@ -54,5 +63,21 @@ impl PreparedRequest {
     /// Sends this header with the id of the request to subgraphs.
     pub fn set_request_id(&mut self, header: (HeaderName, HeaderValue)) {
         Arc::make_mut(&mut self.headers).request_id = Some(header);
+    }
+}
+
+/// Gives a prepared operation its record, or notes why it was refused.
+pub fn attach_spans(
+    prepared: &mut Result<PreparedRequest, Vec<GraphqlError>>,
+    spans: Option<Arc<OperationSpans>>,
+) {
+    let Some(spans) = spans else { return };
+    match prepared {
+        Ok(ready) => {
+            spans.note_prepared(&ready.prepared, &ready.loaded.generation, ready.cost);
+            // A stream outlives its request: opening it is all that belongs to the request.
+            ready.spans = Some(spans).filter(|_| !ready.prepared.has_stream());
+        }
+        Err(errors) => spans.note_refusal(errors),
     }
 }

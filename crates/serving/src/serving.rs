@@ -14,6 +14,7 @@ use persisted_documents::DocumentSet;
 use redis_store::Stores;
 use tokio::sync::watch;
 
+use crate::figures::FigureTables;
 use crate::generation::ServingGraph;
 use crate::known_operations::KnownOperations;
 use crate::overload::OverloadProtection;
@@ -35,6 +36,8 @@ pub struct Serving {
     pub limits: Arc<ClientLimits>,
     /// The counters of operations.
     pub metrics: Arc<OperationMetrics>,
+    /// The metrics of single operations and clients; `None` if they are turned off.
+    pub figures: Option<FigureTables>,
     /// The time limit of an operation (`limits.time`).
     pub time_max: Duration,
     /// The path of the endpoint (`path`).
@@ -61,6 +64,7 @@ impl Serving {
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),
+            figures: FigureTables::new(config),
             time_max: config.limits.time,
             path: config.path.as_str().into(),
             has_traces: config.trace.enabled,

@@ -21,10 +21,9 @@ use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::{EventField, SubscriptionRoot, Variables};
 use prepare::{DecidedRequirements, OperationRequest, PrepareError};
 
-use crate::caching::variables_text as variables_text_of;
 use crate::forwarding;
 use crate::generation::ServingGraph;
-use crate::live_queries::{LiveExecution, LiveResolver};
+use crate::live_queries::{LiveExecution, LiveResolver, LiveSource};
 use crate::prepared_request::PreparedRequest;
 use crate::subgraph_streams::{SubgraphSource, SubgraphStreams};
 
@@ -182,7 +181,7 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
     identity.extend_from_slice(&prepared.operation_id.to_le_bytes());
     identity.extend_from_slice(&(partition.len() as u64).to_le_bytes());
     identity.extend_from_slice(&partition);
-    identity.extend_from_slice(&variables_text_of(&variables));
+    identity.extend_from_slice(&distinct_text(&variables));
     let variables = Arc::new(variables);
     let root = prepared.plan.shape.objects.get(prepared.plan.shape.root.0 as usize);
     let root = root.and_then(|it| it.variants.first()?.fields.first());
@@ -203,7 +202,6 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
     };
     let number = generation.number;
     let execution = Arc::new(LiveExecution {
-        queries: Arc::clone(queries),
         identity: identity.into(),
         field: field.as_str().into(),
         prepared,
@@ -216,15 +214,32 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         throttle,
         wants_patches,
     });
+    let source = Arc::new(LiveSource { queries: Arc::clone(queries), execution });
     Ok(LiveOperation {
         generation: number,
-        source: Source::of_states(Arc::clone(&execution) as Arc<dyn StateSource>),
+        source: Source::of_states(Arc::clone(&source) as Arc<dyn StateSource>),
         field: field.into(),
         bound_to: Box::default(),
         filter: None,
         group,
-        resolve: Arc::new(LiveResolver { execution, decided, request, held: None }),
+        resolve: Arc::new(LiveResolver { source, decided, request, held: None }),
     })
+}
+
+/// Writes the values of variables so that different ones are different texts.
+fn distinct_text(variables: &Variables) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    for value in &variables.values {
+        match value {
+            None => out.push(0),
+            Some(text) => {
+                out.push(1);
+                out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    out
 }
 
 /// Checks that there is room for another live query. Always so for other operations.
@@ -232,12 +247,12 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
 /// # Errors
 /// `OVERLOADED`
 pub fn check_room(operation: &LiveOperation) -> Result<(), GraphqlError> {
-    live_resolver_of(operation).map_or(Ok(()), |it| it.execution.check_room())
+    live_resolver_of(operation).map_or(Ok(()), |it| it.source.check_room())
 }
 
 /// True if the operation is a live query with results that are patches of those before.
 pub fn sends_patches(operation: &LiveOperation) -> bool {
-    live_resolver_of(operation).is_some_and(|it| it.execution.wants_patches)
+    live_resolver_of(operation).is_some_and(|it| it.source.execution.wants_patches)
 }
 
 fn first_error(error: &PrepareError) -> GraphqlError {
@@ -317,7 +332,10 @@ pub async fn renew(
         shows_cost: false,
         uploads: None,
         caching,
+        client_deadline: None,
         ticket: None,
+        memory: None,
+        figures: None,
         spans: None,
     };
     if let Some(access) = &loaded.access {
@@ -338,8 +356,8 @@ pub async fn renew(
     if let (Ok(renewed), Some(present)) = (&renewed, live_resolver_of(operation))
         && let Some(next) = live_resolver_of(renewed)
     {
-        let known = &present.execution.header_rules;
-        if !next.execution.header_rules.iter().all(|rule| known.contains(rule)) {
+        let known = &present.source.execution.header_rules;
+        if !next.source.execution.header_rules.iter().all(|rule| known.contains(rule)) {
             return Err(invalid("it depends on other headers of the request; subscribe again"));
         }
     }
@@ -417,7 +435,8 @@ struct KeptRequest<'a> {
 impl<'a> KeptRequest<'a> {
     fn of(operation: &'a LiveOperation) -> Option<Self> {
         if let Some(resolver) = live_resolver_of(operation) {
-            let LiveResolver { execution, decided, request, held } = resolver;
+            let LiveResolver { source, decided, request, held } = resolver;
+            let execution = &source.execution;
             return Some(Self {
                 request,
                 headers: &execution.headers,

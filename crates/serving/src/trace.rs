@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use execute::{LookupTrace, Payload};
 use graph::{SubgraphId, Supergraph};
 use http::{HeaderMap, HeaderName};
-use plan::Plan;
+use plan::{FetchKind, Plan};
 use single_flight::Role;
 
 /// The header that requests a trace.
@@ -96,21 +96,53 @@ impl RequestTrace {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "{{\"subgraph\":{name},\"began\":{},\"took\":{},\"requestBytes\":{},\"status\":{status},\
-                 \"answerBytes\":{bytes},\"sharing\":{}}}",
+                "{{\"fetch\":{},\"subgraph\":{name},\"entities\":{},\"began\":{},\"took\":{},\"requestBytes\":{},\
+                 \"status\":{status},\"answerBytes\":{bytes},\"sharing\":{}",
+                fetch.place.fetch,
+                fetch.place.entities,
                 fetch.began.as_micros(),
                 fetch.took.as_micros(),
                 fetch.request_bytes,
                 role_text(fetch.role),
             );
+            if let Some(hedge) = fetch.hedge {
+                let _ = write!(text, ",\"hedge\":\"{}\"", hedge.as_str());
+            }
+            text.push('}');
         }
         text.push(']');
+        write_plan(&mut text, plan, graph);
         if let Some(source) = source {
             write_cache(&mut text, source, &self.fetches.lookups(), plan, graph);
         }
         text.push('}');
         Payload { caching: None, ..payload.with_extension("trace", &text) }
     }
+}
+
+/// Writes the member `plan`: the fetches and which of them wait for others. It has no texts of requests, because they
+/// show the schemas of subgraphs.
+fn write_plan(text: &mut String, plan: &Plan, graph: &Supergraph) {
+    text.push_str(",\"plan\":[");
+    for (id, (fetch, wave)) in plan.fetches.iter().zip(plan.waves()).enumerate() {
+        let kind = match &fetch.kind {
+            FetchKind::Root { .. } => "root",
+            FetchKind::RootBelow { .. } => "rootBelow",
+            FetchKind::Entities { .. } => "entities",
+            FetchKind::Publish(_) => "publish",
+            FetchKind::Request(_) => "request",
+        };
+        let depends_on: Vec<String> = fetch.depends_on.iter().map(|id| id.0.to_string()).collect();
+        let (separator, name) =
+            (if id > 0 { "," } else { "" }, subgraph_name(graph, fetch.subgraph));
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "{separator}{{\"id\":{id},\"subgraph\":{name},\"kind\":\"{kind}\",\"wave\":{wave},\"dependsOn\":[{}]}}",
+            depends_on.join(","),
+        );
+    }
+    text.push(']');
 }
 
 /// Writes the member `cache`: where the response and its parts came from.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use clients::client_deadline::timeout_header;
 use config::diagnostic::Diagnostic;
 use config::{
     AwsSigv4, ClientTls, Config, HmacHash, HmacSignature, HttpProtocol, SubgraphSettings,
@@ -10,8 +11,8 @@ use config::{
 };
 use net::{Roots, TlsClient, TlsError, TlsIdentity};
 use upstream::{
-    AwsSigner, BreakerSettings, Protocol, RequestSigner, RetrySettings, SignatureHash,
-    UpstreamSettings,
+    AwsSigner, BreakerSettings, HedgeDelay, HedgeSettings, Protocol, RequestSigner, RetrySettings,
+    SignatureHash, UpstreamSettings,
 };
 
 /// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
@@ -28,7 +29,7 @@ pub(crate) fn settings_of(
 ) -> Result<UpstreamSettings, Box<Diagnostic>> {
     let aws = subgraph.and_then(|it| it.aws_sigv4.as_ref());
     let signature = subgraph.and_then(|it| it.signature.hmac.as_ref());
-    let breaker = &traffic.circuit_breaker;
+    let (breaker, hedge) = (&traffic.circuit_breaker, &traffic.hedge);
     Ok(UpstreamSettings {
         timeout: traffic.timeout,
         connect_timeout: traffic.connect_timeout,
@@ -45,23 +46,42 @@ pub(crate) fn settings_of(
             max: traffic.retry.max,
             budget_percent: traffic.retry.budget_percent,
         },
+        hedge: hedge.enabled.then_some(HedgeSettings {
+            after: match hedge.after {
+                config::HedgeDelay::Fixed(delay) => HedgeDelay::Fixed(delay),
+                config::HedgeDelay::Percentile(percent) => HedgeDelay::Percentile(percent),
+            },
+            budget_percent: hedge.budget_percent,
+        }),
         breaker: breaker.enabled.then_some(BreakerSettings {
             failure_percent: breaker.failure_percent,
             min_requests: breaker.min_requests,
             open_for: breaker.open_for,
         }),
         signer: signature.map(signer),
+        deadline_header: traffic.deadline_header.as_ref().map(timeout_header),
         aws: aws.map(|it| aws_signer(name, it)).transpose()?,
     })
 }
 
 fn aws_signer(subgraph: &str, settings: &AwsSigv4) -> Result<AwsSigner, Box<Diagnostic>> {
+    signer_for_aws(&format!("subgraphs.{subgraph}.aws_sigv4"), settings).map_err(|mut error| {
+        error.message = format!("subgraph `{subgraph}`: {}", error.message);
+        error
+    })
+}
+
+/// Returns the signer of the settings at the key `path`.
+///
+/// # Errors
+/// Credentials are missing.
+pub fn signer_for_aws(path: &str, settings: &AwsSigv4) -> Result<AwsSigner, Box<Diagnostic>> {
     let credentials = settings.credentials(|name| std::env::var(name).ok()).map_err(|missing| {
-        let message =
-            format!("subgraph `{subgraph}`: the environment variable `{missing}` is not set");
-        Box::new(Diagnostic::error("aws-credentials", message).help(format!(
-            "set it, or `access_key_id` and `secret_access_key` in `subgraphs.{subgraph}.aws_sigv4`"
-        )))
+        let message = format!("the environment variable `{missing}` is not set");
+        Box::new(
+            Diagnostic::error("aws-credentials", message)
+                .help(format!("set it, or `access_key_id` and `secret_access_key` in `{path}`")),
+        )
     })?;
     Ok(AwsSigner {
         region: settings.region.as_str().into(),

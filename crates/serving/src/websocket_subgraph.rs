@@ -56,6 +56,7 @@ impl Subgraph for WebSocketSubgraph {
                 headers: HeaderMap::new(),
                 body,
                 policy: None,
+                hedge: None,
             })
         })
     }
@@ -66,6 +67,10 @@ impl Subgraph for WebSocketSubgraph {
 
     fn note_unusable_response(&self, problem: &str) {
         self.upstream.note_unusable_response(problem);
+    }
+
+    fn note_errors(&self, code: Option<&str>) {
+        self.upstream.note_errors(code);
     }
 
     fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {

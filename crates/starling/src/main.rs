@@ -1,13 +1,15 @@
-//! The command line of Starling: `demo dev serve compose subgraph plan check diff validate bench mock config-schema`.
-//! Each command is a module of [`commands`] and calls the crates that do its work.
+//! The command line of Starling: `demo dev serve compose subgraph plan check diff validate migrate bench mock
+//! healthcheck config config-schema completions`. Each command is a module of [`commands`] and calls the crates that do
+//! its work.
 
 mod commands;
 mod features;
 mod usage;
+mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// See benches/README.md for its cost and benefit compared with other allocators.
 #[global_allocator]
@@ -16,7 +18,7 @@ static ALLOCATOR: profile::Allocator = profile::Allocator;
 /// The federated GraphQL router for live data: one graph over many services, with
 /// subscriptions driven by broker events.
 #[derive(Parser)]
-#[command(name = "starling", version, long_version = features::long_version(), max_term_width = 100)]
+#[command(name = "starling", version, long_version = version::long_version(), max_term_width = 100)]
 #[command(after_help = "\
 Start here:\n  \
 starling demo                           a complete example that needs no files\n  \
@@ -47,12 +49,23 @@ enum Command {
     Diff(commands::diff::DiffArguments),
     /// Checks the operations of clients against a graph. Exits with status 1 on errors.
     Validate(commands::validate::ValidateArguments),
+    /// Converts the configuration of another router.
+    Migrate(commands::migrate::MigrateArguments),
     /// Measures a GraphQL server: load, latency, CPU and memory.
     Bench(commands::bench::BenchArguments),
     /// Serves made-up data for every subgraph of a supergraph.
     Mock(commands::mock::MockArguments),
+    /// Asks a running router whether it accepts traffic. Exits with status 1 if not.
+    Healthcheck(commands::healthcheck::HealthcheckArguments),
+    /// Writes an annotated example of the configuration file.
+    Config(commands::config_init::ConfigArguments),
     /// Prints the JSON Schema of the configuration file, for editors.
     ConfigSchema,
+    /// Prints the completions of a shell.
+    Completions(commands::completions::CompletionsArguments),
+    /// Writes a man page for each command, for packages.
+    #[command(hide = true)]
+    Man(commands::completions::ManArguments),
 }
 
 fn main() -> ExitCode {
@@ -67,9 +80,16 @@ fn main() -> ExitCode {
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Diff(arguments) => commands::diff::run(&arguments),
         Command::Validate(arguments) => commands::validate::run(&arguments),
+        Command::Migrate(arguments) => commands::migrate::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Mock(arguments) => commands::mock::run(&arguments),
+        Command::Healthcheck(arguments) => commands::healthcheck::run(&arguments),
+        Command::Config(arguments) => commands::config_init::run(&arguments),
         Command::ConfigSchema => commands::config_schema(),
+        Command::Completions(arguments) => {
+            commands::completions::run(&arguments, Arguments::command())
+        }
+        Command::Man(arguments) => commands::completions::run_man(&arguments, Arguments::command()),
     };
     telemetry::logging::flush();
     code

@@ -8,14 +8,21 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// The documents outside `docs/` that are checked for dead links.
-const DOCUMENTS: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "benches/README.md",
+];
 
 /// Pages that show files of the repository, with the folder of these files.
-const PAGES_WITH_FILES: [(&str, &str); 3] = [
+const PAGES_WITH_FILES: [(&str, &str); 4] = [
     ("docs/composition.md", "examples/composition"),
     ("docs/quick-start.md", "examples/quick-start"),
     ("docs/installation.md", "examples/deployment"),
+    ("docs/scaling.md", "examples/deployment"),
 ];
 
 /// Pages that list further pages, which the README need not repeat.
@@ -212,6 +219,16 @@ fn samples_that_are_also_files_of_the_repository_are_equal_to_them() {
                 "{page} shows every file of {folder}"
             );
         }
+    }
+}
+
+#[test]
+fn the_files_of_a_deployment_are_yaml() {
+    for name in ["autoscaling.yaml", "kubernetes.yaml", "prometheus-adapter.yaml"] {
+        let text = fs::read_to_string(root().join("examples/deployment").join(name)).unwrap();
+        let events: Result<Vec<_>, _> = granit_parser::Parser::new_from_str(&text).collect();
+        let events = events.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(events.len() > 20, "{name} has only {} parts", events.len());
     }
 }
 

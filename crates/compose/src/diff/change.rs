@@ -2,6 +2,7 @@
 //! other modules of this folder.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use apollo_compiler::{
     Name,
@@ -136,18 +137,52 @@ pub struct SchemaChange {
     pub reason: Cow<'static, str>,
     /// The labels of the operations that the change affects; empty unless operations were given.
     pub operations: Vec<String>,
+    /// The clients that the change affects, if their use was counted.
+    pub usage: Option<ChangeUse>,
     pub(super) exposure: Exposure,
 }
 
 impl std::fmt::Display for SchemaChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { code, criticality, path, message, reason, operations, exposure: _ } = self;
+        let Self { code, criticality, path, message, reason, operations, usage: _, exposure: _ } =
+            self;
         write!(f, "{} {code} {path}\n  {message}: {reason}", criticality.as_str())?;
         for operation in operations {
             write!(f, "\n  affects {operation}")?;
         }
         Ok(())
     }
+}
+
+/// The clients that a change affects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ChangeUse {
+    /// The requests by client. Where a change affects several elements, those of the most used one, so that no request
+    /// counts twice.
+    Counted(BTreeMap<String, ClientUse>),
+    /// Routers do not count uses of the element.
+    Unknown,
+}
+
+impl ChangeUse {
+    /// Returns the number of requests of all clients; `None` if it is not known.
+    pub fn requests(&self) -> Option<u64> {
+        match self {
+            Self::Counted(clients) => Some(clients.values().map(|it| it.requests).sum()),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// The use of one element by one client. Times are seconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientUse {
+    /// The number of requests.
+    pub requests: u64,
+    /// The time of the first request.
+    pub first: u64,
+    /// The time of the last request.
+    pub last: u64,
 }
 
 /// The use of a schema that exposes an operation to a change.
@@ -225,6 +260,7 @@ impl ChangeList {
             message: message.into(),
             reason: reason.into(),
             operations: Vec::new(),
+            usage: None,
             exposure,
         });
     }

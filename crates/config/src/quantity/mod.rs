@@ -3,7 +3,7 @@
 mod duration;
 mod size;
 
-pub(super) use size::SIZE_MAX;
+pub(super) use size::{SIZE_MAX, parse_bytes, print_bytes};
 
 /// A value that is written as a text with units.
 pub(super) trait Quantity: Sized {

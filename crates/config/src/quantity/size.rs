@@ -15,35 +15,48 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
+/// Parses a number of bytes. Units are case-insensitive; bits are not supported. `None`: the number is too large.
+pub(crate) fn parse_bytes(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return Err("it does not begin with a whole number".into());
+    }
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    if unit.starts_with('.') {
+        return Err("fractions are written in the next smaller unit: `1536KiB`".into());
+    }
+    let factor = if unit.is_empty() {
+        1
+    } else {
+        let known = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+        known
+            .ok_or_else(|| {
+                format!(
+                    "the unit `{unit}` is not one of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`"
+                )
+            })?
+            .1
+    };
+    Ok(number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)))
+}
+
+/// Prints a number of bytes in the largest unit that is exact.
+pub(crate) fn print_bytes(bytes: u64) -> String {
+    for (unit, factor) in UNITS {
+        if bytes >= factor && bytes.is_multiple_of(factor) {
+            return format!("{}{unit}", bytes / factor);
+        }
+    }
+    format!("{bytes}B")
+}
+
 impl Quantity for usize {
-    /// Parses a size. Units are case-insensitive; bits are not supported.
     fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Err("it is empty".into());
-        }
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            return Err("it does not begin with a whole number".into());
-        }
-        let (number, unit) = text.split_at(digits);
-        let unit = unit.trim();
-        if unit.starts_with('.') {
-            return Err("fractions are written in the next smaller unit: `1536KiB`".into());
-        }
-        let factor = if unit.is_empty() {
-            1
-        } else {
-            let known = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
-            known
-                .ok_or_else(|| {
-                    format!(
-                        "the unit `{unit}` is not one of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`"
-                    )
-                })?
-                .1
-        };
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-        match bytes {
+        match parse_bytes(text)? {
             Some(bytes) if bytes <= SIZE_MAX => {
                 Self::try_from(bytes).map_err(|_| "it is too large for this machine".into())
             }
@@ -51,16 +64,8 @@ impl Quantity for usize {
         }
     }
 
-    /// Prints a size in the largest unit that is exact.
     fn print(&self) -> String {
-        let bytes = *self;
-        for (unit, factor) in UNITS {
-            let factor = factor as usize;
-            if bytes >= factor && bytes.is_multiple_of(factor) {
-                return format!("{}{unit}", bytes / factor);
-            }
-        }
-        format!("{bytes}B")
+        print_bytes(*self as u64)
     }
 }
 

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::form_source::FormSource;
 use super::memory::ReservedMemory;
-use super::metrics::UploadMetrics;
 use super::refusal::{UploadRefusal, form_error, larger_than_all, too_slow};
+use super::stats::UploadStats;
 use super::upload_map::FilePaths;
 
 /// The maximum size of a form apart from its files: the two fields above, and 1 KiB of headers for each of a hundred
@@ -37,7 +37,7 @@ pub(crate) struct IncomingFiles {
     pub(super) map: Vec<FilePaths>,
     pub(super) transfer: Arc<FileTransfer>,
     pub(super) settings: config::Uploads,
-    pub(super) metrics: Arc<UploadMetrics>,
+    pub(super) stats: Arc<UploadStats>,
     pub(super) deadline: Instant,
 }
 
@@ -48,7 +48,7 @@ impl IncomingFiles {
     /// # Errors
     /// The files are not well-formed, over a limit, or too slow. The operation was dropped then.
     pub(crate) async fn run<F: Future>(self, operation: F) -> Result<F::Output, UploadRefusal> {
-        let Self { form, source, memory, map, transfer, settings, metrics, deadline } = self;
+        let Self { form, source, memory, map, transfer, settings, stats, deadline } = self;
         let bytes_max = body_bytes_max(&settings);
         let files = FileReader { map: &map, transfer: &transfer, memory, settings: &settings };
         let receiving = Box::pin(tokio::time::timeout_at(deadline, files.read(form)));
@@ -82,11 +82,11 @@ impl IncomingFiles {
             }
         };
         if transfer.has_buffered() {
-            metrics.buffered.fetch_add(1, Ordering::Relaxed);
+            stats.buffered.fetch_add(1, Ordering::Relaxed);
         }
         if let Err(refusal) = &outcome {
-            refusal.count(&metrics);
-            metrics.broken_off.fetch_add(1, Ordering::Relaxed);
+            refusal.count(&stats);
+            stats.broken_off.fetch_add(1, Ordering::Relaxed);
             discard_rest(&source, bytes_max).await;
         }
         outcome

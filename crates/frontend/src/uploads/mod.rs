@@ -10,11 +10,13 @@ mod incoming_files;
 mod memory;
 mod metrics;
 mod refusal;
+mod stats;
 mod upload_map;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use admission::memory::MemoryAccount;
 use bytes::Bytes;
 use execute::{FileTransfer, Uploads};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -28,9 +30,9 @@ use self::form_source::FormSource;
 use self::incoming_files::{IncomingFiles, body_bytes_max, discard_rest};
 use self::memory::ReservedMemory;
 pub use self::metrics::UPLOAD_METRICS;
-use self::metrics::UploadMetrics;
 pub(crate) use self::refusal::UploadRefusal;
 use self::refusal::{FORM_FIELD_BYTES_MAX, form_error, larger_than_all, too_slow};
+use self::stats::UploadStats;
 use super::request::{self, OperationPlace, ParsedRequest};
 
 /// The number of random bytes that markers contain.
@@ -40,7 +42,9 @@ const SECRET_BYTES: usize = 16;
 #[derive(Debug)]
 pub struct UploadReceiver {
     settings: config::Uploads,
-    metrics: Arc<UploadMetrics>,
+    stats: Arc<UploadStats>,
+    /// The memory of the process.
+    process_memory: Arc<MemoryAccount>,
 }
 
 /// A request with files, of which the first parts have been read.
@@ -63,9 +67,12 @@ pub(crate) fn is_form(headers: &HeaderMap) -> bool {
 
 impl UploadReceiver {
     /// Creates a receiver; `None` if files are not accepted.
-    pub fn new(settings: &config::Uploads) -> Option<Self> {
-        let receiver = Self { settings: settings.clone(), metrics: Arc::default() };
-        settings.enabled.then_some(receiver)
+    pub fn new(settings: &config::Uploads, memory: &Arc<MemoryAccount>) -> Option<Self> {
+        settings.enabled.then(|| Self {
+            settings: settings.clone(),
+            stats: Arc::default(),
+            process_memory: Arc::clone(memory),
+        })
     }
 
     /// Reads a request with files up to the files.
@@ -81,7 +88,7 @@ impl UploadReceiver {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error,
     {
-        self.metrics.requests.fetch_add(1, Ordering::Relaxed);
+        self.stats.requests.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.settings.timeout;
         let source = FormSource::new(body);
         let limit = body_bytes_max(&self.settings);
@@ -93,7 +100,7 @@ impl UploadReceiver {
             tokio::time::timeout_at(deadline, self.read_map(headers, &source, deadline)).await;
         let read = read.unwrap_or_else(|_| Err(too_slow(&self.settings)));
         if let Err(refusal) = &read {
-            refusal.count(&self.metrics);
+            refusal.count(&self.stats);
             discard_rest(&source, limit).await;
         }
         read
@@ -131,7 +138,7 @@ impl UploadReceiver {
             .for_field("operations", FORM_FIELD_BYTES_MAX)
             .for_field("map", FORM_FIELD_BYTES_MAX);
         let constraints = Constraints::new().size_limit(limits);
-        let memory = ReservedMemory::new(&self.metrics);
+        let memory = ReservedMemory::new(&self.stats, &self.process_memory);
         let pieces = source.pieces(&memory, settings.max_bytes_total);
         let mut form = Multipart::with_constraints(pieces, boundary, constraints);
         let operations = text(&mut form, "operations", settings).await?;
@@ -158,7 +165,7 @@ impl UploadReceiver {
             map,
             transfer,
             settings: settings.clone(),
-            metrics: Arc::clone(&self.metrics),
+            stats: Arc::clone(&self.stats),
             deadline,
         };
         let operation = OperationRequest { variables, ..operation };
@@ -239,7 +246,11 @@ mod tests {
 
     /// The status and the reason of a refusal; 200 if the form is accepted.
     async fn outcome(settings: config::Uploads, form: &str) -> (u16, String) {
-        let receiver = UploadReceiver::new(&config::Uploads { enabled: true, ..settings }).unwrap();
+        let receiver = UploadReceiver::new(
+            &config::Uploads { enabled: true, ..settings },
+            &MemoryAccount::unlimited(),
+        )
+        .unwrap();
         let kind = HeaderValue::from_static("multipart/form-data; boundary=x");
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind)]);
         let body = Full::new(Bytes::from(form.replace('\n', "\r\n")));
@@ -260,7 +271,7 @@ mod tests {
             Err(UploadRefusal::Overloaded) => (503, String::new()),
         };
         drop(received);
-        assert_eq!(receiver.metrics.bytes.load(Ordering::Relaxed), 0, "memory is given back");
+        assert_eq!(receiver.stats.bytes.load(Ordering::Relaxed), 0, "memory is given back");
         outcome
     }
 
@@ -353,7 +364,10 @@ mod tests {
         settings: config::Uploads,
         file: usize,
     ) -> (IncomingUpload, tokio::sync::mpsc::Sender<Bytes>) {
-        let receiver = UploadReceiver::new(&config::Uploads { enabled: true, ..settings });
+        let receiver = UploadReceiver::new(
+            &config::Uploads { enabled: true, ..settings },
+            &MemoryAccount::unlimited(),
+        );
         let (sender, pieces) = tokio::sync::mpsc::channel(1000);
         let head = operations() + &map();
         let head = head.replace('\n', "\r\n")

@@ -6,7 +6,7 @@ use clients::offload::INLINE_BYTES_MAX;
 use http::StatusCode;
 
 use super::form_source::FormBodyError;
-use super::metrics::UploadMetrics;
+use super::stats::UploadStats;
 
 /// The maximum size of each of the parts `operations` and `map`: they are parsed at once, as small bodies are.
 pub(super) const FORM_FIELD_BYTES_MAX: u64 = INLINE_BYTES_MAX as u64;
@@ -32,9 +32,9 @@ impl UploadRefusal {
     }
 
     /// Counts the refusal.
-    pub(super) fn count(&self, metrics: &UploadMetrics) {
+    pub(super) fn count(&self, stats: &UploadStats) {
         if matches!(self, Self::Overloaded) {
-            metrics.overloaded.fetch_add(1, Ordering::Relaxed);
+            stats.overloaded.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

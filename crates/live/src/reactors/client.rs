@@ -17,19 +17,23 @@ use super::super::client_context::KeptContext;
 use super::super::client_work::ClientWork;
 use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::metrics::{OpenGauge, Transport};
+use crate::operation_start::OperationStart;
 
 /// The data of one connection.
 pub(crate) struct Client {
     /// The headers and claims that rules read; shared by all clients with equal ones.
     pub(super) context: Arc<KeptContext>,
-    /// The latest token, without its claims.
-    pub(super) token: Option<Box<TokenIdentity>>,
+    /// The latest token, without its claims. In place: an allocation of its own would take twice as much, with the room
+    /// that is lost between small pieces.
+    pub(super) token: Option<TokenIdentity>,
     /// The operations in progress.
     pub(super) operations: ClientOperations,
     /// The deliveries that wait for the socket. `None` unless the socket is full or a loss is unannounced.
     pub(super) backlog: Option<Box<Backlog>>,
     /// The started operations and unread responses. `None` if there are neither.
     pub(super) work: Option<Arc<ClientWork>>,
+    /// The start of the operation that is stored inline. It takes the place of padding.
+    pub(super) first_start: OperationStart,
     pub(super) transport: Transport,
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
@@ -37,21 +41,22 @@ pub(crate) struct Client {
 }
 
 // A part of the memory limit of an idle connection, see `subscription_server`.
-const _: () = assert!(size_of::<Client>() <= 128);
+const _: () = assert!(size_of::<Client>() <= 152);
 
 /// The operations in progress, by number. Usually there is one, which is stored inline.
 #[derive(Default)]
 pub(super) enum ClientOperations {
     #[default]
     None,
+    /// It began at [`Client::first_start`]: here the time would make each connection larger.
     One(u32, ClientOperation),
-    Many(Vec<(u32, ClientOperation)>),
+    Many(Vec<(u32, OperationStart, ClientOperation)>),
     /// More operations than [`LISTED_MAX`].
     #[expect(
         clippy::box_collection,
         reason = "most connections have one operation, and no room for a map"
     )]
-    Map(Box<HashMap<u32, ClientOperation>>),
+    Map(Box<HashMap<u32, (OperationStart, ClientOperation)>>),
     /// The operations are those of a stream shared by many requests, which keeps them itself.
     SharedStream(Arc<OpenStream>),
 }
@@ -74,17 +79,22 @@ pub(super) enum ClientOperation {
 impl Client {
     /// Returns the key under which work for the client is queued and counted.
     pub(super) fn key(&self) -> ClientKey {
-        self.token.as_deref().map_or(self.permit.client(), client_key_of)
+        self.token.as_ref().map_or(self.permit.client(), client_key_of)
     }
 
     /// Returns the identity with which the client's operations are prepared.
     pub(super) fn identity(&self) -> Identity {
-        Identity::of_kept(self.context.claims.as_ref(), self.token.as_deref())
+        Identity::of_kept(self.context.claims.as_ref(), self.token.as_ref())
     }
 
     /// Returns the fingerprint of the client's token; `None` without a token.
     pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
         self.token.as_ref().map(|token| token.fingerprint)
+    }
+
+    /// Returns the time at which an operation began.
+    pub(super) fn start_of(&self, number: u32) -> Option<OperationStart> {
+        self.operations.start_of(number, self.first_start)
     }
 
     /// True if the operation is in progress.
@@ -138,11 +148,11 @@ impl Client {
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a shared stream ends its operations.
             ClientOperations::None | ClientOperations::SharedStream(_) => Vec::new(),
-            ClientOperations::One(number, operation) => vec![(number, operation)],
-            ClientOperations::Many(list) => list,
-            ClientOperations::Map(map) => map.into_iter().collect(),
+            ClientOperations::One(_, operation) => vec![operation],
+            ClientOperations::Many(list) => list.into_iter().map(|it| it.2).collect(),
+            ClientOperations::Map(map) => map.into_values().map(|it| it.1).collect(),
         };
-        for (_, operation) in stopped {
+        for operation in stopped {
             if let ClientOperation::Task(task) = operation {
                 task.abort();
             }
@@ -151,20 +161,35 @@ impl Client {
 }
 
 impl ClientOperations {
-    /// Adds an operation under a new number.
-    pub(super) fn add(&mut self, number: u32, operation: ClientOperation) {
+    /// Adds an operation under a new number. `first_start` is that of the client.
+    pub(super) fn add(
+        &mut self,
+        number: u32,
+        operation: ClientOperation,
+        first_start: &mut OperationStart,
+    ) {
+        let start = OperationStart::now();
         *self = match std::mem::take(self) {
-            Self::None => Self::One(number, operation),
-            Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
+            Self::None => {
+                *first_start = start;
+                Self::One(number, operation)
+            }
+            Self::One(first, other) => {
+                Self::Many(vec![(first, *first_start, other), (number, start, operation)])
+            }
             Self::Many(mut list) => {
-                list.push((number, operation));
+                list.push((number, start, operation));
                 match list.len() {
                     0..=LISTED_MAX => Self::Many(list),
-                    _ => Self::Map(Box::new(list.into_iter().collect())),
+                    _ => {
+                        let entries = list.into_iter();
+                        let entries = entries.map(|(number, start, it)| (number, (start, it)));
+                        Self::Map(Box::new(entries.collect()))
+                    }
                 }
             }
             Self::Map(mut map) => {
-                map.insert(number, operation);
+                map.insert(number, (start, operation));
                 Self::Map(map)
             }
             shared @ Self::SharedStream(_) => {
@@ -186,8 +211,8 @@ impl ClientOperations {
         match self {
             Self::None | Self::SharedStream(_) => {}
             Self::One(_, operation) => count(operation),
-            Self::Many(list) => list.iter().for_each(|(_, it)| count(it)),
-            Self::Map(map) => map.values().for_each(count),
+            Self::Many(list) => list.iter().for_each(|(_, _, it)| count(it)),
+            Self::Map(map) => map.values().for_each(|(_, it)| count(it)),
         }
         kept
     }
@@ -205,18 +230,42 @@ impl ClientOperations {
         match self {
             Self::None | Self::SharedStream(_) => {}
             Self::One(number, operation) => sort(*number, operation),
-            Self::Many(list) => list.iter().for_each(|(number, it)| sort(*number, it)),
-            Self::Map(map) => map.iter().for_each(|(number, it)| sort(*number, it)),
+            Self::Many(list) => list.iter().for_each(|(number, _, it)| sort(*number, it)),
+            Self::Map(map) => map.iter().for_each(|(number, (_, it))| sort(*number, it)),
         }
         (live, starting)
+    }
+
+    /// Returns the numbers of all operations.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        match self {
+            Self::None | Self::SharedStream(_) => Vec::new(),
+            Self::One(number, ..) => vec![*number],
+            Self::Many(list) => list.iter().map(|it| it.0).collect(),
+            Self::Map(map) => map.keys().copied().collect(),
+        }
+    }
+
+    /// Returns the time at which an operation began. `first_start` is that of the client.
+    pub(super) fn start_of(
+        &self,
+        wanted: u32,
+        first_start: OperationStart,
+    ) -> Option<OperationStart> {
+        match self {
+            Self::One(number, _) if *number == wanted => Some(first_start),
+            Self::None | Self::One(..) | Self::SharedStream(_) => None,
+            Self::Many(list) => list.iter().find(|it| it.0 == wanted).map(|it| it.1),
+            Self::Map(map) => map.get(&wanted).map(|it| it.0),
+        }
     }
 
     pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut ClientOperation> {
         match self {
             Self::One(number, operation) if *number == wanted => Some(operation),
             Self::None | Self::One(..) | Self::SharedStream(_) => None,
-            Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
-            Self::Map(map) => map.get_mut(&wanted),
+            Self::Many(list) => list.iter_mut().find(|it| it.0 == wanted).map(|it| &mut it.2),
+            Self::Map(map) => map.get_mut(&wanted).map(|it| &mut it.1),
         }
     }
 
@@ -224,8 +273,8 @@ impl ClientOperations {
         match std::mem::take(self) {
             Self::One(number, operation) if number == wanted => Some(operation),
             Self::Many(mut list) => {
-                let at = list.iter().position(|(number, _)| *number == wanted);
-                let removed = at.map(|at| list.swap_remove(at).1);
+                let at = list.iter().position(|it| it.0 == wanted);
+                let removed = at.map(|at| list.swap_remove(at).2);
                 *self = match list.len() {
                     0 => Self::None,
                     _ => Self::Many(list),
@@ -233,7 +282,7 @@ impl ClientOperations {
                 removed
             }
             Self::Map(mut map) => {
-                let removed = map.remove(&wanted);
+                let removed = map.remove(&wanted).map(|it| it.1);
                 *self = match map.len() {
                     0 => Self::None,
                     _ => Self::Map(map),
@@ -310,10 +359,16 @@ mod tests {
     #[test]
     fn operations_are_found_by_number_whatever_their_count() {
         let mut operations = ClientOperations::default();
+        let mut first = OperationStart::now();
         for count in 1..5 {
-            operations.add(count, ClientOperation::Task(AbortHandle::new_pair().0));
+            operations.add(count, ClientOperation::Task(AbortHandle::new_pair().0), &mut first);
             assert!((1..=count).all(|number| operations.get_mut(number).is_some()));
             assert!(operations.get_mut(count + 1).is_none());
+            assert!((1..=count).all(|number| operations.start_of(number, first).is_some()));
+            assert_eq!(
+                (operations.numbers().len(), operations.start_of(9, first)),
+                (count as usize, None)
+            );
         }
         assert!(operations.remove(7).is_none());
         for number in [2, 1, 4, 3] {
@@ -323,12 +378,12 @@ mod tests {
         assert!(matches!(operations, ClientOperations::None));
         let many = 0..3 * LISTED_MAX as u32;
         for number in many.clone() {
-            operations.add(number, ClientOperation::Task(AbortHandle::new_pair().0));
+            operations.add(number, ClientOperation::Task(AbortHandle::new_pair().0), &mut first);
         }
         assert!(many.clone().all(|number| operations.get_mut(number).is_some()));
         assert!(many.clone().all(|number| operations.remove(number).is_some()));
         assert!(matches!(operations, ClientOperations::None));
-        operations.add(9, ClientOperation::Task(AbortHandle::new_pair().0));
+        operations.add(9, ClientOperation::Task(AbortHandle::new_pair().0), &mut first);
         assert!(operations.remove(8).is_none());
         assert!(operations.get_mut(9).is_some());
     }

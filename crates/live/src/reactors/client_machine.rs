@@ -119,7 +119,7 @@ impl ClientMachine {
     /// Returns the transport for metrics.
     pub(super) fn transport(&self) -> Transport {
         match self {
-            Self::WebSocket(_) => Transport::websocket,
+            Self::WebSocket(_) => Transport::WebSocket,
             Self::ResultStream(body) => Transport::of(body.body.format()),
         }
     }

@@ -49,6 +49,16 @@ impl GroupMembers {
         self.first.iter().chain(self.rest.values().flatten()).map(|key| key.member())
     }
 
+    /// True if a subscriber is one of the members.
+    pub(super) fn contains(&self, member: Subscriber) -> bool {
+        let key = MemberKey::of_member(member);
+        let chunk = match self.rest.range(..=key).next_back() {
+            Some((_, chunk)) => chunk,
+            None => &self.first,
+        };
+        chunk.binary_search(&key).is_ok()
+    }
+
     /// Adds a member, unless it is there already.
     pub(super) fn insert(&mut self, member: Subscriber) {
         self.insert_key(MemberKey::of_member(member));
@@ -234,7 +244,7 @@ mod tests {
             check(&members);
             prop_assert_eq!(model(&members), expected.clone());
             for it in expected {
-                prop_assert!(members.remove(it));
+                prop_assert!(members.contains(it) && members.remove(it) && !members.contains(it));
             }
             prop_assert!(members.is_empty() && members.rest.is_empty());
         }

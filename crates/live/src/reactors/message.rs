@@ -1,13 +1,14 @@
 //! Messages of other threads to a reactor, and the parts of a connection that a reactor takes over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clients::authentication::{Fingerprint, InitOutcome, TokenRefusal};
 use clients::connections::ConnectionPermit;
 use clients::kept_operations::KeptOperation;
 use execute::{GraphqlError, Payload};
-use hub::{OutletCommand, Subscription};
+use hub::{GroupId, OutletCommand, Subscriber, Subscription};
 use prepare::OperationRequest;
 use reactor::{DiscardStats, Stream, Token};
 use serving::prepared_request::PreparedRequest;
@@ -19,8 +20,9 @@ use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
 use crate::access_records::SubscriptionRecord;
 use crate::client_context::ClientContext;
-use crate::metrics::OpenGauge;
+use crate::metrics::{OpenGauge, Transport};
 use crate::sse_single_connection::open_stream::OpenStream;
+use crate::watches::{SubscriberId, SubscriberView, WatchedSubscriber};
 
 /// A message of another thread to a reactor.
 pub(crate) enum Message {
@@ -50,6 +52,10 @@ pub(crate) enum Message {
     LargeMessageRead(Token, ReadMessage<ParsedMessage>),
     /// A request for the count of messages that were sent to clients without sockets.
     DiscardStats(oneshot::Sender<DiscardStats>),
+    /// A request for some subscribers of a group.
+    ListSubscribers(GroupId, oneshot::Sender<FoundMembers>),
+    /// A request to watch a subscriber.
+    Watch(SubscriberId, Subscriber, oneshot::Sender<Option<Arc<WatchedSubscriber>>>),
     /// Ends the connections of one portion, and each connection that is adopted later.
     ShutDown {
         /// The portion, less than [`clients::drain::DRAIN_BATCHES`].
@@ -97,6 +103,33 @@ pub(crate) enum OperationOutcome {
     Subscribed(Subscription, OpenGauge, KeptOperation, Option<Box<SubscriptionRecord>>),
     /// The errors for which it could not run.
     Failed(Vec<GraphqlError>),
+}
+
+/// Some subscribers of a group on one reactor.
+#[derive(Default)]
+pub(crate) struct FoundMembers {
+    pub(super) members: Vec<FoundMember>,
+    /// The number of all of them.
+    pub(super) count: usize,
+}
+
+/// A subscriber of a reactor.
+pub(crate) struct FoundMember {
+    pub(super) member: Subscriber,
+    pub(super) transport: Transport,
+    /// The time since its operation began.
+    pub(super) age: Duration,
+    /// The number of its results that wait for its socket.
+    pub(super) waiting: usize,
+}
+
+impl FoundMember {
+    /// Returns the subscriber as a list shows it. `reactor` is the number of its reactor.
+    pub(super) fn view(self, reactor: u32) -> SubscriberView {
+        let Self { member: Subscriber { connection, operation }, transport, age, waiting } = self;
+        let id = SubscriberId::Reactor { reactor, connection, operation };
+        SubscriberView { id, transport: transport.name(), age, waiting }
+    }
 }
 
 /// The outcome of a renewed token for a live subscription.

@@ -10,6 +10,8 @@ mod message;
 mod null_clients;
 mod outlet;
 mod subscription_server;
+mod watched_members;
+mod watching;
 
 use std::io;
 use std::sync::Arc;
@@ -113,7 +115,8 @@ impl ReactorHandles {
                 let context = ClientContext { headers, identity: context.identity, origin };
                 (machine, context, FirstOperation::FromClient)
             }
-            LiveConnection::ResultStream(AcceptedStream { framing, kind, ready }) => {
+            LiveConnection::ResultStream(stream) => {
+                let AcceptedStream { framing, kind, ready } = *stream;
                 let machine = result_stream(settings, framing, kind, now);
                 let context =
                     ClientContext { identity: ready.identity.clone(), ..ClientContext::default() };

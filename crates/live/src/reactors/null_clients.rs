@@ -37,7 +37,7 @@ impl ReactorHandles {
             early: greeting.to_vec(),
             context: ClientContext::default(),
             permit: connections.enter(None)?,
-            open: reactor.runner.metrics.open_stream(Transport::websocket),
+            open: reactor.runner.metrics.open_stream(Transport::WebSocket),
             first: FirstOperation::FromClient,
             later: Some(said.clone()),
         };

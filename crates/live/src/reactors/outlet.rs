@@ -216,7 +216,7 @@ impl Outlet for ReactorOutlet {
     }
 
     fn send(&self, mut command: OutletCommand) {
-        if let OutletCommand::Deliver { group, payload, is_stored } = &mut command {
+        if let OutletCommand::Deliver { group, payload, is_stored, .. } = &mut command {
             let now = Instant::now();
             let Some(queued) = self.lock().queue_result(*group, payload, *is_stored, now) else {
                 return;
@@ -320,6 +320,8 @@ mod tests {
             splice: 1,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,

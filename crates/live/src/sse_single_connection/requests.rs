@@ -16,8 +16,9 @@ use http::{Method, StatusCode, Version};
 use plan::OperationKind;
 use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
-use serving::operation;
+use serving::operation::{self, OperationClient};
 use serving::operation_spans::OperationSpans;
+use serving::prepared_request::attach_spans;
 use telemetry::spans::RequestSpans;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -55,7 +56,7 @@ pub async fn sweep(live: Arc<LiveServer>) {
 /// The client has reserved too many, or all clients together have.
 pub fn reserve(live: &LiveServer, token: &str, client: ClientKey) -> Result<(), Refusal> {
     let runner = live.runner();
-    let outlet = runner.limits.make_outlet();
+    let outlet = runner.limits.make_outlet(Transport::Sse);
     // Operations arrive in requests of their own, so there is no connection to hold.
     let work = ClientWork::new(runner.open_account(client), Box::new(|| {}));
     let stream = Arc::new(SharedStream::new(outlet, work));
@@ -90,7 +91,7 @@ pub fn open(live: &LiveServer, token: &str, version: Version) -> Result<LiveBody
         return Ok(LiveBody::Connection(framing, connection));
     }
     let (pieces, body) = mpsc::channel(AHEAD);
-    let open = runner.metrics.open_stream(Transport::sse);
+    let open = runner.metrics.open_stream(Transport::Sse);
     tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
     Ok(LiveBody::Pieces(body))
 }
@@ -133,11 +134,11 @@ pub async fn start(
     let headers = OfMessage(&head.headers);
     let spans = head.extensions.get::<Arc<RequestSpans>>().map(OperationSpans::begin);
     let source = RequestSource::of_head(head, origin);
-    let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
+    let source = RequestSource { trace: spans.as_ref().map(|it| it.trace()), ..source };
     let serving = &runner.serving;
-    let mut ready =
-        operation::prepare_for(serving, operation, headers, identity, address, source).await;
-    OperationSpans::attach(spans, &mut ready);
+    let client = OperationClient { headers, identity, address, source };
+    let mut ready = operation::prepare_for(serving, operation, client).await;
+    attach_spans(&mut ready, spans);
     let ready = ready.map_err(Refusal::of_errors)?;
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         return Err(Refusal::mutation_by_get());

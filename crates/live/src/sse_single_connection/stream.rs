@@ -91,8 +91,9 @@ impl SharedStream {
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
         let total = Arc::new(crate::queue_total::QueueTotal::new(1 << 20));
-        let outlet = ConnectionOutlet::new(&config::Subscriptions::default(), &total);
-        Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
+        let settings = config::Subscriptions::default();
+        let outlet = ConnectionOutlet::open(&settings, &total, (Transport::Sse, &Arc::default()));
+        Arc::new(Self::new(outlet, ClientWork::unbounded()))
     }
 
     /// Returns the operations in progress.
@@ -124,7 +125,7 @@ impl SharedStream {
         let operations = ConnectionOperations::with_list(
             runner,
             outlet,
-            Transport::sse,
+            Transport::Sse,
             (operations, work, kept),
         );
         // Locked until the operation is in its list: a stream that ends meanwhile stops it.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use net::{ConnectError, Stream, TlsClient};
+use net::{ConnectError, Roots, Stream, TlsClient, TlsIdentity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http::read_response;
@@ -178,6 +178,68 @@ fn clients_without_a_required_certificate_are_refused() {
         }
     });
     router.wait_for("starling_http_tls_failures_total", 1);
+}
+
+/// Sends a request to the admin listener, with a certificate of a client if `identity` names one. Returns the status
+/// and the body.
+async fn ask_admin(router: &Router, identity: Option<&str>, head: &str) -> (u16, String) {
+    let read = |ending: &str| {
+        identity.map(|name| std::fs::read(certificates().join(format!("{name}.{ending}"))).unwrap())
+    };
+    let (certificates, key) = (read("pem"), read("key"));
+    let identity = certificates.as_deref().zip(key.as_deref());
+    let identity = identity.map(|(certificates, key)| TlsIdentity { certificates, key });
+    let client = TlsClient::new(Roots::Pem(AUTHORITY), identity, &[]).unwrap();
+    let mut stream =
+        net::connect("localhost", router.admin.port(), Some(&client), TIMEOUT).await.unwrap();
+    let request = format!("{head} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut response = Vec::new();
+    // A server that refuses the handshake ends the connection.
+    let _ = stream.read_to_end(&mut response).await;
+    let response = read_response(&mut &*response);
+    (response.status, response.body)
+}
+
+#[test]
+fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
+    let folder = certificates();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let files = format!(
+        "{{cert: {}, key: {}, client_ca: {}}}",
+        path("localhost.pem"),
+        path("localhost.key"),
+        path("client-ca.pem"),
+    );
+    let lines = format!("listen: '127.0.0.1:0'\nadmin: {{tls: {files}}}");
+    let router = Router::listening(&lines).unwrap();
+    let ask = |identity, head: &str| router.block_on(ask_admin(&router, identity, head));
+    for path in ["/health/live", "/health/ready"] {
+        assert_eq!(ask(None, &format!("GET {path}")).0, 200, "{path}");
+    }
+    let refusal = "this listener needs a client certificate (`admin.tls.client_ca`)\n";
+    for head in [
+        "GET /metrics",
+        "GET /console/",
+        "GET /console/api/overview",
+        "GET /admin/subscriptions",
+        "POST /admin/publish?topic=ticks",
+        "GET /",
+    ] {
+        assert_eq!(ask(None, head), (403, refusal.to_owned()), "{head}");
+        let (status, text) = ask(Some("client"), head);
+        assert!(status != 403, "{head}: {text}");
+    }
+    let (status, metrics) = ask(Some("client"), "GET /metrics");
+    assert_eq!(status, 200);
+    assert!(metrics.contains("starling_build_info"), "{metrics}");
+    let mut socket = crate::http::connect(router.admin);
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut text = Vec::new();
+    // Without TLS there is no response, but perhaps an alert.
+    let _ = std::io::Read::read_to_end(&mut socket, &mut text);
+    assert!(!String::from_utf8_lossy(&text).contains("HTTP/1.1"), "{text:?}");
 }
 
 #[test]

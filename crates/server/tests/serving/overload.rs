@@ -106,6 +106,21 @@ fn the_response_to_a_hash_in_place_of_an_operation_makes_clients_send_the_text()
     assert_eq!(with_text.body, r#"{"data":{"__typename":"Query"}}"#);
 }
 
+#[test]
+fn a_client_waits_for_the_first_event_no_longer_than_it_says() {
+    let router = Router::start(
+        "limits: {time: 1h, deadline_headers: [{name: x-timeout-ms}, {name: x-timeout, format: seconds}]}",
+    );
+    let target = "/graphql?once&query=subscription%7Btick%7Bid%7D%7D";
+    for headers in [("x-timeout-ms", "100"), ("x-timeout", "0.1")] {
+        let response = request(router.address, "GET", target, &[headers], "");
+        assert_eq!(response.status, 504, "{}", response.body);
+        let expected = r#"{"errors":[{"message":"no event came within the time that the request names","extensions":{"code":"TIMEOUT"}}]}"#;
+        assert_eq!(response.body, expected);
+    }
+    router.wait_for("starling_hub_subscribers", 0);
+}
+
 /// A query with a response of about 100 kB that needs no subgraph.
 fn large_query() -> String {
     let schema = "__schema{types{name kind description fields{name description type{name kind ofType{name kind}}}}}";

@@ -46,6 +46,14 @@ impl Router {
         started.unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Starts a router with the supergraph that its configuration names.
+    pub(crate) fn with_supergraph_of(configuration: &str) -> Self {
+        let parsed =
+            parse(configuration, "starling.yaml", Path::new(""), &Overrides::default(), &|_| None)
+                .unwrap_or_else(|errors| panic!("{errors:?}"));
+        Self::serving(SupergraphSource::of(&parsed.config.supergraph), configuration)
+    }
+
     /// Starts a router with its own listeners in these lines.
     pub(crate) fn listening(configuration: &str) -> Result<Self, StartError> {
         let sdl = SUPERGRAPH.to_owned();

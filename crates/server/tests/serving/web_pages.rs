@@ -1,8 +1,11 @@
 //! Tests of the access of web pages from other origins, and of headers and metrics for browsers, proxies and
 //! Prometheus.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
 use crate::http::{TestResponse, request};
-use crate::router::Router;
+use crate::router::{Router, SUPERGRAPH};
 
 const QUERY: &str = "/graphql?query=%7B__typename%7D";
 const STREAM: &str = "/graphql?query=subscription%7Btick%7Bid%7D%7D";
@@ -183,16 +186,40 @@ fn rego_metrics() -> String {
     request(router.admin, "GET", "/metrics", &[], "").body
 }
 
+/// The metrics of a router that reads its supergraph from a server.
+fn download_metrics() -> String {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = server.local_addr().expect("an address");
+    let serving = std::thread::spawn(move || {
+        let (mut client, _) = server.accept().expect("the router asks at its start");
+        let mut reader = BufReader::new(client.try_clone().expect("a descriptor"));
+        let mut line = String::new();
+        while reader.read_line(&mut line).expect("a request") > 2 {
+            line.clear();
+        }
+        let length = SUPERGRAPH.len();
+        let response =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        client.write_all(format!("{response}{SUPERGRAPH}").as_bytes()).expect("a connection");
+    });
+    let settings = format!("supergraph: {{url: 'http://{address}/supergraph.graphql'}}");
+    let router = Router::with_supergraph_of(&settings);
+    let text = request(router.admin, "GET", "/metrics", &[], "").body;
+    serving.join().expect("the server has responded");
+    text
+}
+
 #[test]
 fn every_metric_that_the_documentation_names_exists() {
     // Some metrics exist only where their feature is configured.
     let router = Router::start(
-        "admission: {enabled: true}\ntracing: {enabled: true, otlp: {endpoint: 'http://127.0.0.1:9/'}}\ncache: {enabled: true, store: a}\nstorage_providers: {redis: [{id: a, urls: ['redis://127.0.0.1:9']}]}\nlive_queries: {enabled: true}\ncost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}\nauthorization: {policies: {decision_point: {url: 'http://127.0.0.1:9/'}}}",
+        "admission: {enabled: true}\nadmin: {console: {recorder: {enabled: true}}}\ntracing: {enabled: true, otlp: {endpoint: 'http://127.0.0.1:9/'}}\nmetrics: {otlp: {enabled: true, endpoint: 'http://127.0.0.1:9/'}}\ncache: {enabled: true, store: a}\nstorage_providers: {redis: [{id: a, urls: ['redis://127.0.0.1:9']}]}\nlive_queries: {enabled: true}\ncost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}\nauthorization: {policies: {decision_point: {url: 'http://127.0.0.1:9/'}}}",
     );
     // Labels of refused operations exist only after the first refusal.
     assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));
     let mut text = request(router.admin, "GET", "/metrics", &[], "").body;
     text.push_str(&rego_metrics());
+    text.push_str(&download_metrics());
     let page = include_str!("../../../../docs/metrics.md");
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let is_metric = |word: &&str| word.starts_with("starling_") || word.starts_with("process_");
@@ -200,7 +227,8 @@ fn every_metric_that_the_documentation_names_exists() {
     assert!(names.len() > 20, "{names:?}");
     // Families without a sample have a name.
     let known = |name: &str| {
-        let family = name.strip_suffix("_total").unwrap_or(name);
+        let family = name.strip_suffix("_total").or_else(|| name.strip_suffix("_bucket"));
+        let family = family.unwrap_or(name);
         text.lines()
             .any(|line| line.strip_prefix("# HELP ").is_some_and(|it| it.starts_with(family)))
     };

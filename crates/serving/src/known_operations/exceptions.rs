@@ -42,7 +42,7 @@ impl DocumentExceptions {
     }
 
     /// True if any condition holds. One that cannot be evaluated makes no exception.
-    pub(super) fn apply_to(
+    pub(crate) fn apply_to(
         &self,
         source: RequestSource<'_>,
         headers: &HeaderMap,
@@ -83,7 +83,7 @@ mod tests {
         let stats = ExpressionStats::default();
         let origin = ConnectionOrigin::default();
         let source =
-            RequestSource { method: "POST", path: "/graphql", origin, is_new: true, steps: None };
+            RequestSource { method: "POST", ..RequestSource::of_websocket("/graphql", origin) };
         let mut headers = HeaderMap::new();
         headers.insert("graphql-client-name", http::HeaderValue::from_static("console"));
         let claims = Claims::new(r#"{"role":"developer"}"#.into());

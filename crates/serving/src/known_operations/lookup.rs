@@ -12,12 +12,12 @@ use execute::{ErrorCode, GraphqlError};
 use persisted_documents::{PersistedDocument, TextHash};
 use prepare::OperationRequest;
 
-use super::KnownOperations;
 use super::stored_texts::StoredTexts;
+use super::table::KnownOperations;
 
 /// The operation that a request names.
 #[derive(Debug)]
-pub(super) enum NamedOperation {
+pub(crate) enum NamedOperation {
     /// The operation is the text of the request.
     Unchanged,
     /// The operation has this text.
@@ -52,7 +52,7 @@ impl KnownOperations {
     ///
     /// # Errors
     /// The request is not well-formed, or no operation is known by its id or hash.
-    pub(super) fn look_up(
+    pub(crate) fn look_up(
         &self,
         request: &OperationRequest,
         client: Option<&str>,
@@ -130,7 +130,7 @@ impl KnownOperations {
     ///
     /// # Errors
     /// There is none.
-    pub(super) async fn look_up_shared(
+    pub(crate) async fn look_up_shared(
         &self,
         request: &OperationRequest,
         hash: TextHash,
@@ -211,7 +211,7 @@ impl KnownOperations {
     }
 
     /// Counts and logs a text that was refused because it is not a document. Ids and hashes are counted by the lookup.
-    pub(super) fn report_refused(&self, request: &OperationRequest, client: Option<&str>) {
+    pub(crate) fn report_refused(&self, request: &OperationRequest, client: Option<&str>) {
         if !request.query.is_empty() {
             self.report_unknown(request, client, "was refused");
         }
@@ -265,7 +265,8 @@ fn hash_of(request: &OperationRequest) -> Result<Option<String>, GraphqlError> {
         .map_err(|error| GraphqlError::new(ErrorCode::BadRequest, error.to_string()))
 }
 
-pub(super) fn not_found() -> GraphqlError {
+/// Returns the error for a hash without a text, whereupon clients send both.
+pub(crate) fn not_found() -> GraphqlError {
     GraphqlError::new(ErrorCode::PersistedQueryNotFound, PERSISTED_QUERY_NOT_FOUND)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Two things are added to the crate. Scalars keep their exact text: numbers would otherwise be rounded. And lists are
 //! aligned first: the crate compares elements by their places, so that one new element at the head of a list would
-//! replace all elements behind it. Objects with a member `id` are the same if that is equal, as in the caches of
-//! clients; other elements are the same if they are equal.
+//! replace all elements behind it. Objects with a member `id` are the same if that and `__typename` are equal, as in
+//! the caches of clients; other elements are the same if they are equal.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -8,30 +8,34 @@
 //!   is complete.
 //!
 //! The revision belongs to the group: the hub keeps what it has delivered to a group last ([`execute::Revision`]), and
-//! passes it here for the next result. A later subscriber is a group of its own with revision 1, and cannot become one
-//! with the others, since their revisions differ. All groups share the text of the operations. When
+//! passes it here for the next result. A later subscriber is a group of its own with revision 1, and becomes one with
+//! the others when both have got the same complete result. All groups share the text of the operations. When
 //! [`SEQUENCES_MAX`] revisions are in use, the next result is complete for all groups, which are one after it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use clients::offload::INLINE_BYTES_MAX;
 use execute::{Payload, Revision};
 use tokio::sync::Semaphore;
 
 use super::json_difference::difference;
-use super::{LiveQueryStats, LiveResult};
+use super::result::LiveResult;
+use super::stats::LiveQueryStats;
 
 /// The number of different revisions of one query from which on its next result is complete. Each costs a payload for
 /// each result; the operations are shared.
 const SEQUENCES_MAX: usize = 8;
 
-/// The maximum size of a result for which a patch is made. Both results are parsed for it, which takes about ten times
-/// their size for that time.
+/// The size of a result up to which its patch is made by the worker, which takes less than a millisecond.
+const INLINE_BYTES_MAX: usize = 8 << 10;
+
+/// The maximum size of a result for which a patch is made. Both results are parsed for it, which takes ten times their
+/// size for that time, and more for lists of short values.
 const RESULT_BYTES_MAX: usize = 4 << 20;
 
-/// The number of large patches that are made at the same time by the whole process, because of their memory.
+/// The number of large patches that are made at the same time by the whole process, because of their memory. Beyond it,
+/// complete results are sent.
 const LARGE_PATCHES_MAX: usize = 2;
 
 /// The limit on large patches that are being made.
@@ -49,7 +53,7 @@ impl Default for LargePatches {
 pub(super) struct QueryPatches {
     /// The latest patch. It is locked while the patch is made, so that each is made once.
     latest: tokio::sync::Mutex<Option<SharedOperations>>,
-    /// The different revisions that were followed by the latest result, unless it is complete for all groups.
+    /// The different revisions for which the latest result was a patch.
     followed: Mutex<Vec<u64>>,
 }
 
@@ -86,24 +90,25 @@ impl QueryPatches {
         large: &LargePatches,
         stats: &LiveQueryStats,
     ) -> Option<Payload> {
-        let Some(known) = known else { return Some(complete(&result)) };
+        let Some(known) = known else { return Some(result.complete()) };
         if known.state == result.number || known.complete == result.payload.bytes {
             return None;
         }
         if known.number == 0 {
-            return Some(complete(&result));
+            return Some(result.complete());
         }
-        let operations = if result.must_be_complete {
-            None
-        } else {
-            self.on_followed(known.number);
-            self.operations(&known, &result, large).await
+        let operations = match result.must_be_complete {
+            true => None,
+            false => self.operations(&known, &result, large).await,
         };
         let patched = operations
             .and_then(|operations| patched(&result, known.number.checked_add(1)?, &operations));
+        if patched.is_some() {
+            self.on_followed(known.number);
+        }
         let counter = if patched.is_some() { &stats.patches } else { &stats.patches_replaced };
         counter.fetch_add(1, Relaxed);
-        Some(patched.unwrap_or_else(|| complete(&result)))
+        Some(patched.unwrap_or_else(|| result.complete()))
     }
 
     /// Returns the operations from one result to the next, made once for all groups. `None` if the complete result is
@@ -126,7 +131,8 @@ impl QueryPatches {
         } else if bytes <= INLINE_BYTES_MAX {
             operations_between(&before, &after)
         } else {
-            let permit = Arc::clone(&large.0).acquire_owned().await.ok()?;
+            // Without waiting: the hub counts this as a resolution in progress, and other subscriptions need room, too.
+            let permit = Arc::clone(&large.0).try_acquire_owned().ok()?;
             let made = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
                 operations_between(&before, &after)
@@ -169,7 +175,14 @@ impl ResponseParts {
     }
 }
 
-/// Returns the complete result, as revision 1 if it has data.
+impl LiveResult {
+    /// Returns the complete result, with the same bytes for all groups.
+    fn complete(&self) -> Payload {
+        self.complete.get_or_init(|| complete(self)).clone()
+    }
+}
+
+/// Makes the complete result, as revision 1 if it has data.
 fn complete(result: &LiveResult) -> Payload {
     let payload = &result.payload;
     // Responses are printed with `data` first.
@@ -236,6 +249,8 @@ mod tests {
                 bytes,
                 has_data: true,
                 errors: 0,
+                first_error: None,
+                subgraph_requests: 0,
                 headers: None,
                 cost: None,
                 caching: None,
@@ -243,7 +258,7 @@ mod tests {
             };
             self.results += 1;
             let must_be_complete = self.patches.begin_result();
-            LiveResult { payload, number: self.results, must_be_complete }
+            LiveResult { payload, number: self.results, must_be_complete, complete: Arc::default() }
         }
 
         /// Sends a result to a group. Returns the message.

@@ -1,8 +1,6 @@
-//! The counters of live queries.
+//! The counters of live queries. Metrics that are no counters are in `metrics`.
 
-use telemetry::{DurationHistogram, Metric};
-
-use super::LiveQueries;
+use telemetry::DurationHistogram;
 
 telemetry::counters! {
     /// Counters of all live queries of the process.
@@ -19,7 +17,7 @@ telemetry::counters! {
         counter patches = "starling_live_query_patches":
             "Patches made for groups of watchers that ask for them";
         counter patches_replaced = "starling_live_query_patches_replaced":
-            "Complete results for groups of watchers that ask for patches, because the patch was not smaller, the result is larger than 4 MiB, or the watchers had too many different revisions";
+            "Complete results for groups of watchers that ask for patches, because the patch was not smaller, the result has no data or is larger than 4 MiB, other large patches were being made, or the watchers had too many different revisions";
         counter invalidated = "starling_live_query_invalidations":
             "Times that a live query became stale because of an invalidation";
         counter throttled = "starling_live_query_invalidations_throttled":
@@ -30,20 +28,3 @@ telemetry::counters! {
     /// Durations of executions.
     pub durations: DurationHistogram,
 }
-
-/// The metrics of live queries that are not plain counters.
-pub const LIVE_QUERY_METRICS: &[Metric<LiveQueries>] = &[
-    Metric::histogram(
-        "starling_live_query_duration_seconds",
-        "Time to execute a live query",
-        |it| it.stats.durations.read(),
-    ),
-    Metric::gauge("starling_live_query_tags", "Tags that live queries watch", |it| {
-        it.watched().0 as u64
-    }),
-    Metric::gauge(
-        "starling_live_queries_unbounded",
-        "Live queries with too many tags, which every invalidation makes stale",
-        |it| it.watched().1 as u64,
-    ),
-];

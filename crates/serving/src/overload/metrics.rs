@@ -1,34 +1,12 @@
 //! The metrics of overload protection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use admission::{Class, Load, RefusalReason, UNITS};
-use telemetry::{DurationHistogram, Metric, read};
+use telemetry::{Metric, read};
 
-use super::OverloadProtection;
-
-/// The counters of overload protection.
-#[derive(Debug, Default)]
-pub(super) struct AdmissionStats {
-    /// By class.
-    admitted: [AtomicU64; Class::ALL.len()],
-    /// By class and reason.
-    refused: [[AtomicU64; RefusalReason::ALL.len()]; Class::ALL.len()],
-    waits: DurationHistogram,
-}
-
-impl AdmissionStats {
-    pub(super) fn count_admitted(&self, class: Class, waited: Duration) {
-        self.admitted[class.index()].fetch_add(1, Ordering::Relaxed);
-        self.waits.add(waited);
-    }
-
-    pub(super) fn count_refused(&self, class: Class, reason: RefusalReason) {
-        self.refused[class.index()][reason.index()].fetch_add(1, Ordering::Relaxed);
-    }
-}
+use super::protection::OverloadProtection;
+use super::readiness::ReadinessWatch;
 
 /// The state of overload protection at one moment.
 #[derive(Debug)]
@@ -48,7 +26,7 @@ pub struct ClassReading {
 impl OverloadProtection {
     /// Reads the state for [`ADMISSION_METRICS`].
     pub fn reading(self: &Arc<Self>) -> AdmissionReading {
-        AdmissionReading { load: self.lock().control.load(), protection: Arc::clone(self) }
+        AdmissionReading { load: self.load(), protection: Arc::clone(self) }
     }
 }
 
@@ -91,6 +69,20 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",
         |it| it.protection.stats.waits.read(),
+    ),
+];
+
+/// The metrics of the readiness, if it depends on refused requests.
+pub const READINESS_METRICS: &[Metric<OverloadProtection>] = &[
+    Metric::gauge(
+        "starling_admission_ready",
+        "1 if the readiness check succeeds as far as refused requests are concerned, 0 if it fails",
+        |it| u64::from(it.unready_percent().is_none()),
+    ),
+    Metric::counter(
+        "starling_admission_unready",
+        "Times that the readiness check began to fail because many requests were refused",
+        |it| it.readiness.as_ref().map_or(0, ReadinessWatch::unready_count),
     ),
 ];
 

@@ -9,7 +9,7 @@ use config::diagnostic::Diagnostic;
 use execute::{ClaimPath, Claims};
 use expressions::{ClaimFacts, Expected, Program, RequestFacts, Scope};
 
-use super::{ArrivingRequest, class_of};
+use super::arriving_request::ArrivingRequest;
 use crate::expression_stats::ExpressionStats;
 use crate::request_facts::{NeededFacts, compile, request_facts};
 
@@ -102,3 +102,12 @@ impl RequestClasses {
 
 /// The path of the expression in the configuration.
 const FAIR_BY: &str = "admission.fair_by";
+
+/// Returns a class of the control.
+fn class_of(class: config::RequestClass) -> Class {
+    match class {
+        config::RequestClass::Critical => Class::Critical,
+        config::RequestClass::Normal => Class::Normal,
+        config::RequestClass::Sheddable => Class::Sheddable,
+    }
+}

@@ -1,16 +1,15 @@
 //! The right to work on an admitted request.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use admission::{Outcome, Request, Ticket};
+use admission::{Class, Outcome, Request, Ticket, UNITS};
 use execute::GraphqlError;
 
-use super::OverloadProtection;
+use super::protection::OverloadProtection;
+use crate::busy_time;
 
 /// The right to work on the operations of one request. When it is dropped, the work has ended and other work may begin.
 ///
@@ -44,15 +43,15 @@ impl WorkTicket {
 
     /// Runs a part of the work, and adds the time that the worker spends on it to the cost.
     pub async fn measure<F: Future>(&self, work: F) -> F::Output {
-        let mut work = pin!(work);
-        std::future::poll_fn(|context| {
-            let started = Instant::now();
-            let polled: Poll<F::Output> = work.as_mut().poll(context);
-            // 2^64 ns are 584 years.
-            self.busy.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            polled
-        })
-        .await
+        let (output, busy) = busy_time::measure(work, true).await;
+        self.add_busy(busy);
+        output
+    }
+
+    /// Adds the time that the worker has spent on a part of the work to the cost.
+    pub(crate) fn add_busy(&self, busy: Duration) {
+        // 2^64 ns are 584 years.
+        self.busy.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Notes the result. Without one, the work counts as given up.
@@ -65,6 +64,12 @@ impl WorkTicket {
     pub fn suspended(&self) -> Option<SuspendedWork> {
         let request = self.ticket.as_ref()?.request();
         Some(SuspendedWork { protection: Arc::clone(&self.protection), request })
+    }
+
+    /// Returns the class of the request, and the weight of the work in units.
+    pub(crate) fn class_and_weight(&self) -> (Class, u32) {
+        let ticket = self.ticket.as_ref();
+        ticket.map_or((Class::Normal, UNITS), |it| (it.request().class, it.weight()))
     }
 
     fn outcome(&self) -> Outcome {

@@ -1,27 +1,17 @@
 //! Entries of the shared store: read into the store of the process, and written in the background.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cache::{
-    FetchStart, SHARED_ENTRY_BYTES_MAX, SharedEntry, SharedKey, SharedMiss, StoreOutcome, Timestamp,
-};
+use cache::{FetchStart, SharedEntry, SharedKey, SharedMiss, StoreOutcome, Timestamp};
 use execute::{Filled, WantedEntry};
 use redis_store::{Command, Reply, StoreError};
-use tokio::sync::mpsc;
 
-use super::fetch_locks::LockedKeys;
-use super::scripts::millis;
-use super::{RedisCache, count};
-
-/// The maximum number of writes that wait. Further ones are dropped: another response will be written.
-const WRITES_MAX: usize = 4_096;
-
-/// The maximum size of all entries that wait to be written.
-const WRITE_BYTES_MAX: usize = 16 << 20;
+use super::entry_queue::EntryWrite;
+use super::redis_cache::{RedisCache, count};
+use super::scripts::{key_text, millis, read_command};
 
 /// The maximum number of writes that are sent together.
 const BATCH_MAX: usize = 64;
@@ -29,52 +19,6 @@ const BATCH_MAX: usize = 64;
 /// The size of entries at which no more are added to those that are sent together: they take 2 ms at a gigabit per
 /// second, which the commands behind them wait.
 const BATCH_BYTES: usize = 256 << 10;
-
-/// The writes on their way to the store.
-#[derive(Debug)]
-pub(super) struct EntryWriter {
-    queue: mpsc::Sender<EntryWrite>,
-    bytes: AtomicUsize,
-    /// Taken by the task that writes.
-    waiting: Mutex<Option<mpsc::Receiver<EntryWrite>>>,
-}
-
-/// One write.
-#[derive(Debug)]
-pub(super) enum EntryWrite {
-    Entry {
-        key: SharedKey,
-        bytes: Vec<u8>,
-        ttl: Duration,
-    },
-    /// Gives back the right to fetch an entry. It goes through the same queue, so that the entry comes first.
-    Unlock(Command),
-}
-
-impl Default for EntryWriter {
-    fn default() -> Self {
-        let (queue, waiting) = mpsc::channel(WRITES_MAX);
-        Self { queue, bytes: AtomicUsize::new(0), waiting: Mutex::new(Some(waiting)) }
-    }
-}
-
-impl EntryWriter {
-    /// Returns the queue, for the guards of locks.
-    pub(super) fn queue(&self) -> &mpsc::Sender<EntryWrite> {
-        &self.queue
-    }
-
-    fn push(&self, key: SharedKey, bytes: Vec<u8>, ttl: Duration) -> bool {
-        let size = bytes.len();
-        if self.bytes.fetch_add(size, Relaxed) + size > WRITE_BYTES_MAX
-            || self.queue.try_send(EntryWrite::Entry { key, bytes, ttl }).is_err()
-        {
-            self.bytes.fetch_sub(size, Relaxed);
-            return false;
-        }
-        true
-    }
-}
 
 /// The result of reading one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,14 +113,9 @@ impl RedisCache {
     pub(super) fn write(&self, key: SharedKey, entry: &SharedEntry) {
         let Some(ttl) = time_left(entry, (self.clock)()) else { return };
         let bytes = entry.encode(&key);
-        if !bytes.is_some_and(|bytes| self.writer.push(key, bytes, ttl)) {
+        if !bytes.is_some_and(|bytes| self.entry_queue.push(key, bytes, ttl)) {
             count(&self.stats.dropped);
         }
-    }
-
-    /// Returns a guard without keys, which gives back the keys that are added to it.
-    pub(super) fn begin_locks(&self) -> LockedKeys {
-        LockedKeys::new(self.writer.queue().clone())
     }
 }
 
@@ -194,34 +133,10 @@ fn time_left(entry: &SharedEntry, now: Timestamp) -> Option<Duration> {
     all.checked_sub(now.since(entry.began)).filter(|left| millis(*left) > 0)
 }
 
-/// Returns the command that reads an entry. A key without a value is an empty range, and one of another type an error.
-/// The bound limits what is read if another program has written the key.
-pub(super) fn read_command(key: &SharedKey) -> Command {
-    Command::new("GETRANGE")
-        .key(key_text("entry", key))
-        .number(0)
-        .number(SHARED_ENTRY_BYTES_MAX as u64)
-}
-
-/// Returns the name of a key.
-pub(super) fn key_text(kind: &str, key: &SharedKey) -> String {
-    let mut text = String::with_capacity(80);
-    text.push_str("cache:");
-    text.push_str(kind);
-    text.push(':');
-    for byte in key.0 {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
-        }
-    }
-    text
-}
-
 /// Writes entries until the level is dropped.
 pub(super) async fn write_entries(cache: Arc<RedisCache>) {
-    let waiting = cache.writer.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
     // It is started once.
-    let Some(mut waiting) = waiting else { return };
+    let Some(mut waiting) = cache.entry_queue.take_waiting() else { return };
     while let Some(first) = waiting.recv().await {
         let mut commands = Vec::with_capacity(BATCH_MAX);
         let (mut entries, mut bytes) = (Vec::with_capacity(BATCH_MAX), 0);
@@ -240,7 +155,7 @@ pub(super) async fn write_entries(cache: Arc<RedisCache>) {
             next = if has_room { waiting.try_recv().ok() } else { None };
         }
         let replies = cache.store.run(commands).await;
-        cache.writer.bytes.fetch_sub(bytes, Relaxed);
+        cache.entry_queue.note_written(bytes);
         for (reply, is_entry) in replies.iter().zip(entries) {
             match reply {
                 Ok(_) if is_entry => count(&cache.stats.stores),
@@ -283,24 +198,5 @@ mod tests {
         assert_eq!(left(&entry(4, 6, 0, 0)), None);
         assert_eq!(left(&entry(4, u64::MAX, 0, 0)), Some(u64::from(u32::MAX) / 1000 - 6));
         assert_eq!(served_for(&entry(4, 10, 5, 20)), Duration::from_secs(15));
-    }
-
-    #[test]
-    fn a_key_is_readable() {
-        let mut key = SharedKey([0; 32]);
-        key.0[0] = 0xaf;
-        assert_eq!(key_text("entry", &key), format!("cache:entry:af{}", "0".repeat(62)));
-    }
-
-    #[test]
-    fn entries_that_wait_are_bounded() {
-        let writer = EntryWriter::default();
-        let push = |size| writer.push(SharedKey([0; 32]), vec![0; size], Duration::from_secs(1));
-        assert!(push(WRITE_BYTES_MAX - 1));
-        assert!(!push(2));
-        assert!(push(1));
-        let writer = EntryWriter::default();
-        let push = || writer.push(SharedKey([0; 32]), Vec::new(), Duration::from_secs(1));
-        assert_eq!((0..=WRITES_MAX).filter(|_| push()).count(), WRITES_MAX);
     }
 }

@@ -10,9 +10,10 @@ use execute::{FetchLocks, Filled, WantedEntry};
 use redis_store::{Command, Reply, Script, StoreError};
 use tokio::sync::mpsc;
 
-use super::entries::{EntryWrite, ReadOutcome, key_text, read_command};
-use super::scripts::millis;
-use super::{RedisCache, count};
+use super::entries::ReadOutcome;
+use super::entry_queue::EntryWrite;
+use super::redis_cache::{RedisCache, count};
+use super::scripts::{key_text, millis, read_command};
 
 /// The time after which the right ends if it is not given back.
 const LOCK_TTL: Duration = Duration::from_secs(2);
@@ -29,7 +30,7 @@ static UNLOCK: LazyLock<Script> = LazyLock::new(|| {
 
 /// The keys that one request has locked. Dropping it gives them back.
 #[derive(Debug)]
-pub(super) struct LockedKeys {
+struct LockedKeys {
     keys: Vec<SharedKey>,
     /// The random value of the keys.
     owner: String,
@@ -37,7 +38,7 @@ pub(super) struct LockedKeys {
 }
 
 impl LockedKeys {
-    pub(super) fn new(writes: mpsc::Sender<EntryWrite>) -> Self {
+    fn new(writes: mpsc::Sender<EntryWrite>) -> Self {
         Self { keys: Vec::new(), owner: format!("{:016x}", fastrand::u64(..)), writes }
     }
 
@@ -64,7 +65,7 @@ impl RedisCache {
     pub(super) async fn lock_or_wait(&self, mut wanted: Vec<WantedEntry>) -> Filled {
         let deadline = Instant::now() + self.lock_wait;
         let mut backoff = Backoff::new(LOOKS);
-        let mut locks = self.begin_locks();
+        let mut locks = LockedKeys::new(self.entry_queue.sender().clone());
         let mut has_waited = false;
         loop {
             let start = self.process.begin_fetch((self.clock)());

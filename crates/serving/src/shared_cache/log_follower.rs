@@ -16,11 +16,11 @@ use redis_store::{BlockingConnection, StoreError};
 use telemetry::LogLimit;
 use tokio::time::sleep;
 
+use super::redis_cache::{RedisCache, count};
 use super::scripts::{
     JoinedLog, MESSAGES_KEY, RouterPosition, RouterPositions, UnexpectedReply, join, read_after,
     read_messages, report,
 };
-use super::{RedisCache, count};
 
 /// The interval at which the position is reported, if nothing waits for it.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_millis(500);

@@ -3,35 +3,21 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cache::{
-    MESSAGE_TAGS_MAX, Sequence, SharedCacheStats, SharedMessage, SharedStart, SharedView, StaleTags,
+    MESSAGE_TAGS_MAX, SharedCacheStats, SharedMessage, SharedStart, SharedView, StaleTags,
 };
-use events::{Backoff, Retry};
-use redis_store::StoreError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
-
-use super::scripts::{UnexpectedReply, append, read_appended};
-use super::{RedisCache, count};
 
 /// The maximum number of invalidations that wait. With more, everything is stale instead.
 const MESSAGES_MAX: usize = 1_024;
-
-/// The time for which events of a broker are collected. Each router appends the events that it hears, so that a busy
-/// topic makes a hundred messages in a second for each router.
-const EVENT_PAUSE: Duration = Duration::from_millis(10);
-
-/// The pauses between attempts to append.
-const RETRY: Retry = Retry { initial: Duration::from_millis(5), max: Duration::from_millis(500) };
 
 /// The invalidations that wait.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     messages: Mutex<VecDeque<OutboxMessage>>,
-    added: Notify,
+    pub(super) added: Notify,
 }
 
 /// One or more invalidations that are appended together.
@@ -41,9 +27,9 @@ pub(super) struct OutboxMessage {
     is_event: bool,
     wants_confirmation: bool,
     /// What was announced for it.
-    announced: Vec<StaleTags>,
+    pub(super) announced: Vec<StaleTags>,
     /// Those that wait for its number.
-    waiting: Vec<oneshot::Sender<SharedStart>>,
+    pub(super) waiting: Vec<oneshot::Sender<SharedStart>>,
 }
 
 impl OutboxMessage {
@@ -88,7 +74,7 @@ impl OutboxMessage {
     }
 
     /// Divides the message into those that the log can have.
-    fn parts(&self) -> Vec<SharedMessage> {
+    pub(super) fn parts(&self) -> Vec<SharedMessage> {
         let message = |stale| SharedMessage {
             stale,
             is_event: self.is_event,
@@ -121,7 +107,7 @@ impl Outbox {
     ) {
         let mut messages = self.lock();
         if messages.len() >= MESSAGES_MAX {
-            count(&stats.overflows);
+            stats.overflows.fetch_add(1, Relaxed);
             let (everything, _) = OutboxMessage::new(StaleTags::All, false, false);
             view.announce(&StaleTags::All);
             let all = messages.drain(..).chain([message]);
@@ -141,7 +127,7 @@ impl Outbox {
     }
 
     /// Takes the first messages that can be appended together; `None` if there are none.
-    fn take(&self) -> Option<OutboxMessage> {
+    pub(super) fn take(&self) -> Option<OutboxMessage> {
         let mut messages = self.lock();
         let mut first = messages.pop_front()?;
         while let Some(next) = messages.pop_front_if(|next| first.accepts(next)) {
@@ -150,7 +136,8 @@ impl Outbox {
         Some(first)
     }
 
-    fn is_first_an_event(&self) -> bool {
+    /// True if the first message is of events.
+    pub(super) fn is_first_an_event(&self) -> bool {
         self.lock().front().is_some_and(|it| it.is_event)
     }
 
@@ -160,77 +147,9 @@ impl Outbox {
     }
 }
 
-/// The reason why a message was not appended.
-#[derive(Debug, thiserror::Error)]
-enum AppendError {
-    #[error("the log is not known yet")]
-    NotJoined,
-    #[error("the log has begun again")]
-    OtherEpoch,
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Reply(#[from] UnexpectedReply),
-}
-
-/// Appends messages until the level is dropped.
-pub(super) async fn append_messages(cache: Arc<RedisCache>) {
-    loop {
-        let added = cache.outbox.added.notified();
-        if cache.outbox.is_first_an_event() {
-            sleep(EVENT_PAUSE).await;
-        }
-        match cache.outbox.take() {
-            Some(message) => append_until_done(&cache, message).await,
-            None => added.await,
-        }
-    }
-}
-
-/// Appends one message, again and again until the log has it. A message may be appended twice, which is harmless.
-async fn append_until_done(cache: &RedisCache, message: OutboxMessage) {
-    let mut backoff = Backoff::new(RETRY);
-    let at = loop {
-        match append_once(cache, &message).await {
-            Ok(at) => break at,
-            Err(error) => {
-                count(&cache.stats.append_failures);
-                if matches!(error, AppendError::OtherEpoch) {
-                    // The report notices it, and the log is joined again.
-                    cache.routers.request_report();
-                }
-                tracing::debug!(%error, "an invalidation is not in the log yet; trying again");
-                sleep(backoff.next_delay()).await;
-            }
-        }
-    };
-    message.announced.iter().for_each(|stale| cache.view.end_announcement(stale));
-    for waiting in message.waiting {
-        // The caller may have stopped waiting.
-        let _ = waiting.send(at);
-    }
-}
-
-/// Appends the parts of a message, records their numbers, and returns the last one.
-async fn append_once(
-    cache: &RedisCache,
-    message: &OutboxMessage,
-) -> Result<SharedStart, AppendError> {
-    let epoch = cache.view.position().ok_or(AppendError::NotJoined)?.epoch;
-    let parts = message.parts();
-    let commands = parts.iter().map(|part| append(epoch, &cache.router, part.encode()));
-    let mut last = Sequence(0);
-    for (reply, part) in cache.store.run(commands.collect()).await.into_iter().zip(parts) {
-        last = read_appended(&reply?)?.ok_or(AppendError::OtherEpoch)?;
-        cache.view.record(SharedStart { epoch, sequence: last }, &part.stale);
-        cache.stats.appended.fetch_add(1, Relaxed);
-    }
-    Ok(SharedStart { epoch, sequence: last })
-}
-
 #[cfg(test)]
 mod tests {
-    use cache::{KeySecret, LogEpoch, Tag, TagHasher};
+    use cache::{KeySecret, LogEpoch, Sequence, Tag, TagHasher};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use cache::{Sequence, SharedStart};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
-use super::Confirmation;
+use super::confirmation::Confirmation;
 use super::scripts::{RouterPosition, RouterPositions};
 
 /// The time for which a router is still waited for after it is missing in the reports. Redis may have lost them, and

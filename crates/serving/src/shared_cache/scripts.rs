@@ -1,11 +1,11 @@
-//! The keys and scripts of the log of invalidations in Redis, and the forms of their replies.
+//! The keys of entries in Redis, the keys and scripts of the log of invalidations, and the forms of their replies.
 //!
 //! All keys of the log have one hash tag, so that a cluster keeps them on one server and a script may use all of them.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use cache::{LogEpoch, Sequence, SharedStart};
+use cache::{LogEpoch, SHARED_ENTRY_BYTES_MAX, Sequence, SharedKey, SharedStart};
 use redis_store::{Command, Reply, Script};
 
 /// The state of the log: its epoch, and the number of its last message.
@@ -222,6 +222,29 @@ pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns the command that reads an entry. A key without a value is an empty range, and one of another type an error.
+/// The bound limits what is read if another program has written the key.
+pub(super) fn read_command(key: &SharedKey) -> Command {
+    Command::new("GETRANGE")
+        .key(key_text("entry", key))
+        .number(0)
+        .number(SHARED_ENTRY_BYTES_MAX as u64)
+}
+
+/// Returns the name of a key.
+pub(super) fn key_text(kind: &str, key: &SharedKey) -> String {
+    let mut text = String::with_capacity(80);
+    text.push_str("cache:");
+    text.push_str(kind);
+    text.push(':');
+    for byte in key.0 {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,5 +299,12 @@ mod tests {
             assert!(RouterPositions::read(&reply).is_err(), "{reply:?}");
             assert!(read_messages(&reply).is_err(), "{reply:?}");
         }
+    }
+
+    #[test]
+    fn a_key_is_readable() {
+        let mut key = SharedKey([0; 32]);
+        key.0[0] = 0xaf;
+        assert_eq!(key_text("entry", &key), format!("cache:entry:af{}", "0".repeat(62)));
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
         let include_subgraph_errors =
             IncludeSubgraphErrors { all: true, ..IncludeSubgraphErrors::default() };
         let mut config = Config { log, include_subgraph_errors, ..Config::default() };
+        config.admin.console.recorder.enabled = true;
         telemetry::logging::start(config.log.level.into(), config.log.is_json());
         if let Some(address) = arguments.listen {
             config.listen = vec![config::Listener::plain(address)];
@@ -109,7 +110,8 @@ fn greeting(
     }
     let _ = write!(
         text,
-        "\n  Open     http://{address}/\n  Live     http://{admin}/admin/subscriptions\n  \
+        "\n  Open     http://{address}/\n  Console  http://{admin}/console/\n  \
+         Live     http://{admin}/admin/subscriptions\n  \
          Metrics  http://{admin}/metrics\n\n  \
          A query that joins three subgraphs:\n    {query}\n\n  \
          A subscription, joined from three subgraphs for each event:\n    {subscription}\n\n  \

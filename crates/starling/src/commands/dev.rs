@@ -196,7 +196,7 @@ fn greeting(arguments: &DevArguments, running: &RunningRouter) -> String {
     let admin = running.admin;
     let _ = write!(
         text,
-        "  Live     http://{admin}/admin/subscriptions\n  Metrics  http://{admin}/metrics\n\n  \
+        "  Console  http://{admin}/console/\n  Live     http://{admin}/admin/subscriptions\n  Metrics  http://{admin}/metrics\n\n  \
          Changes of the subgraphs are composed at once. Ctrl-C ends everything.\n\n"
     );
     text

@@ -1,4 +1,4 @@
-//! Graphs that a command reads from a file: a supergraph, or the configuration of a composition.
+//! Graphs that a command reads: a supergraph in a file or at a URL, or the configuration of a composition.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +40,18 @@ pub(super) fn read_for_comparison(path: &Path) -> Result<Supergraph, String> {
 /// The messages for standard error.
 pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergraph, String> {
     parse(config, read_supergraph(path)?)
+}
+
+/// Reads the supergraph for serving from the URL in the configuration.
+///
+/// # Errors
+/// The messages for standard error.
+pub(super) fn download_for_serving(config: &Config) -> Result<Supergraph, String> {
+    let runtime =
+        super::control_runtime().map_err(|error| format!("cannot start threads: {error}\n"))?;
+    let source = runtime.block_on(server::download_supergraph(&config.supergraph));
+    let source = source.map_err(|diagnostics| render(&diagnostics))?;
+    server::read_graph(config, &source).map_err(|diagnostics| render(&diagnostics))
 }
 
 /// Composes the graph of a configuration for serving.

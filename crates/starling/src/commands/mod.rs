@@ -3,17 +3,23 @@
 pub(crate) mod bench;
 mod browser;
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod compose;
+pub(crate) mod config_init;
+mod counted_usage;
 pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod diff;
 mod graph_file;
+pub(crate) mod healthcheck;
+pub(crate) mod migrate;
 pub(crate) mod mock;
 mod operation_files;
 mod output_file;
 pub(crate) mod plan;
 pub(crate) mod serve;
 pub(crate) mod subgraph;
+mod usage_periods;
 pub(crate) mod validate;
 
 use std::io::Write as _;

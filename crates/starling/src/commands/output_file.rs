@@ -4,6 +4,14 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+/// Writes a file that does not exist yet.
+///
+/// # Errors
+/// The file exists, or cannot be written.
+pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
+    File::create_new(path)?.write_all(text.as_bytes())
+}
+
 /// Replaces the content of a file as a whole: a file beside it is written and renamed. A symbolic link stays one, and
 /// a device or a pipe is written to.
 ///

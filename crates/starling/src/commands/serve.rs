@@ -16,8 +16,9 @@ use crate::usage;
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 #[command(after_help = "\
 The supergraph file is watched. A new one that loads replaces the old one, and subscriptions continue; one that \
-does not load is logged as an error, and the old one stays in use. With `supergraph.compose` in the configuration, the \
-router composes the subgraphs itself, and again when one of their schemas changes.\n\n\
+does not load is logged as an error, and the old one stays in use. With `supergraph.url` in the configuration, the \
+router reads it from a server, at intervals. With `supergraph.compose`, it composes the subgraphs itself, and again \
+when one of their schemas changes.\n\n\
 Signals:\n  \
 SIGTERM  shuts down gracefully: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
 SIGINT   the same without the delay; a second signal of either kind ends the delay, and then the process\n  \

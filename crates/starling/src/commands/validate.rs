@@ -162,9 +162,11 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
     let loaded = config::load(Some(path), &Overrides::default())
         .map_err(|diagnostics| graph_file::render(&diagnostics))?;
     let config = loaded.config;
-    let graph = match &config.supergraph.compose {
-        Some(path) => graph_file::compose_for_serving(&config, path)?,
-        None => graph_file::read_for_serving(&config, &config.supergraph.file)?,
+    let supergraph = &config.supergraph;
+    let graph = match (&supergraph.compose, &supergraph.url) {
+        (Some(path), _) => graph_file::compose_for_serving(&config, path)?,
+        (None, Some(_)) => graph_file::download_for_serving(&config)?,
+        (None, None) => graph_file::read_for_serving(&config, &supergraph.file)?,
     };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };

@@ -5,9 +5,11 @@
 //! together are therefore sent in the order of the connections, not group by group: that takes a tenth less time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
 
 use execute::Payload;
-use hub::{GroupId, OutletCommand, Subscriber};
+use hub::{GroupId, GroupSpans, OutletCommand, Subscriber};
 use reactor::{SendOutcome, Token};
 
 use super::super::client_machine::SharedResult;
@@ -25,6 +27,14 @@ const RESULTS_MAX: usize = 256;
 /// for which no input is read, as with one result for a group of that size.
 const MEMBERS_MAX: usize = 16 << 10;
 
+/// A result for all members of a group.
+pub(super) struct GroupResult {
+    pub(super) group: GroupId,
+    pub(super) payload: Payload,
+    /// The spans of its event, if that has a trace.
+    pub(super) spans: Option<Arc<GroupSpans>>,
+}
+
 /// One message of a pass: a result for a member, by its number.
 struct Recipient {
     member: Subscriber,
@@ -36,12 +46,12 @@ impl SubscriptionServer {
     pub(super) fn deliver(
         &mut self,
         sockets: &mut ClientSockets,
-        first: (GroupId, Payload),
+        first: GroupResult,
         following: &mut VecDeque<Message>,
     ) {
         let members = |group| self.groups.get(&group).map_or(0, GroupMembers::len);
         let results = take_results(first, following, members);
-        for (group, payload) in &results {
+        for GroupResult { group, payload, .. } in &results {
             self.outlet.on_result_taken(*group, payload.bytes.len());
         }
         self.broadcast(sockets, &results);
@@ -49,15 +59,16 @@ impl SubscriptionServer {
 
     /// Sends results to all members of their groups, which are different.
     // hot path: once per group and event, then once per member.
-    fn broadcast(&mut self, sockets: &mut ClientSockets, results: &[(GroupId, Payload)]) {
+    fn broadcast(&mut self, sockets: &mut ClientSockets, results: &[GroupResult]) {
         let shared: Vec<SharedResult<'_>> = results
             .iter()
-            .map(|(_, payload)| SharedResult::new(payload, &self.deflation, true))
+            .map(|result| SharedResult::new(&result.payload, &self.deflation, true))
             .collect();
-        let recipients = results.iter().enumerate().flat_map(|(result, (group, _))| {
-            let members = self.groups.get(group).into_iter().flat_map(GroupMembers::iter);
-            members.map(move |member| Recipient { member, result })
-        });
+        let recipients =
+            results.iter().enumerate().flat_map(|(result, GroupResult { group, .. })| {
+                let members = self.groups.get(group).into_iter().flat_map(GroupMembers::iter);
+                members.map(move |member| Recipient { member, result })
+            });
         let slow = match results {
             [_] => send_to_each(sockets, recipients, &shared, &mut self.head),
             _ => {
@@ -69,8 +80,13 @@ impl SubscriptionServer {
             }
         };
         drop(shared);
+        note_sent(results, &slow);
+        if !self.watched.is_empty() {
+            let slow: Vec<_> = slow.iter().map(|it| (it.member, it.result)).collect();
+            self.note_broadcast(results, &slow);
+        }
         for Recipient { member, result } in slow {
-            let Some((group, payload)) = results.get(result) else { continue };
+            let Some(GroupResult { group, payload, .. }) = results.get(result) else { continue };
             let token = Token::from_u64(member.connection);
             let behind = self.behind.entry(token).or_default();
             if !behind.contains(group) {
@@ -87,14 +103,32 @@ impl SubscriptionServer {
     }
 }
 
+/// Notes in the traces of events that their results were sent in a pass, but for the recipients in `slow`.
+fn note_sent(results: &[GroupResult], slow: &[Recipient]) {
+    if results.iter().all(|it| it.spans.is_none()) {
+        return;
+    }
+    let (now, mut queued) = (Instant::now(), vec![0; results.len()]);
+    for recipient in slow {
+        if let Some(count) = queued.get_mut(recipient.result) {
+            *count += 1;
+        }
+    }
+    for (result, queued) in results.iter().zip(queued) {
+        if let Some(spans) = &result.spans {
+            spans.note_sent(now, queued);
+        }
+    }
+}
+
 /// Takes the results at the front of `following` that can be sent in one pass with `first`: up to a command of another
 /// kind, a second result of one group, or the limits of a pass. `members` returns the number of members of a group.
 fn take_results(
-    first: (GroupId, Payload),
+    first: GroupResult,
     following: &mut VecDeque<Message>,
     members: impl Fn(GroupId) -> usize,
-) -> Vec<(GroupId, Payload)> {
-    let first_group = first.0;
+) -> Vec<GroupResult> {
+    let first_group = first.group;
     let mut results = vec![first];
     let mut recipients = None;
     while let Some(Message::Hub(OutletCommand::Deliver { group, .. })) = following.front() {
@@ -102,11 +136,13 @@ fn take_results(
         let sum = recipients.unwrap_or_else(|| members(first_group)) + members(group);
         recipients = Some(sum);
         let is_full = sum > MEMBERS_MAX || results.len() >= RESULTS_MAX;
-        if is_full || results.iter().any(|(taken, _)| *taken == group) {
+        if is_full || results.iter().any(|taken| taken.group == group) {
             break;
         }
-        if let Some(Message::Hub(OutletCommand::Deliver { payload, .. })) = following.pop_front() {
-            results.push((group, payload));
+        if let Some(Message::Hub(OutletCommand::Deliver { payload, spans, .. })) =
+            following.pop_front()
+        {
+            results.push(GroupResult { group, payload, spans });
         }
     }
     results
@@ -160,6 +196,8 @@ mod tests {
             splice: 1,
             has_data: true,
             errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
             headers: None,
             cost: None,
             caching: None,
@@ -168,16 +206,16 @@ mod tests {
     }
 
     fn result(group: u64) -> Message {
-        let payload = payload();
-        Message::Hub(OutletCommand::Deliver { group: GroupId(group), payload, is_stored: false })
+        let (group, payload, spans) = (GroupId(group), payload(), None);
+        Message::Hub(OutletCommand::Deliver { group, payload, is_stored: false, spans })
     }
 
     /// Returns the groups of one pass that begins with group 0, and the number of messages that are left.
     fn pass(following: impl IntoIterator<Item = Message>, members: usize) -> (Vec<u64>, usize) {
         let mut following: VecDeque<Message> = following.into_iter().collect();
-        let first = (GroupId(0), payload());
+        let first = GroupResult { group: GroupId(0), payload: payload(), spans: None };
         let results = take_results(first, &mut following, |_| members);
-        (results.iter().map(|(group, _)| group.0).collect(), following.len())
+        (results.iter().map(|it| it.group.0).collect(), following.len())
     }
 
     #[test]

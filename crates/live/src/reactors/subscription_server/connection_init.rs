@@ -105,7 +105,7 @@ impl SubscriptionServer {
         context: ClientContext,
     ) {
         let (context, kept_token) = self.keep(context);
-        self.schedule_expiry(kept_token.as_deref());
+        self.schedule_expiry(kept_token.as_ref());
         if let Some(client) = sockets.client(token) {
             (client.context, client.token) = (context, kept_token);
         }

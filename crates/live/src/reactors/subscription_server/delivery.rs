@@ -11,9 +11,11 @@ use reactor::{SendOutcome, Token};
 
 use super::super::client_machine::{SharedPosition, SharedResult};
 use super::super::message::Message;
+use super::broadcast::GroupResult;
+use super::watching::waiting_of;
 use super::{ClientSockets, SubscriptionServer};
-use crate::access_records::reason_of;
 use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
+use crate::end_reasons::reason_of;
 
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
@@ -31,8 +33,8 @@ impl SubscriptionServer {
             OutletCommand::Join { group, member } => {
                 self.groups.entry(group).or_default().insert(member);
             }
-            OutletCommand::Deliver { group, payload, .. } => {
-                self.deliver(sockets, (group, payload), following);
+            OutletCommand::Deliver { group, payload, spans, is_stored: _ } => {
+                self.deliver(sockets, GroupResult { group, payload, spans }, following);
             }
             OutletCommand::Position { group, cursor } => {
                 self.outlet.on_position_taken(group);
@@ -112,6 +114,9 @@ impl SubscriptionServer {
         let token = Token::from_u64(member.connection);
         let Some((backlog, bounds)) = self.backlog_of_member(sockets, member) else { return };
         backlog.push_event(bounds, member.operation, payload.clone());
+        if !self.watched.is_empty() {
+            self.note_queued(sockets, member);
+        }
         self.close_if_overflown(sockets, token);
     }
 
@@ -124,6 +129,9 @@ impl SubscriptionServer {
     }
 
     fn close_if_overflown(&mut self, sockets: &mut ClientSockets, token: Token) {
+        if !self.watched.is_empty() {
+            self.note_waiting(sockets, token);
+        }
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let Some(backlog) = &mut client.backlog else { return };
         reactor.runner.count_dropped(backlog.take_dropped());
@@ -146,7 +154,7 @@ impl SubscriptionServer {
             client.backlog = None;
             client.stop_all();
         }
-        self.records.end_all(token, reason);
+        self.end_all_records(token, reason);
         self.mark_caught_up(token);
     }
 
@@ -200,7 +208,7 @@ impl SubscriptionServer {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
-        self.records.end(token, operation, reason_of(reason));
+        self.end_records(token, operation, reason_of(reason));
         self.send_end(sockets, token, Delivery::end(operation, reason));
     }
 
@@ -316,6 +324,14 @@ impl SubscriptionServer {
                     Some((&head[..], body, tail))
                 });
                 debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the callers check for room");
+                if !self.watched.is_empty() && is_event {
+                    let member = Subscriber { connection: token.to_u64(), operation };
+                    let waiting = waiting_of(sockets, member);
+                    let (bytes, missed) = (payload.bytes.len(), payload.missed());
+                    self.watched.note(member, |history, now| {
+                        history.note_taken(now, bytes, missed, waiting);
+                    });
+                }
             }
             // Positions do not wait in these backlogs.
             Delivery::Position { .. } => {}

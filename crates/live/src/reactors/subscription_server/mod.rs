@@ -5,7 +5,9 @@ mod broadcast;
 mod connection_init;
 mod delivery;
 mod operations;
+mod renewal;
 pub(super) mod token_renewal;
+mod watching;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -22,7 +24,7 @@ use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::ServerEvent;
 
-use self::token_renewal::Renewal;
+use self::renewal::Renewal;
 use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
 use super::context::ReactorContext;
@@ -30,8 +32,11 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
-use crate::access_records::{CLIENT_COMPLETED, CONNECTION_CLOSED, SubscriptionRecords};
+use super::watched_members::WatchedMembers;
+use crate::access_records::SubscriptionRecords;
 use crate::client_context::{ClientContext, KeptContext};
+use crate::end_reasons::{CLIENT_COMPLETED, CONNECTION_CLOSED};
+use crate::operation_start::OperationStart;
 use crate::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::websocket;
 
@@ -53,6 +58,8 @@ pub(crate) struct SubscriptionServer {
     next_eviction: Option<Instant>,
     /// The records of live subscriptions for the access log; none if that is not written.
     records: SubscriptionRecords,
+    /// The subscribers with a watched history.
+    watched: WatchedMembers,
     /// The number of operations that rate limits have refused, by connection; only connections that had any.
     rate_limited: HashMap<Token, u32>,
     /// The connections with a renewal in progress.
@@ -66,9 +73,9 @@ pub(crate) struct SubscriptionServer {
 type ClientSockets = Sockets<ClientMachine, Client>;
 
 // The memory of an idle connection with its first subscription in the slab. In addition there are the id of the
-// subscription, its place in the list of its group (`group_members`), and an entry in the timer wheel: some 350 bytes
+// subscription, its place in the list of its group (`group_members`), and an entry in the timer wheel: some 375 bytes
 // together, measured by `starling bench subscriptions --simulate`; 440 are allowed.
-const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 304);
+const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 328);
 
 impl SubscriptionServer {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -83,6 +90,7 @@ impl SubscriptionServer {
             reading: HashMap::new(),
             next_eviction: None,
             records: SubscriptionRecords::default(),
+            watched: WatchedMembers::default(),
             rate_limited: HashMap::new(),
             renewals: HashMap::new(),
             is_shutting_down: false,
@@ -94,7 +102,7 @@ impl SubscriptionServer {
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
         let Adoption { stream, machine, early, context, permit, open, first, later } = adoption;
         let (context, kept_token) = self.keep(context);
-        self.schedule_expiry(kept_token.as_deref());
+        self.schedule_expiry(kept_token.as_ref());
         let transport = machine.transport();
         let client = Client {
             context,
@@ -102,6 +110,7 @@ impl SubscriptionServer {
             operations: ClientOperations::None,
             backlog: None,
             work: None,
+            first_start: OperationStart::now(),
             transport,
             permit,
             open,
@@ -134,7 +143,7 @@ impl SubscriptionServer {
     }
 
     /// Splits the context of a client into the part that it shares with others and its token.
-    fn keep(&mut self, context: ClientContext) -> (Arc<KeptContext>, Option<Box<TokenIdentity>>) {
+    fn keep(&mut self, context: ClientContext) -> (Arc<KeptContext>, Option<TokenIdentity>) {
         let ClientContext { headers, identity, origin } = context;
         let read = self.reactor.as_ref().map(|it| it.runner.serving.read_claims());
         let claims = identity.claims().map(|claims| match &read {
@@ -142,7 +151,7 @@ impl SubscriptionServer {
             None => claims.clone(),
         });
         let context = self.contexts.share(KeptContext { headers, claims, origin });
-        (context, identity.token().map(|token| Box::new(*token)))
+        (context, identity.token().copied())
     }
 
     /// Returns the reason for which the subscriptions of a connection end with it.
@@ -182,7 +191,7 @@ impl Application for SubscriptionServer {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
-                self.records.end(token, number, CLIENT_COMPLETED);
+                self.end_records(token, number, CLIENT_COMPLETED);
                 self.check_started(sockets, token, number, None);
             }
             ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
@@ -192,7 +201,7 @@ impl Application for SubscriptionServer {
                     client.backlog = None;
                     client.stop_all();
                 }
-                self.records.end_all(token, self.reason_of_close());
+                self.end_all_records(token, self.reason_of_close());
             }
         }
     }
@@ -246,6 +255,13 @@ impl Application for SubscriptionServer {
                 // The receiver may be gone.
                 let _ = reply.send(sockets.discard_stats());
             }
+            Message::ListSubscribers(group, reply) => {
+                // The receiver may be gone.
+                let _ = reply.send(self.list_subscribers(sockets, group));
+            }
+            Message::Watch(id, member, reply) => {
+                let _ = reply.send(self.watch(sockets, id, member));
+            }
             Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
@@ -284,14 +300,14 @@ impl Application for SubscriptionServer {
 
     fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
-        self.records.end_all(token, self.reason_of_close());
+        self.end_all_records(token, self.reason_of_close());
         self.unread.remove(&token);
         self.renewals.remove(&token);
         self.rate_limited.remove(&token);
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {
-            reactor.connection_metrics.count_timeout(TimeoutPhase::stall);
+            reactor.connection_metrics.count_timeout(TimeoutPhase::Stall);
         }
     }
 }

@@ -11,8 +11,8 @@ use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
 use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
-use serving::operation;
-use serving::operation_spans::OperationSpans;
+use serving::operation::{self, OperationClient};
+use serving::prepared_request::attach_spans;
 use wire::connection::OffThreadParse;
 use wire::websocket::{CloseCode, LargeMessage};
 
@@ -60,7 +60,7 @@ impl SubscriptionServer {
         let is_held = work.try_hold();
         client.work = Some(work);
         let (abort, registration) = AbortHandle::new_pair();
-        client.operations.add(number, ClientOperation::Task(abort));
+        client.operations.add(number, ClientOperation::Task(abort), &mut client.first_start);
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let (transport, held) = (client.transport, client.operations.kept());
         let operation_run =
@@ -227,17 +227,11 @@ impl StartingOperation {
                 let trace = runner.serving.start_trace(headers);
                 let spans = span.as_ref().map(WebSocketSpan::begin_operation);
                 let source = RequestSource::of_websocket(&runner.serving.path, *origin);
-                let source = RequestSource { steps: spans.as_ref().map(|it| &it.steps), ..source };
-                let prepared = operation::prepare_for(
-                    &runner.serving,
-                    &request,
-                    Kept(headers),
-                    identity,
-                    self.address,
-                    source,
-                );
-                let mut prepared = prepared.await;
-                OperationSpans::attach(spans, &mut prepared);
+                let source = RequestSource { trace: spans.as_ref().map(|it| it.trace()), ..source };
+                let (headers, address) = (Kept(headers), self.address);
+                let client = OperationClient { headers, identity, address, source };
+                let mut prepared = operation::prepare_for(&runner.serving, &request, client).await;
+                attach_spans(&mut prepared, spans);
                 if let Ok(ready) = &mut prepared
                     && !ready.prepared.has_stream()
                     && let Some(ids) = &runner.request_ids

@@ -10,18 +10,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clients::authentication::{
-    Fingerprint, Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
+    Fingerprint, Identity, InitIdentification, InitOutcome, TokenRefusal,
 };
 use clients::request_source::RequestSource;
 use execute::{ErrorCode, GraphqlError, Missed};
 use hub::{GroupId, Subscriber};
 use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
-use serving::{operation, subscription_migration};
+use serving::operation::{self, OperationClient};
+use serving::subscription_migration;
 use wire::graphql_transport_ws::FORBIDDEN;
 
 use super::super::client_machine::ClientMachine;
 use super::super::message::{Message, RenewalStep, StartRequest};
+use super::renewal::Renewal;
 use super::{ClientSockets, SubscriptionServer};
 use crate::backlog::Delivery;
 use crate::client_context::{ClientContext, KeptContext};
@@ -31,17 +33,6 @@ use crate::operation_runner::OperationRunner;
 /// The most characters of the reason of a close: a control frame has 125 bytes, two of them for the code (RFC 6455,
 /// section 5.5).
 const CLOSE_REASON_MAX: usize = 123;
-
-/// The renewals of one connection that are not finished.
-#[derive(Debug, Default)]
-pub(super) struct Renewal {
-    /// True while a worker verifies a token. Others wait, so that a client has one verification at a time.
-    is_verifying: bool,
-    /// The latest token that waits. An older one is of no interest.
-    next: Option<PresentedToken>,
-    /// The operations that were starting when the token was renewed. They are checked once they are live.
-    starting: Vec<u32>,
-}
 
 impl SubscriptionServer {
     /// Handles the payload of a `ping`, which may have a token.
@@ -224,7 +215,7 @@ impl SubscriptionServer {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
                 client.forget(number);
-                self.records.end(token, number, "token_renewed");
+                self.end_records(token, number, "token_renewed");
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 // The first result of a live query is complete.
                 if ready.prepared.live.is_none() {
@@ -234,7 +225,7 @@ impl SubscriptionServer {
             }
             RenewalStep::End(error) => {
                 client.forget(number);
-                self.records.end(token, number, error.code.as_str());
+                self.end_records(token, number, error.code.as_str());
                 let errors = vec![error];
                 self.send_end(sockets, token, Delivery::Failed { operation: number, errors });
             }
@@ -260,16 +251,9 @@ async fn renewal_step(
     let KeptContext { headers, origin, .. } = context;
     let source = RequestSource::of_websocket(&runner.serving.path, *origin);
     let source = RequestSource { is_new: false, ..source };
-    let headers = Kept(headers);
-    let prepared = operation::prepare_text(
-        &runner.serving,
-        request,
-        headers,
-        identity.clone(),
-        address,
-        source,
-    )
-    .await;
+    let (headers, identity) = (Kept(headers), identity.clone());
+    let client = OperationClient { headers, identity, address, source };
+    let prepared = operation::prepare_text(&runner.serving, request, client).await;
     let ready = match prepared {
         Ok(ready) => ready,
         Err(errors) => {

@@ -2,10 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 #[cfg(target_os = "linux")]
+mod choices;
+#[cfg(target_os = "linux")]
 mod floor;
+#[cfg(target_os = "linux")]
+mod operation_input;
 #[cfg(target_os = "linux")]
 mod progress;
 #[cfg(target_os = "linux")]
@@ -15,6 +19,10 @@ mod report;
 mod simulated;
 #[cfg(target_os = "linux")]
 mod subscriptions;
+#[cfg(target_os = "linux")]
+mod surge;
+#[cfg(target_os = "linux")]
+mod surge_files;
 
 /// Measures a GraphQL server, this one or another.
 #[derive(clap::Args)]
@@ -32,7 +40,11 @@ enum BenchCommand {
     /// server.
     #[cfg(target_os = "linux")]
     Subscriptions(Box<subscriptions::SubscriptionArguments>),
-    /// Shows runs of `bench query` or `bench subscriptions` side by side.
+    /// Sends a load that grows, doubles or peaks, from clients that cache, repeat refused requests and give up. Reports
+    /// what was served in time, and what was refused and why.
+    #[cfg(target_os = "linux")]
+    Surge(Box<surge::SurgeArguments>),
+    /// Shows runs of `bench query`, `bench subscriptions` or `bench surge` side by side.
     Report(report::ReportArguments),
     /// Sends prepared responses or events with the least work possible, as a baseline for routers.
     #[cfg(target_os = "linux")]
@@ -45,6 +57,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
         BenchCommand::Query(arguments) => query::run(arguments),
         #[cfg(target_os = "linux")]
         BenchCommand::Subscriptions(arguments) => subscriptions::run(arguments),
+        #[cfg(target_os = "linux")]
+        BenchCommand::Surge(arguments) => surge::run(arguments),
         BenchCommand::Report(arguments) => report::run(arguments),
         #[cfg(target_os = "linux")]
         BenchCommand::Floor(arguments) => floor::run(arguments),
@@ -56,13 +70,4 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The output format of a result.
-#[derive(Clone, Copy, ValueEnum)]
-enum ReportFormat {
-    /// A table for people.
-    Table,
-    /// For programs, and for `bench report`.
-    Json,
 }

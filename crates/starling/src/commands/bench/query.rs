@@ -5,16 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use http::header::{HeaderName, HeaderValue};
 use load::query::{
     self, Check, Load, MeasuredOperation, QuerySettings, QueryTarget, RunCondition, SearchStep,
 };
-use load::rate::{Arrivals, Rate};
+use load::rate::Rate;
 use load::report::{self, QueryInterval, Run};
 use load::units::parse_duration;
-use serde_json::{Map, Value};
 
-use super::ReportFormat;
+use super::choices::{ArrivalsArgument, ReportFormat};
+use super::operation_input::{header_name, parse_header, read_variables};
 use super::progress::Progress;
 use crate::commands::{print, print_error, read_file, write_file};
 
@@ -109,14 +108,6 @@ pub(crate) struct QueryArguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum ArrivalsArgument {
-    /// Equal gaps.
-    Constant,
-    /// Exponential gaps.
-    Poisson,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum CheckArgument {
     /// Status 200; the body is not checked.
     Status,
@@ -180,14 +171,16 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
         text: arguments.operation.as_deref().map(read_file).transpose()?.unwrap_or_default(),
         document_id: arguments.document_id.clone(),
         name: arguments.operation_name.clone(),
-        variables: arguments.variables.as_deref().map(variables).transpose()?.unwrap_or_default(),
+        variables: arguments
+            .variables
+            .as_deref()
+            .map(read_variables)
+            .transpose()?
+            .unwrap_or_default(),
         headers: headers.collect::<Result<_, _>>()?,
         unique_header,
     };
-    let arrivals = match arguments.arrivals {
-        ArrivalsArgument::Constant => Arrivals::Constant,
-        ArrivalsArgument::Poisson => Arrivals::Poisson,
-    };
+    let arrivals = arguments.arrivals.arrivals();
     let load = match (arguments.rate, &arguments.find_max) {
         (Some(rate), _) => Load::Open { rate, arrivals },
         // The search replaces this rate by its own.
@@ -216,47 +209,6 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
         seed: arguments.seed,
         log: arguments.log.clone(),
     })
-}
-
-fn variables(path: &std::path::Path) -> Result<Vec<Map<String, Value>>, String> {
-    let wrong = |what: &str| format!("{}: {what}", path.display());
-    let value: Value =
-        serde_json::from_str(&read_file(path)?).map_err(|error| wrong(&error.to_string()))?;
-    let sets = match value {
-        Value::Array(sets) => sets,
-        one => vec![one],
-    };
-    sets.into_iter()
-        .map(|set| match set {
-            Value::Object(set) => Ok(set),
-            _ => Err(wrong("variables are an object, or a list of objects")),
-        })
-        .collect()
-}
-
-fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text
-        .split_once(':')
-        .ok_or_else(|| format!("`{text}` is not a header: write name: value"))?;
-    let name = header_name(name.trim())?;
-    // The value is not shown: it may be a secret.
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| {
-        format!("the value of the header `{name}` has characters that are not allowed in headers")
-    })?;
-    Ok((name, value))
-}
-
-fn header_name(name: &str) -> Result<HeaderName, String> {
-    match name.parse::<HeaderName>() {
-        Ok(name)
-            if ["content-length", "transfer-encoding", "host", "connection"]
-                .contains(&name.as_str()) =>
-        {
-            Err(format!("the header `{name}` is written by the load generator"))
-        }
-        Ok(name) => Ok(name),
-        Err(_) => Err(format!("`{name}` is not the name of a header")),
-    }
 }
 
 /// Shows the progress of a run.

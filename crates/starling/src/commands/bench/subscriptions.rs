@@ -16,8 +16,9 @@ use load::subscriptions::{
 use load::units::{parse_duration, parse_share};
 use serde_json::{Map, Value};
 
+use super::choices::ReportFormat;
 use super::progress::Progress;
-use super::{ReportFormat, simulated};
+use super::simulated;
 use crate::commands::{print, read_file, write_file};
 
 /// The default number of clients.

@@ -1,12 +1,10 @@
-//! Rate limits that several routers share: one script in Redis decides about all limits of an operation.
+//! The decision about rate limits that several routers share: one script in Redis decides about all of an operation.
 //!
 //! The script is the generic cell rate algorithm (`gcra`) in whole microseconds of the server's clock, so the clocks of
 //! routers do not matter. A key has one number, the time at which its whole burst is available again, and expires then.
 //! An operation that one limit refuses counts against none of them: at one server because the script does nothing then.
 //! In a cluster a script may only use keys of one slot, so each limit has a call of its own, and the units of those
 //! that admitted an operation are returned if another one refused it.
-//!
-//! Keys contain a hash in place of what clients sent, which may be a token.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -14,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use config::OnStoreFailure;
 use execute::{ErrorCode, GraphqlError, RateLimitState};
-use redis_store::{Command, Reply, Script, Store, StoreError};
-use sha2::{Digest, Sha256};
+use redis_store::{Command, Reply, Script, StoreError};
 
-use crate::gcra::Exceeded;
-use crate::rate_limits::Taken;
+use super::gcra::Exceeded;
+use super::rate_limit::Taken;
 
 /// Takes units of several keys, or none of them. `KEYS` has a key for each limit, `ARGV` for each of them the
 /// microseconds for one unit, those for the whole burst, and the number of units; a negative number returns units.
@@ -27,33 +24,17 @@ use crate::rate_limits::Taken;
 /// microseconds until the operation would be admitted.
 static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("take_units.lua")));
 
-/// The number of bytes of a hash in a key. Two of a billion keys are equal with a probability of 10⁻²⁰.
-const HASH_BYTES: usize = 16;
-
 /// The seconds that clients are asked to wait if an operation is refused because the store is away.
 const RETRY_SECONDS: u64 = 1;
-
-/// The shared part of a rate limit.
-#[derive(Debug)]
-pub(crate) struct SharedRate {
-    store: Arc<Store>,
-    on_failure: OnStoreFailure,
-    /// The beginning of each key: the kind of state, and the name of the limit.
-    prefix: String,
-    /// The microseconds in which one unit becomes available.
-    interval: u64,
-    /// The units that may be taken at once.
-    burst: u64,
-}
 
 /// The limits of an operation that are not decided yet, because several routers share them.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct PendingLimits<'a> {
     /// Units that were taken from limits of this process.
-    pub(crate) local: Vec<Taken<'a>>,
+    pub(super) local: Vec<Taken<'a>>,
     /// Units to be taken from shared limits.
-    pub(crate) shared: Vec<Taken<'a>>,
+    pub(super) shared: Vec<Taken<'a>>,
 }
 
 /// The decision about limits that one script decides.
@@ -63,25 +44,6 @@ enum Decision {
     Refused(usize, Exceeded),
     /// The store did not decide.
     Undecided,
-}
-
-impl SharedRate {
-    /// Creates the shared part of a limit.
-    pub(crate) fn new(settings: &config::RateLimit, store: &Arc<Store>) -> Self {
-        Self {
-            store: Arc::clone(store),
-            on_failure: settings.on_failure,
-            prefix: format!("rate:{}:", settings.name),
-            interval: u64::try_from(settings.interval_micros()).unwrap_or(u64::MAX),
-            burst: settings.burst().max(1).into(),
-        }
-    }
-
-    fn key(&self, key: &str) -> String {
-        let digest = Sha256::digest(key.as_bytes());
-        let hash = digest[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}"));
-        std::iter::once(self.prefix.clone()).chain(hash).collect()
-    }
 }
 
 impl<'a> PendingLimits<'a> {

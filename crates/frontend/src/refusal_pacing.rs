@@ -1,0 +1,206 @@
+//! The pace of refusals. A refusal takes some 25 µs of CPU time, most of it in the kernel, so that refusing ten times
+//! what a router can do would leave nothing for what it could do. Up to a rate, refusals are sent at once, and a load
+//! balancer can ask another router. Each further one is held for two to three seconds: a client has one request in
+//! flight on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one
+//! before.
+//!
+//! The rate is that of GCRA. Held refusals do not count in it: otherwise the held ones of a short burst would make
+//! later ones wait for as long as the rate is used.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clients::client_deadline::ClientDeadline;
+use clients::shutdown::Shutdown;
+use execute::ErrorCode;
+use telemetry::{GaugeGuard, Metric, read};
+use tokio::time::Instant;
+
+use super::response::{Response, ResponseErrors};
+
+/// The refusals that are sent at once after a pause, as the time in which they become due.
+const BURST: Duration = Duration::from_millis(250);
+
+/// The time for which a refusal is held, and by how much it is longer at most, so that the clients of a burst do not
+/// return together. A client that keeps to `retry-after` would wait for as long.
+const HELD: Duration = Duration::from_secs(2);
+const HELD_SPREAD_MS: u64 = 1000;
+
+/// The maximum number of held refusals for each core: each keeps its request. Further ones are sent at once.
+const HELD_PER_CORE_MAX: u64 = 4096;
+
+/// Spreads consecutive numbers over the milliseconds of the spread: it has no common divisor with their number.
+const SPREAD_STEP: u64 = 619;
+
+/// Holds refusals that are sent faster than their rate.
+#[derive(Debug)]
+pub struct RefusalPacer {
+    /// The time between two refusals; `None` if none is held.
+    interval: Option<Duration>,
+    started: Instant,
+    /// The time from which the next refusal may be sent at once, in nanoseconds since `started`.
+    next: AtomicU64,
+    held: AtomicU64,
+    held_max: u64,
+    shutdown: Arc<Shutdown>,
+    held_total: AtomicU64,
+}
+
+/// The metrics of held refusals.
+pub const REFUSAL_METRICS: &[Metric<RefusalPacer>] = &[
+    Metric::gauge("starling_http_held_refusals", "Refusals that are held now", |it| read(&it.held)),
+    Metric::counter(
+        "starling_http_refusals_held",
+        "Refusals that were held, because more were due than the router sends at once",
+        |it| read(&it.held_total),
+    ),
+];
+
+impl RefusalPacer {
+    /// Creates a pacer that lets this number of refusals pass each second on each core. With 0 it holds none.
+    pub fn new(per_second_and_core: u32, cores: usize, shutdown: &Arc<Shutdown>) -> Self {
+        let cores = cores.max(1);
+        let per_second = f64::from(per_second_and_core) * cores as f64;
+        Self {
+            interval: (per_second > 0.0).then(|| Duration::from_secs_f64(1.0 / per_second)),
+            started: Instant::now(),
+            next: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            held_max: HELD_PER_CORE_MAX * cores as u64,
+            shutdown: Arc::clone(shutdown),
+            held_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until a response may be sent: at once, unless it is the refusal of an overloaded router. A client that says
+    /// how long it waits gets the response after half of the time that is left, and a router that ends sends at once.
+    pub(super) async fn hold(&self, response: &Response, deadline: Option<ClientDeadline>) {
+        let errors = response.extensions().get::<ResponseErrors>();
+        if errors.and_then(|it| it.code) != Some(ErrorCode::Overloaded) {
+            return;
+        }
+        let pause = self.pause(self.started.elapsed());
+        let Some(mut pause) = pause else { return };
+        if let Some(ClientDeadline(deadline)) = deadline {
+            pause = pause.min(deadline.saturating_duration_since(Instant::now().into_std()) / 2);
+        }
+        let _held = GaugeGuard::up(&self.held);
+        let mut shutdown = self.shutdown.signal();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = shutdown.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    /// Returns the time for which a refusal is held that is due now; `None` if it is sent at once.
+    fn pause(&self, now: Duration) -> Option<Duration> {
+        let interval = self.interval?;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (now, earliest) = (nanos(now), nanos(now.saturating_sub(BURST)));
+        let plan = |next: u64| (next <= now).then(|| next.max(earliest) + nanos(interval));
+        let is_due = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, plan).is_ok();
+        if is_due || read(&self.held) >= self.held_max {
+            return None;
+        }
+        let number = self.held_total.fetch_add(1, Ordering::Relaxed);
+        let spread = number.wrapping_mul(SPREAD_STEP) % HELD_SPREAD_MS;
+        Some(HELD + Duration::from_millis(spread))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use execute::GraphqlError;
+
+    use super::super::media::ResponseFormat;
+    use super::super::response;
+    use super::*;
+
+    fn pacer(per_second_and_core: u32, cores: usize) -> RefusalPacer {
+        RefusalPacer::new(per_second_and_core, cores, &Arc::new(Shutdown::new().0))
+    }
+
+    /// Returns how many of `count` refusals that are due at `now` are held.
+    fn held(pacer: &RefusalPacer, now: f64, count: u32) -> usize {
+        let pauses = (0..count).filter_map(|_| pacer.pause(Duration::from_secs_f64(now)));
+        pauses.inspect(|it| assert!(HELD <= *it && *it < HELD + Duration::from_secs(1))).count()
+    }
+
+    #[test]
+    fn refusals_up_to_the_rate_are_sent_at_once() {
+        let pacer = pacer(100, 2);
+        for hundredth in 100..600 {
+            assert_eq!(held(&pacer, f64::from(hundredth) / 100.0, 2), 0);
+        }
+    }
+
+    #[test]
+    fn further_ones_are_held_and_do_not_make_later_ones_wait() {
+        let pacer = pacer(8, 1);
+        // After a pause, those that became due in a quarter of a second are sent at once, and the next one.
+        assert_eq!(held(&pacer, 100.0, 10), 7);
+        assert_eq!(held(&pacer, 100.0, 1000), 1000);
+        assert_eq!(held(&pacer, 100.125, 2), 1);
+        assert_eq!(held(&pacer, 110.0, 3), 0);
+        let spread: std::collections::HashSet<_> =
+            (0..100).filter_map(|_| pacer.pause(Duration::from_secs(110))).collect();
+        assert_eq!(spread.len(), 100, "no two return at the same time");
+    }
+
+    #[test]
+    fn without_a_rate_none_is_held() {
+        assert_eq!(held(&pacer(0, 4), 5.0, 100), 0);
+    }
+
+    #[test]
+    fn no_more_are_held_than_may_wait() {
+        let pacer = pacer(1, 2);
+        pacer.held.store(2 * HELD_PER_CORE_MAX, Ordering::Relaxed);
+        assert_eq!(held(&pacer, 5.0, 100), 0);
+        pacer.held.store(2 * HELD_PER_CORE_MAX - 1, Ordering::Relaxed);
+        assert_eq!(held(&pacer, 5.0, 100), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_refusals_of_an_overloaded_router_are_held() {
+        let (shutdown, begin) = Shutdown::new();
+        let pacer = RefusalPacer::new(1, 1, &Arc::new(shutdown));
+        let refused = |code| {
+            let error = GraphqlError::new(code, "no");
+            response::request_errors(&[error], ResponseFormat::Json, false)
+        };
+        let began = Instant::now();
+        for _ in 0..10 {
+            pacer.hold(&refused(ErrorCode::RateLimited), None).await;
+            pacer.hold(&response::empty(StatusCode::SERVICE_UNAVAILABLE), None).await;
+        }
+        let refusal = refused(ErrorCode::Overloaded);
+        pacer.hold(&refusal, None).await;
+        assert_eq!((began.elapsed(), read(&pacer.held_total)), (Duration::ZERO, 0));
+        pacer.hold(&refusal, None).await;
+        assert_eq!((began.elapsed(), read(&pacer.held_total)), (HELD, 1));
+
+        // The client that has gone is forgotten.
+        pacer.hold(&refusal, None).await;
+        let mut given_up = Box::pin(pacer.hold(&refusal, None));
+        assert!(futures_util::poll!(&mut given_up).is_pending());
+        assert_eq!(read(&pacer.held), 1);
+        drop(given_up);
+        assert_eq!(read(&pacer.held), 0);
+
+        // The client that waits for a second gets the refusal in time.
+        let before = Instant::now();
+        let deadline = ClientDeadline((before + Duration::from_secs(1)).into_std());
+        pacer.hold(&refusal, Some(deadline)).await;
+        assert_eq!(before.elapsed(), Duration::from_millis(500));
+
+        // A router that ends holds none.
+        begin.send(true).expect("the pacer listens");
+        let before = Instant::now();
+        pacer.hold(&refusal, None).await;
+        assert_eq!(before.elapsed(), Duration::ZERO);
+    }
+}

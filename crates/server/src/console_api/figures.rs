@@ -1,0 +1,187 @@
+//! The figures of the console: which of the router's metrics have a history, and where they are read.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use clients::operation_metrics::OPERATION_METRICS;
+use live::metrics::SUBSCRIPTION_METRICS;
+use serde_json::{Value, json};
+use serving::admission::Admission;
+use serving::overload::metrics::ADMISSION_CLASS_METRICS;
+use serving::rate_limits::RATE_LIMIT_METRICS;
+use telemetry::history::{HistorySample, SeriesKey};
+use telemetry::metric_samples::MetricSamples;
+use telemetry::{MetricsExporter, MetricsWriter, read};
+use upstream::FailureKind;
+
+use crate::metrics_export::MetricsSources;
+
+/// The names of the series.
+pub(super) mod series {
+    /// Operations that ran or were refused.
+    pub(crate) const REQUESTS: &str = "requests";
+    /// Operations that were refused, or have errors in their response.
+    pub(crate) const ERRORS: &str = "errors";
+    /// Durations of queries and mutations.
+    pub(crate) const LATENCY: &str = "latency";
+    /// CPU time in seconds.
+    pub(crate) const CPU: &str = "cpu";
+    /// Resident memory in bytes.
+    pub(crate) const MEMORY: &str = "memory";
+    /// Open connections of clients.
+    pub(crate) const CONNECTIONS: &str = "connections";
+    /// Subscribers.
+    pub(crate) const SUBSCRIBERS: &str = "subscribers";
+    /// Events that reached triggers.
+    pub(crate) const EVENTS: &str = "events";
+    /// Payloads for subscribers.
+    pub(crate) const DELIVERIES: &str = "deliveries";
+    /// Work that was refused or dropped, by reason.
+    pub(crate) const REFUSED: &str = "refused";
+    /// Requests to a subgraph.
+    pub(crate) const SUBGRAPH_REQUESTS: &str = "subgraphRequests";
+    /// Failed requests to a subgraph.
+    pub(crate) const SUBGRAPH_ERRORS: &str = "subgraphErrors";
+    /// Durations of requests to a subgraph.
+    pub(crate) const SUBGRAPH_LATENCY: &str = "subgraphLatency";
+    /// Events of a broker.
+    pub(crate) const PROVIDER_RECEIVED: &str = "providerReceived";
+    /// Events that a broker accepted.
+    pub(crate) const PROVIDER_PUBLISHED: &str = "providerPublished";
+}
+
+/// Reads the figures.
+#[derive(Debug)]
+pub(crate) struct FigureReader {
+    sources: Arc<MetricsSources>,
+    /// The tables that are read from their text, because their handles have no other way: some hundred lines.
+    tables: MetricsExporter,
+}
+
+impl FigureReader {
+    pub(crate) fn new(sources: &Arc<MetricsSources>) -> Self {
+        let of_tables = Arc::clone(sources);
+        let tables = MetricsExporter::new(move |out| write_tables(out, &of_tables));
+        Self { sources: Arc::clone(sources), tables }
+    }
+
+    /// Reads all figures.
+    pub(super) fn read(&self) -> HistorySample {
+        let mut sample = HistorySample::default();
+        self.read_operations(&mut sample);
+        self.read_process(&mut sample);
+        self.read_subgraphs(&mut sample);
+        self.read_providers(&mut sample);
+        sample
+    }
+
+    /// Returns the JSON of open connections and subscriptions by transport, and of slow readers by policy.
+    pub(super) fn describe_transports(&self) -> (Value, Value) {
+        let tables = MetricSamples::read(&self.tables);
+        let subscriptions = |transport: &str| {
+            let open = tables.named("starling_subscriptions_open");
+            let of_transport = open.filter(|it| it.label("transport") == transport);
+            of_transport.map(|it| it.value).sum::<f64>() as u64
+        };
+        let streams = tables.named("starling_streams_open");
+        let mut transports: Vec<(&str, u64)> =
+            streams.map(|it| (it.label("transport"), it.value as u64)).collect();
+        // Such as a subscription without a stream of its own.
+        for it in tables.named("starling_subscriptions_open") {
+            if !transports.iter().any(|(known, _)| *known == it.label("transport")) {
+                transports.push((it.label("transport"), 0));
+            }
+        }
+        let transports = transports.into_iter().map(|(transport, streams)| {
+            let subscriptions = subscriptions(transport);
+            json!({"transport": transport, "streams": streams, "subscriptions": subscriptions})
+        });
+        let slow = tables.named("starling_subscribers_slow");
+        let slow = slow.map(|it| json!({"policy": it.label("policy"), "count": it.value as u64}));
+        (transports.collect(), slow.collect())
+    }
+
+    fn read_operations(&self, sample: &mut HistorySample) {
+        let tables = MetricSamples::read(&self.tables);
+        let refused = tables.sum("starling_operations_refused");
+        let ran = tables.named("starling_operations");
+        let (mut all, mut with_errors) = (refused, refused);
+        for operations in ran {
+            all += operations.value;
+            if operations.label("outcome") == "errors" {
+                with_errors += operations.value;
+            }
+        }
+        sample.add_count(SeriesKey::new(series::REQUESTS), all);
+        sample.add_count(SeriesKey::new(series::ERRORS), with_errors);
+        let name = "starling_operation_duration_seconds";
+        let durations = tables.histogram(name, "kind", |kind| kind != "subscription");
+        sample.add_durations(SeriesKey::new(series::LATENCY), durations);
+        let mut add = |reason: &str, value| {
+            sample.add_count(SeriesKey::labelled(series::REFUSED, reason), value);
+        };
+        for it in tables.named("starling_admission_refused") {
+            add(&format!("overload: {} ({})", it.label("reason"), it.label("class")), it.value);
+        }
+        for it in tables.named("starling_rate_limit_refused") {
+            add(&format!("rate limit: {}", it.label("limit")), it.value);
+        }
+        for it in tables.named("starling_subscribers_slow") {
+            add(&format!("slow subscriber: {}", it.label("policy")), it.value);
+        }
+        let [all, of_address] = self.sources.http.limits.connections.refused();
+        add("connection: http.max_connections", all as f64);
+        add("connection: http.max_connections_per_ip", of_address as f64);
+        let hub = self.sources.runner.hub.stats();
+        add("subscription: too many subscribers", hub.refused_overload.load(Relaxed) as f64);
+        add("event: group behind", hub.dropped_group_behind.load(Relaxed) as f64);
+    }
+
+    fn read_process(&self, sample: &mut HistorySample) {
+        if let Some(usage) = profile::usage() {
+            sample.add_count(SeriesKey::new(series::CPU), usage.cpu_seconds);
+            sample.add_level(SeriesKey::new(series::MEMORY), usage.resident_bytes as f64);
+        }
+        let open = self.sources.http.limits.connections.open();
+        sample.add_level(SeriesKey::new(series::CONNECTIONS), open as f64);
+        let hub = self.sources.runner.hub.stats();
+        sample.add_level(SeriesKey::new(series::SUBSCRIBERS), read(&hub.subscribers) as f64);
+        sample.add_count(SeriesKey::new(series::EVENTS), read(&hub.events) as f64);
+        sample.add_count(SeriesKey::new(series::DELIVERIES), read(&hub.deliveries) as f64);
+    }
+
+    fn read_subgraphs(&self, sample: &mut HistorySample) {
+        for upstream in &self.sources.runner.serving.current().upstreams {
+            let (stats, key) =
+                (upstream.stats(), |name| SeriesKey::labelled(name, upstream.name()));
+            let failures: u64 = FailureKind::ALL.into_iter().map(|kind| stats.failures(kind)).sum();
+            sample.add_count(key(series::SUBGRAPH_REQUESTS), read(&stats.requests) as f64);
+            sample.add_count(key(series::SUBGRAPH_ERRORS), failures as f64);
+            sample.add_durations(key(series::SUBGRAPH_LATENCY), stats.seconds.read());
+        }
+    }
+
+    fn read_providers(&self, sample: &mut HistorySample) {
+        for provider in self.sources.providers.iter() {
+            let (stats, key) =
+                (provider.stats(), |name| SeriesKey::labelled(name, provider.name()));
+            sample.add_count(key(series::PROVIDER_RECEIVED), read(&stats.received) as f64);
+            sample.add_count(key(series::PROVIDER_PUBLISHED), read(&stats.published) as f64);
+        }
+    }
+}
+
+fn write_tables(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let serving = sources.runner.serving.current();
+    out.write(OPERATION_METRICS, &*sources.runner.serving.metrics)?;
+    out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
+    if let Some(overload) = &serving.overload {
+        let classes = overload.reading().classes();
+        let classes = classes.iter().map(|(name, it)| (vec![("class", *name)], it));
+        out.write_each(ADMISSION_CLASS_METRICS, &classes.collect::<Vec<_>>())?;
+    }
+    let limits = serving.admission.iter().flat_map(Admission::limit_states);
+    let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
+    out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())
+}

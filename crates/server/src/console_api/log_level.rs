@@ -1,0 +1,111 @@
+//! The level of the log, changed for a limited time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use telemetry::logging::{self, LevelFilter};
+use tokio::task::AbortHandle;
+
+/// The longest time in minutes: a level that was forgotten must not fill a disk.
+const MINUTES_MAX: u64 = 60;
+
+/// The level that was set by an operator. When its time is over, the one of the start counts again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TemporaryLevel(Arc<Mutex<Option<ChangedLevel>>>);
+
+#[derive(Debug)]
+struct ChangedLevel {
+    level: LevelFilter,
+    until: Instant,
+    /// The task that ends it.
+    end: AbortHandle,
+}
+
+/// Sets a level for some minutes, or with `configured` restores the one of the start. Must be called inside a Tokio
+/// runtime.
+///
+/// # Errors
+/// The request is wrong, or the level cannot be changed.
+pub(super) fn change(state: &TemporaryLevel, level: &str, minutes: &str) -> Result<Value, String> {
+    let wanted = parse(level, minutes)?;
+    let mut changed = state.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if !logging::set_level(wanted.map(|(level, _)| level)) {
+        return Err("the log of this process cannot be changed".to_owned());
+    }
+    if let Some(before) = changed.take() {
+        before.end.abort();
+    }
+    *changed = wanted.map(|(level, time)| {
+        let (state, until) = (state.clone(), Instant::now() + time);
+        let end = tokio::spawn(async move {
+            tokio::time::sleep_until(until.into()).await;
+            let mut changed = state.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // A later change has replaced this one, which ends with it.
+            if changed.as_ref().is_some_and(|it| Instant::now() >= it.until) {
+                logging::set_level(None);
+                *changed = None;
+                tracing::info!("the log has its configured level again");
+            }
+        });
+        ChangedLevel { level, until, end: end.abort_handle() }
+    });
+    drop(changed);
+    match wanted {
+        Some((level, time)) => {
+            let minutes = time.as_secs() / 60;
+            tracing::warn!(%level, minutes, "an operator has changed the level of the log");
+        }
+        None => tracing::info!("the log has its configured level again"),
+    }
+    Ok(describe(state))
+}
+
+/// Returns the level and how long it stays; null if it is the one of the start.
+pub(super) fn describe(state: &TemporaryLevel) -> Value {
+    let changed = state.0.lock().unwrap_or_else(PoisonError::into_inner);
+    changed.as_ref().map_or(Value::Null, |it| {
+        let rest = it.until.saturating_duration_since(Instant::now());
+        json!({"level": it.level.to_string(), "secondsLeft": rest.as_secs()})
+    })
+}
+
+/// Parses a level and its time; `None` is the level of the start.
+fn parse(level: &str, minutes: &str) -> Result<Option<(LevelFilter, Duration)>, String> {
+    if level == "configured" {
+        return Ok(None);
+    }
+    let names = ["error", "warn", "info", "debug", "trace"];
+    let level: LevelFilter = names
+        .contains(&level)
+        .then(|| level.parse().ok())
+        .flatten()
+        .ok_or_else(|| format!("`level` is one of {} and configured", names.join(", ")))?;
+    let minutes = minutes.parse().ok().filter(|it| (1..=MINUTES_MAX).contains(it));
+    let minutes: u64 =
+        minutes.ok_or_else(|| format!("`minutes` is a whole number from 1 to {MINUTES_MAX}"))?;
+    Ok(Some((level, Duration::from_secs(minutes * 60))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_has_a_limited_time() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(parse("debug", "5"), Ok(Some((LevelFilter::DEBUG, minute * 5))));
+        assert_eq!(parse("configured", ""), Ok(None));
+        for (level, minutes) in [
+            ("debug", ""),
+            ("debug", "0"),
+            ("debug", "61"),
+            ("debug", "-1"),
+            ("verbose", "5"),
+            ("off", "5"),
+            ("", "5"),
+        ] {
+            assert!(parse(level, minutes).is_err(), "{level} {minutes}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The load of this router, measured once a second: for its readiness, and for the load report in responses.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clients::workers;
+use frontend::http_server::HttpServer;
+use frontend::load_report::LoadFigures;
+use serving::overload::OverloadProtection;
+use tokio::sync::watch;
+
+use crate::warming::Warming;
+
+/// The time between two measurements.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The share of a measurement in the reported figures: they follow a change within about three seconds.
+const STEP: f64 = 0.4;
+
+/// Measures the load until the router ends. Returns at once if nothing needs it.
+pub(crate) async fn watch_load(
+    http: Arc<HttpServer>,
+    overload: Option<Arc<OverloadProtection>>,
+    warming: Arc<Warming>,
+    mut stop: watch::Receiver<bool>,
+) {
+    if http.pipeline.load_reports.is_none() && overload.is_none() {
+        return;
+    }
+    let processors = workers::available() as f64;
+    let mut meter = LoadMeter::default();
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut measured = Instant::now();
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        if let Some(overload) = &overload {
+            overload.update(&http.limits.memory);
+        }
+        let Some(reports) = &http.pipeline.load_reports else { continue };
+        let now = Instant::now();
+        let (responses, errors) = http.pipeline.metrics.response_totals();
+        let counters = LoadCounters {
+            cpu_seconds: profile::usage().map_or(0.0, |it| it.cpu_seconds) / processors,
+            responses,
+            errors,
+        };
+        let utilization = overload.as_ref().map(|it| it.utilization());
+        let elapsed = now.duration_since(measured);
+        measured = now;
+        if let Some(figures) = meter.measure(counters, utilization, elapsed) {
+            reports.set(&with_ramp(figures, warming.share()));
+        }
+    }
+}
+
+/// Returns the figures to report while the router takes this share of the load. Load balancers divide the requests per
+/// second of a router by its utilization, so one that seems busier gets less. Overload protection reports the part of a
+/// limit that grows with the share, so only the processors remain to be corrected.
+fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
+    if share >= 1.0 {
+        return figures;
+    }
+    let utilization = figures.cpu_utilization / share;
+    let reported = figures.application_utilization.unwrap_or_default();
+    LoadFigures { application_utilization: Some(reported.max(utilization)), ..figures }
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug)]
+struct LoadCounters {
+    /// The time that the router has used each processor, in seconds.
+    cpu_seconds: f64,
+    responses: u64,
+    errors: u64,
+}
+
+/// Computes the figures of load reports from counters.
+#[derive(Default, Debug)]
+struct LoadMeter {
+    last: Option<LoadCounters>,
+    figures: Option<LoadFigures>,
+}
+
+impl LoadMeter {
+    /// Measures the load since the last call. `utilization` is the part of the limit of overload protection that is in
+    /// use. Returns `None` for the first call.
+    fn measure(
+        &mut self,
+        counters: LoadCounters,
+        utilization: Option<f64>,
+        elapsed: Duration,
+    ) -> Option<LoadFigures> {
+        let last = self.last.replace(counters)?;
+        let seconds = elapsed.as_secs_f64();
+        if seconds <= 0.0 {
+            return self.figures;
+        }
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let cpu_utilization = ((counters.cpu_seconds - last.cpu_seconds) / seconds).clamp(0.0, 1.0);
+        let measured = LoadFigures {
+            cpu_utilization,
+            // Load balancers look at this figure alone. Far below the limit it says little about the processors.
+            application_utilization: utilization.map(|it| it.max(cpu_utilization)),
+            requests_per_second: rate(counters.responses, last.responses),
+            errors_per_second: rate(counters.errors, last.errors),
+        };
+        let smooth = |before: f64, now: f64| before + (now - before) * STEP;
+        let figures = match self.figures {
+            None => measured,
+            Some(before) => LoadFigures {
+                cpu_utilization: smooth(before.cpu_utilization, measured.cpu_utilization),
+                application_utilization: before
+                    .application_utilization
+                    .zip(measured.application_utilization)
+                    .map(|(before, now)| smooth(before, now)),
+                requests_per_second: smooth(
+                    before.requests_per_second,
+                    measured.requests_per_second,
+                ),
+                errors_per_second: smooth(before.errors_per_second, measured.errors_per_second),
+            },
+        };
+        self.figures = Some(figures);
+        self.figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(cpu_seconds: f64, responses: u64, errors: u64) -> LoadCounters {
+        LoadCounters { cpu_seconds, responses, errors }
+    }
+
+    #[test]
+    fn a_router_seems_busier_while_it_takes_a_share_of_the_load() {
+        let figures = LoadFigures { cpu_utilization: 0.2, ..LoadFigures::default() };
+        let reported = |application, share| {
+            let figures = LoadFigures { application_utilization: application, ..figures };
+            with_ramp(figures, share).application_utilization
+        };
+        assert_eq!(reported(None, 1.0), None);
+        assert_eq!(reported(None, 0.5), Some(0.4));
+        assert_eq!(reported(Some(0.7), 0.5), Some(0.7));
+        assert_eq!(reported(Some(0.3), 0.1), Some(2.0));
+    }
+
+    #[test]
+    fn figures_are_rates_that_follow_changes_smoothly() {
+        let mut meter = LoadMeter::default();
+        let two_seconds = Duration::from_secs(2);
+        assert_eq!(meter.measure(counters(10.0, 1000, 10), Some(0.1), two_seconds), None);
+        let first = meter.measure(counters(11.0, 3000, 30), Some(0.1), two_seconds);
+        let expected = LoadFigures {
+            cpu_utilization: 0.5,
+            application_utilization: Some(0.5),
+            requests_per_second: 1000.0,
+            errors_per_second: 10.0,
+        };
+        assert_eq!(first, Some(expected));
+        let second = meter.measure(counters(11.0, 3000, 30), Some(1.5), two_seconds);
+        let Some(LoadFigures { cpu_utilization, application_utilization, .. }) = second else {
+            panic!("it was measured")
+        };
+        assert!((cpu_utilization - 0.3).abs() < 1e-9, "{cpu_utilization}");
+        assert!(
+            application_utilization.is_some_and(|it| (it - 0.9).abs() < 1e-9),
+            "overload shows"
+        );
+        for _ in 0..50 {
+            meter.measure(counters(11.0, 3000, 30), Some(0.0), two_seconds);
+        }
+        let idle = meter.measure(counters(11.0, 3000, 30), Some(0.0), two_seconds);
+        assert!(idle.is_some_and(|it| it.requests_per_second < 1e-6), "{idle:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The figures of all rows for readers in the process. The export has them as metrics.
+
+use std::time::Duration;
+
+use execute::ErrorCode;
+use prepare::Prepared;
+use telemetry::HistogramReading;
+use telemetry::name_table::{NameKey, NamedCounters as _};
+
+use super::FigureTables;
+use super::client_figures::{ClientFigures, ClientLabel};
+use super::names::{OTHER, kind_of, name_of};
+use super::operation_figures::{OperationFigures, OperationLabel};
+
+/// The figures of one operation since it got its row.
+#[derive(Clone, Debug)]
+pub struct OperationReading {
+    /// The name in the metrics.
+    pub name: Box<str>,
+    /// Query, mutation or subscription.
+    pub kind: &'static str,
+    /// The number of requests.
+    pub requests: u64,
+    /// The number of requests by the code of their first error, without zeros.
+    pub errors: Vec<(ErrorCode, u64)>,
+    /// The times to the response.
+    pub durations: HistogramReading,
+    /// The time that workers spent on it.
+    pub busy: Duration,
+    /// The number of requests to subgraphs.
+    pub subgraph_requests: u64,
+    /// The number of responses with a cost, and the sum of these costs; `None` without any.
+    pub cost: Option<(u64, u64)>,
+    /// The bytes of responses before compression.
+    pub response_bytes: u64,
+    /// The clients that sent it, those with most requests first, and all others together at the end.
+    pub clients: Vec<UsesOfClient>,
+}
+
+/// The number of requests of one client for one operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsesOfClient {
+    /// The name of the client.
+    pub name: Box<str>,
+    /// The version of the client.
+    pub version: Box<str>,
+    /// The number of requests.
+    pub requests: u64,
+}
+
+/// The figures of one client since it got its row.
+#[derive(Clone, Debug)]
+pub struct ClientReading {
+    /// The name in the metrics.
+    pub name: Box<str>,
+    /// The version; empty if it states none.
+    pub version: Box<str>,
+    /// The number of requests.
+    pub requests: u64,
+    /// The number of requests by the code of their first error, without zeros.
+    pub errors: Vec<(ErrorCode, u64)>,
+}
+
+impl FigureTables {
+    /// Reads the figures of all operations. The last ones are those that share a row.
+    pub fn operation_readings(&self) -> Vec<OperationReading> {
+        let Some(operations) = &self.operations else { return Vec::new() };
+        let other = OperationLabel { name: OTHER.into(), kind: OTHER };
+        let reading = operations.read_rows();
+        let named = reading.rows.iter().map(|row| self.read_operation(&row.label, &row.counters));
+        named.chain([self.read_operation(&other, &reading.other)]).collect()
+    }
+
+    /// Reads the figures of all clients. The last ones are those that share a row.
+    pub fn client_readings(&self) -> Vec<ClientReading> {
+        let Some(clients) = &self.clients else { return Vec::new() };
+        let other = ClientLabel { name: OTHER.into(), version: OTHER.into() };
+        let reading = clients.read_rows();
+        let named = reading.rows.iter().map(|row| read_client(&row.label, &row.counters));
+        named.chain([read_client(&other, &reading.other)]).collect()
+    }
+
+    fn read_operation(
+        &self,
+        label: &OperationLabel,
+        figures: &OperationFigures,
+    ) -> OperationReading {
+        let (uses, others) = figures.client_uses();
+        let mut without_row = others;
+        let mut clients: Vec<UsesOfClient> = Vec::new();
+        for (client, requests) in uses {
+            // A client is one of the others if another one has its row by now.
+            match self.client_label(client) {
+                Some(ClientLabel { name, version }) => {
+                    clients.push(UsesOfClient { name, version, requests });
+                }
+                None => without_row += requests,
+            }
+        }
+        clients.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.name.cmp(&b.name)));
+        if without_row > 0 {
+            let (name, version) = (OTHER.into(), Box::default());
+            clients.push(UsesOfClient { name, version, requests: without_row });
+        }
+        OperationReading {
+            name: label.name.clone(),
+            kind: label.kind,
+            requests: figures.uses(),
+            errors: figures.errors().collect(),
+            durations: figures.durations(),
+            busy: figures.busy(),
+            subgraph_requests: figures.subgraph_requests(),
+            cost: figures.cost(),
+            response_bytes: figures.response_bytes(),
+            clients,
+        }
+    }
+
+    fn client_label(&self, client: NameKey) -> Option<ClientLabel> {
+        Some(self.clients.as_ref()?.row(client)?.label.clone())
+    }
+}
+
+fn read_client(label: &ClientLabel, figures: &ClientFigures) -> ClientReading {
+    ClientReading {
+        name: label.name.clone(),
+        version: label.version.clone(),
+        requests: figures.uses(),
+        errors: figures.errors().collect(),
+    }
+}
+
+impl OperationReading {
+    /// True if a prepared operation counts here.
+    pub fn is_of(&self, prepared: &Prepared) -> bool {
+        kind_of(prepared) == self.kind && *name_of(prepared) == *self.name
+    }
+}

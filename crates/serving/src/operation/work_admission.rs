@@ -1,0 +1,81 @@
+//! The right to work: a request enters before anything is done for it.
+
+use admission::memory::MemoryCharge;
+use clients::authentication::Identity;
+use clients::memory_refusal::memory_used_up;
+use clients::request_source::RequestSource;
+use execute::{ClientKey, GraphqlError};
+use prepare::OperationRequest;
+
+use crate::overload::ArrivingRequest;
+use crate::overload::work_ticket::WorkTicket;
+use crate::serving::Serving;
+
+/// The right to work on the operations of one request. When it is dropped, the work on them has ended.
+#[derive(Debug)]
+pub struct AdmittedWork {
+    /// The right to work, with overload protection.
+    pub ticket: Option<WorkTicket>,
+    /// The memory that the request counts with.
+    pub memory: MemoryCharge,
+}
+
+/// Admits the operations of one request before anything is done for them: they must fit into the memory budget and, if
+/// there is overload protection, into the limit. While the limit is reached, it waits.
+///
+/// # Errors
+/// `OVERLOADED`: none of the operations runs.
+pub async fn admit(
+    serving: &Serving,
+    operations: &[OperationRequest],
+    headers: &http::HeaderMap,
+    identity: &Identity,
+    address: ClientKey,
+    source: RequestSource<'_>,
+) -> Result<AdmittedWork, Vec<GraphqlError>> {
+    let arriving = ArrivingRequest { identity, headers, address, source };
+    let admitted = admit_arriving(serving, operations, arriving).await;
+    admitted.inspect_err(|errors| {
+        if let Some(figures) = &serving.figures {
+            figures.count_refusal(figures.begin(headers), errors);
+        }
+    })
+}
+
+async fn admit_arriving(
+    serving: &Serving,
+    operations: &[OperationRequest],
+    arriving: ArrivingRequest<'_>,
+) -> Result<AdmittedWork, Vec<GraphqlError>> {
+    let refused = |error: GraphqlError| {
+        serving.metrics.count_refusal(error.code);
+        vec![error]
+    };
+    let memory = &serving.limits.memory;
+    let memory = MemoryCharge::of_operation(memory).map_err(|_| refused(memory_used_up(memory)))?;
+    let Some(overload) = &serving.overload else {
+        return Ok(AdmittedWork { ticket: None, memory });
+    };
+    let deadline = arriving.source.deadline_within(serving.time_max);
+    let admitted = overload.admit(operations, arriving, deadline).await;
+    let ticket = admitted.map_err(refused)?;
+    Ok(AdmittedWork { ticket: Some(ticket), memory })
+}
+
+/// Admits a WebSocket handshake: a router without memory or, with overload protection, at its limit takes no further
+/// connections, because their subscriptions would be more work. While the limit is reached, the handshake waits.
+///
+/// # Errors
+/// `OVERLOADED`: the handshake is refused.
+pub async fn admit_handshake(
+    serving: &Serving,
+    headers: &http::HeaderMap,
+    identity: &Identity,
+    address: ClientKey,
+    source: RequestSource<'_>,
+) -> Result<(), Vec<GraphqlError>> {
+    // The work is done by the time at which it could be measured, so the ticket is given back as one of abandoned work.
+    // The metrics of clients count operations only.
+    let arriving = ArrivingRequest { identity, headers, address, source };
+    admit_arriving(serving, &[], arriving).await.map(drop)
+}

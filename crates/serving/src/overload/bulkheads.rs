@@ -1,0 +1,307 @@
+//! The share of each subgraph in the work in flight ([`admission::Bulkhead`]), joined with the subgraphs of a graph:
+//! the requests to them are measured, and operations that need a slow one take a place in its share, or do without it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use admission::{Bulkhead, BulkheadPlace, Class, RouterWork, UNITS};
+use config::Traffic;
+use execute::{
+    FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphEndpoint, SubgraphRequest,
+    SubgraphResponse,
+};
+use graph::{SubgraphId, Supergraph};
+use plan::Plan;
+use telemetry::{Metric, read};
+
+/// The share of one subgraph. It survives reloads.
+#[derive(Debug)]
+pub struct SubgraphBulkhead {
+    name: Box<str>,
+    state: Mutex<Bulkhead>,
+    started: Instant,
+    /// The number of operations that did without the subgraph.
+    left_out: AtomicU64,
+}
+
+/// The shares of the subgraphs of one graph.
+#[derive(Debug)]
+pub struct GraphBulkheads {
+    /// By [`SubgraphId`]; `None` for those that may hold any part of the work in flight, and for event subgraphs.
+    subgraphs: Box<[Option<BoundedSubgraph>]>,
+    /// The units of work that have arrived, for all graphs of the process.
+    arrived: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct BoundedSubgraph {
+    bulkhead: Arc<SubgraphBulkhead>,
+    /// The part of the limit that it may hold while it is slow.
+    share: f64,
+}
+
+impl GraphBulkheads {
+    /// Creates the shares of a graph. Subgraphs that the `previous` one had keep what is known of them.
+    pub(crate) fn new(traffic: &Traffic, graph: &Supergraph, previous: Option<&Self>) -> Self {
+        let arrived = previous.map(|it| Arc::clone(&it.arrived)).unwrap_or_default();
+        let bounded = |name: &str| {
+            let percent = traffic.of(name).max_in_flight_share;
+            if percent >= 100 {
+                return None;
+            }
+            let known = previous.iter().flat_map(|it| it.bulkheads()).find(|it| *it.name == *name);
+            let bulkhead = known.cloned().unwrap_or_else(|| {
+                Arc::new(SubgraphBulkhead::new(name, arrived.load(Ordering::Relaxed)))
+            });
+            Some(BoundedSubgraph { bulkhead, share: f64::from(percent) / 100.0 })
+        };
+        let subgraphs = graph.subgraphs.iter();
+        Self { subgraphs: subgraphs.map(|subgraph| bounded(&subgraph.name)).collect(), arrived }
+    }
+
+    /// Returns a client of the subgraph that measures its requests.
+    pub(crate) fn measured(&self, id: SubgraphId, inner: Arc<dyn Subgraph>) -> Arc<dyn Subgraph> {
+        match &self.subgraphs[usize::from(id.0)] {
+            None => inner,
+            Some(bounded) => {
+                Arc::new(MeasuredSubgraph { inner, bulkhead: Arc::clone(&bounded.bulkhead) })
+            }
+        }
+    }
+
+    /// Returns the share of each subgraph that has one.
+    pub fn bulkheads(&self) -> impl Iterator<Item = &Arc<SubgraphBulkhead>> {
+        self.subgraphs.iter().flatten().map(|it| &it.bulkhead)
+    }
+
+    /// Takes places for an operation with this plan, in the shares of all subgraphs that it may send requests to.
+    /// `limit` is the limit on the work in flight, in units of work.
+    // hot path: one short lock for each subgraph of the plan
+    pub(crate) fn enter(&self, plan: &Plan, class: Class, weight: u32, limit: u64) -> PlanPlaces {
+        let arrived = self.arrived.fetch_add(weight.into(), Ordering::Relaxed) + u64::from(weight);
+        let work = RouterWork { limit, arrived };
+        let mut places = PlanPlaces::default();
+        let mut closed = Vec::new();
+        // Plans may have many fetches from one subgraph.
+        let mut is_seen = vec![false; self.subgraphs.len()];
+        for id in plan.fetches.iter().map(|fetch| fetch.subgraph) {
+            let index = usize::from(id.0);
+            let Some(Some(bounded)) = self.subgraphs.get(index) else { continue };
+            if std::mem::replace(&mut is_seen[index], true) {
+                continue;
+            }
+            match bounded.bulkhead.enter(class, weight, bounded.share, work) {
+                Some(place) => places.taken.push((Arc::clone(&bounded.bulkhead), place)),
+                None => closed.push(id),
+            }
+        }
+        if !closed.is_empty() {
+            places.closed = Some(closed.into());
+        }
+        places
+    }
+}
+
+/// The places of one operation, which it gives back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct PlanPlaces {
+    taken: Vec<(Arc<SubgraphBulkhead>, BulkheadPlace)>,
+    /// The subgraphs that the operation must do without, if there are any.
+    pub(crate) closed: Option<Arc<[SubgraphId]>>,
+}
+
+impl Drop for PlanPlaces {
+    fn drop(&mut self) {
+        for (bulkhead, place) in self.taken.drain(..) {
+            bulkhead.lock().leave(place);
+        }
+    }
+}
+
+impl SubgraphBulkhead {
+    /// `arrived` is the work that has arrived at the router before.
+    fn new(name: &str, arrived: u64) -> Self {
+        Self {
+            name: name.into(),
+            state: Mutex::new(Bulkhead::new(arrived)),
+            started: Instant::now(),
+            left_out: AtomicU64::new(0),
+        }
+    }
+
+    /// The name of the subgraph.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn enter(
+        &self,
+        class: Class,
+        weight: u32,
+        share: f64,
+        work: RouterWork,
+    ) -> Option<BulkheadPlace> {
+        let place = self.lock().enter(class, weight, share, work, self.now());
+        if place.is_none() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        place
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bulkhead> {
+        // The state machine makes no calls that could panic half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client of a subgraph that measures its requests.
+struct MeasuredSubgraph {
+    inner: Arc<dyn Subgraph>,
+    bulkhead: Arc<SubgraphBulkhead>,
+}
+
+/// A request in flight. If it is dropped before it has ended, its client has gone.
+struct MeasuredRequest<'a> {
+    bulkhead: &'a SubgraphBulkhead,
+    began: Duration,
+    has_ended: bool,
+}
+
+impl<'a> MeasuredRequest<'a> {
+    /// Begins a request. Also returns whether the subgraph is slow.
+    fn begin(bulkhead: &'a SubgraphBulkhead) -> (Self, bool) {
+        let mut state = bulkhead.lock();
+        // Read while the lock is held, so that the time of the state machine does not go back.
+        let began = bulkhead.now();
+        let is_slow = state.is_slow(began);
+        state.begin_request(began);
+        drop(state);
+        (Self { bulkhead, began, has_ended: false }, is_slow)
+    }
+}
+
+impl Drop for MeasuredRequest<'_> {
+    fn drop(&mut self) {
+        let mut state = self.bulkhead.lock();
+        state.end_request(self.began, self.has_ended, self.bulkhead.now());
+    }
+}
+
+impl Subgraph for MeasuredSubgraph {
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
+        // Files take the time of the client's network.
+        if request.form.is_some() {
+            return self.inner.fetch(request);
+        }
+        Box::pin(async move {
+            let (mut measured, is_slow) = MeasuredRequest::begin(&self.bulkhead);
+            self.inner.note_slowness(is_slow);
+            let result = self.inner.fetch(request).await;
+            // A request that was not sent took no time of the subgraph, one that was given up says only that the
+            // subgraph takes longer, and a failure is often quicker than a response.
+            let is_failure = result.as_ref().is_ok_and(|it| it.status.is_server_error());
+            measured.has_ended = result.is_ok() && !is_failure;
+            result
+        })
+    }
+
+    fn endpoint(&self) -> Option<&SubgraphEndpoint> {
+        self.inner.endpoint()
+    }
+
+    fn note_split(&self) {
+        self.inner.note_split();
+    }
+
+    fn note_unusable_response(&self, problem: &str) {
+        self.inner.note_unusable_response(problem);
+    }
+
+    fn note_errors(&self, code: Option<&str>) {
+        self.inner.note_errors(code);
+    }
+
+    fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
+        self.inner.note_hidden_errors(errors);
+    }
+}
+
+/// The metrics of the share of one subgraph. The label that names the subgraph is added by the caller.
+pub const BULKHEAD_METRICS: &[Metric<SubgraphBulkhead>] = &[
+    Metric::gauges(
+        "starling_subgraph_share_held",
+        "Work in flight that needs the subgraph, in average operations",
+        |it, samples| samples.add(it.lock().held() as f64 / f64::from(UNITS)),
+    ),
+    Metric::gauge(
+        "starling_subgraph_slow",
+        "1 if requests to the subgraph take several times longer than usual",
+        |it| {
+            let state = it.lock();
+            u64::from(state.is_slow(it.now()))
+        },
+    ),
+    Metric::counter(
+        "starling_subgraph_share_exceeded",
+        "Operations that did without a slow subgraph because it held its share of the work in flight",
+        |it| read(&it.left_out),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use config::{TrafficOverride, TrafficSettings};
+
+    use super::*;
+
+    fn graph(subgraphs: &[&str]) -> Supergraph {
+        let graphs = subgraphs.iter().map(|name| {
+            let id = name.to_uppercase();
+            format!("{id} @join__graph(name: \"{name}\", url: \"http://{name}\")\n")
+        });
+        let first = subgraphs[0].to_uppercase();
+        let sdl = format!(
+            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\")
+               @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) {{ query: Query }}
+             enum join__Graph {{ {} }}
+             type Query @join__type(graph: {first}) {{ a: Int }}",
+            graphs.collect::<String>()
+        );
+        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn names(bulkheads: &GraphBulkheads) -> Vec<&str> {
+        bulkheads.bulkheads().map(|it| it.name()).collect()
+    }
+
+    #[test]
+    fn a_subgraph_has_a_share_unless_it_may_hold_all_of_the_work() {
+        let mut traffic = Traffic::default();
+        let all = TrafficOverride { max_in_flight_share: Some(100), ..Default::default() };
+        traffic.subgraphs.insert("b".into(), all);
+        let graph = graph(&["a", "b", "c"]);
+        assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), ["a", "c"]);
+        traffic.all = TrafficSettings { max_in_flight_share: 100, ..Default::default() };
+        assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), [""; 0]);
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_known_of_a_subgraph() {
+        let traffic = Traffic::default();
+        let first = GraphBulkheads::new(&traffic, &graph(&["a", "b"]), None);
+        let second = GraphBulkheads::new(&traffic, &graph(&["b", "c"]), Some(&first));
+        assert_eq!(names(&second), ["b", "c"]);
+        let of = |all: &GraphBulkheads, name| {
+            Arc::clone(all.bulkheads().find(|it| it.name() == name).expect("it has a share"))
+        };
+        assert!(Arc::ptr_eq(&of(&first, "b"), &of(&second, "b")));
+    }
+}

@@ -1,0 +1,15 @@
+//! The rate limits of the configuration.
+//!
+//! `admit` counts an operation against all of them. Each `RateLimit` counts in this process (`gcra`), or in a store
+//! together with other routers (`shared_rate`, decided by `shared_decision`).
+
+mod counting;
+mod gcra;
+mod rate_limit;
+mod shared_decision;
+mod shared_rate;
+
+pub(crate) use counting::admit;
+pub(crate) use rate_limit::RateLimit;
+pub use rate_limit::{LimitState, RATE_LIMIT_METRICS};
+pub(crate) use shared_decision::PendingLimits;

@@ -1,0 +1,45 @@
+//! The part of a rate limit that several routers share: its numbers, and the names of its keys in Redis.
+//!
+//! Keys contain a hash in place of what clients sent, which may be a token.
+
+use std::sync::Arc;
+
+use config::OnStoreFailure;
+use redis_store::Store;
+use sha2::{Digest, Sha256};
+
+/// The number of bytes of a hash in a key. Two of a billion keys are equal with a probability of 10⁻²⁰.
+const HASH_BYTES: usize = 16;
+
+/// The shared part of a rate limit.
+#[derive(Debug)]
+pub(super) struct SharedRate {
+    pub(super) store: Arc<Store>,
+    pub(super) on_failure: OnStoreFailure,
+    /// The beginning of each key: the kind of state, and the name of the limit.
+    prefix: String,
+    /// The microseconds in which one unit becomes available.
+    pub(super) interval: u64,
+    /// The units that may be taken at once.
+    pub(super) burst: u64,
+}
+
+impl SharedRate {
+    /// Creates the shared part of a limit.
+    pub(super) fn new(settings: &config::RateLimit, store: &Arc<Store>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            on_failure: settings.on_failure,
+            prefix: format!("rate:{}:", settings.name),
+            interval: u64::try_from(settings.interval_micros()).unwrap_or(u64::MAX),
+            burst: settings.burst().max(1).into(),
+        }
+    }
+
+    /// Returns the key of the store for a key of the limit.
+    pub(super) fn key(&self, key: &str) -> String {
+        let digest = Sha256::digest(key.as_bytes());
+        let hash = digest[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}"));
+        std::iter::once(self.prefix.clone()).chain(hash).collect()
+    }
+}
