@@ -3,6 +3,7 @@
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Default duration of a soak or of one fuzz target.
 const SECONDS_DEFAULT: u32 = 60;
@@ -30,12 +31,14 @@ pub(crate) enum Command {
     Fuzz(FuzzArguments),
     /// Run the tests of crates with `unsafe` under Miri and AddressSanitizer
     Sanitize,
-    /// Check the pages that are generated from code, or write them
+    /// Check the pages that are generated from code, or write them; build the documentation site
     Docs(DocsArguments),
     /// Check HTTP/2 conformance: 145 cases against the router
     H2spec,
     /// Check the licences of all dependencies against deny.toml
     Licences,
+    /// Make the archives of a release: program, debug symbols, licences, completions, man pages, SBOM, sums
+    Dist(DistArguments),
 }
 
 #[derive(Debug, PartialEq, Eq, Args)]
@@ -113,6 +116,34 @@ pub(crate) struct DocsArguments {
     /// Write the pages instead of checking them
     #[arg(long)]
     pub(crate) write: bool,
+    /// Build the documentation site instead
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) site: bool,
+    /// Folder of the site, which keeps other versions. Default: `site` in the target folder
+    #[arg(long, value_name = "FOLDER", requires = "site")]
+    pub(crate) output: Option<PathBuf>,
+    /// Path of the site on its server, such as `/starling/`. Default: `/`
+    #[arg(long, value_name = "PATH", requires = "site")]
+    pub(crate) base: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Args)]
+pub(crate) struct DistArguments {
+    /// Target to build for; may be given several times. Default: Linux on x86-64 and 64-bit ARM, where they can be built
+    #[arg(long, value_name = "TRIPLE")]
+    pub(crate) target: Vec<String>,
+    /// Profile: `dev` is for trying the command out
+    #[arg(long, value_name = "PROFILE", default_value = "dist", value_parser = ["dist", "dev"])]
+    pub(crate) profile: String,
+    /// Oldest version of glibc to run with, such as 2.28; needs cargo-zigbuild. Default: that of this machine
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) glibc: Option<String>,
+    /// Pack this program for this machine instead of building one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "profile", "glibc"])]
+    pub(crate) binary: Option<PathBuf>,
+    /// Folder of the archives, without those of an earlier run, which are deleted. Default: `packages` in the target folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[cfg(test)]
@@ -143,6 +174,17 @@ mod tests {
         };
         let long = |seconds| LongSoakArguments { seconds };
         let resume = |seconds, busy| Command::Soak(Soak::Resume { duration: long(seconds), busy });
+        let dist = |target: &[&str], profile: &str, glibc: Option<&str>| DistArguments {
+            target: target.iter().map(ToString::to_string).collect(),
+            profile: profile.to_owned(),
+            glibc: glibc.map(str::to_owned),
+            binary: None,
+            output: None,
+        };
+        let docs = |write, site, output: Option<&str>, base: Option<&str>| {
+            let output = output.map(PathBuf::from);
+            Command::Docs(DocsArguments { write, site, output, base: base.map(str::to_owned) })
+        };
         let reloads = |seconds, subscribers| {
             let duration = SoakArguments { seconds };
             Command::Soak(Soak::Reloads { duration, subscribers })
@@ -168,11 +210,18 @@ mod tests {
             ),
             ("fuzz", fuzz(None, 60)),
             ("fuzz sse --seconds=9", fuzz(Some("sse"), 9)),
-            ("docs", Command::Docs(DocsArguments { write: false })),
-            ("docs --write", Command::Docs(DocsArguments { write: true })),
+            ("docs", docs(false, false, None, None)),
+            ("docs --write", docs(true, false, None, None)),
+            ("docs --site", docs(false, true, None, None)),
+            ("docs --site --output a --base /b/", docs(false, true, Some("a"), Some("/b/"))),
             ("h2spec", Command::H2spec),
             ("sanitize", Command::Sanitize),
             ("licences", Command::Licences),
+            ("dist", Command::Dist(dist(&[], "dist", None))),
+            (
+                "dist --target a --target b --profile dev --glibc 2.28",
+                Command::Dist(dist(&["a", "b"], "dev", Some("2.28"))),
+            ),
         ] {
             assert_eq!(parse(line).unwrap(), expected, "{line}");
         }
@@ -194,7 +243,11 @@ mod tests {
             ("soak live now", ErrorKind::UnknownArgument),
             ("fuzz --seconds 0", ErrorKind::ValueValidation),
             ("docs --wriet", ErrorKind::UnknownArgument),
+            ("docs --site --write", ErrorKind::ArgumentConflict),
+            ("docs --base /b/", ErrorKind::MissingRequiredArgument),
             ("licences now", ErrorKind::UnknownArgument),
+            ("dist --profile release", ErrorKind::InvalidValue),
+            ("dist --binary a --target b", ErrorKind::ArgumentConflict),
         ] {
             let error = parse(line).unwrap_err();
             assert_eq!((error.kind(), error.exit_code()), (expected, 2), "{line}");

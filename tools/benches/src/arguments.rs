@@ -41,6 +41,8 @@ pub(crate) enum Name {
     SharedLimits,
     /// Responses from memory beside the floor and beside a router that stores nothing
     Cache,
+    /// More load than the router can do: goodput, latency, refusals, fairness, and bounds on them
+    Overload,
 }
 
 /// The options of a benchmark; `None` selects the default of the measurement.
@@ -135,6 +137,17 @@ mod tests {
                     options: Options {
                         pairs: Some(1),
                         filter: Some("upstream".to_owned()),
+                        ..Options::default()
+                    },
+                }),
+            ),
+            (
+                "bench overload --filter multiples --seconds 120",
+                Command::Bench(BenchArguments {
+                    name: Name::Overload,
+                    options: Options {
+                        seconds: Some(120),
+                        filter: Some("multiples".to_owned()),
                         ..Options::default()
                     },
                 }),

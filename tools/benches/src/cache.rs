@@ -7,7 +7,7 @@ use crate::cache_invalidations;
 use crate::cache_load;
 use crate::load_generator::LoadRun;
 use crate::reports::verdict;
-use crate::router::{Scenario, ScenarioSamples};
+use crate::scenario::{Scenario, ScenarioSamples};
 use crate::server_process::ServerProcess;
 use crate::servers::{BENCHMARK_SUBGRAPHS, replace_subgraph_urls};
 use crate::setup::{Bench, read_file, write_file};

@@ -133,6 +133,38 @@ impl Bench {
         Ok(RunningLoad { child, report: run.report })
     }
 
+    /// Runs `starling bench surge` against a server and returns its report.
+    pub(crate) fn run_surge(
+        &self,
+        server: &ServerProcess,
+        name: &str,
+        arguments: &[String],
+    ) -> Result<Value, Failure> {
+        self.start_surge(server, name, arguments)?.finish()
+    }
+
+    /// Starts `starling bench surge` against a server without waiting for its end.
+    pub(crate) fn start_surge(
+        &self,
+        server: &ServerProcess,
+        name: &str,
+        arguments: &[String],
+    ) -> Result<RunningLoad, Failure> {
+        let report = self.reports.join("surge-run.json");
+        let _ = std::fs::remove_file(&report);
+        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        command
+            .args(["bench", "surge", "--quiet", "--name", name, "--url", &server.url()])
+            .args(["--pid", &server.pid().to_string(), "--json"])
+            .arg(&report)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let child =
+            command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))?;
+        Ok(RunningLoad { child, report })
+    }
+
     /// Runs `starling bench subscriptions` against a server and returns its report.
     pub(crate) fn run_subscription_load(
         &self,

@@ -16,6 +16,7 @@
 //! - [`shared_limits`]: one rate limit of three routers in one Redis, and latency without Redis.
 //! - [`cache`]: responses from memory; [`cache_load`]: many clients when entries end, and when traffic doubles;
 //!   [`cache_invalidations`]: invalidations at three routers with one Redis, and stale responses.
+//! - [`overload`]: more load than the router can do, with bounds that fail the command.
 //! - [`soaks`]: clients that come and go, and reloads, with a verdict.
 //!
 //! All of them start their processes with a [`setup::Bench`].
@@ -27,27 +28,32 @@ mod brokers;
 mod cache;
 mod cache_invalidations;
 mod cache_load;
+mod comparison;
 mod document_ids;
 mod events;
 mod http_connection;
 mod instructions;
 mod kafka;
 mod load_generator;
+mod overload;
 mod provider;
 mod rate;
 mod reports;
 mod request_rules;
 mod router;
 mod router_metrics;
+mod scenario;
 mod server_process;
 mod servers;
 mod setup;
 mod shared_limits;
+mod signals;
 mod sizes;
 mod soaks;
 mod statistics;
 mod subscriptions;
 mod tokens;
+mod trace_collector;
 mod version_history;
 
 use arguments::{Command, Name, Options, Soak};
@@ -76,6 +82,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
         Name::Subscriptions => subscriptions::DEFAULTS,
         Name::Events => events::DEFAULTS,
         Name::SharedLimits => shared_limits::DEFAULTS,
+        Name::Overload => overload::DEFAULTS,
         Name::Router | Name::Rate | Name::Sizes | Name::Cache => Defaults::OF_QUERIES,
     };
     let bench = Bench::prepare(defaults, options)?;
@@ -88,6 +95,7 @@ fn run_bench(name: Name, options: &Options) -> Result<(), Failure> {
         Name::Sizes => sizes::run(&bench),
         Name::SharedLimits => shared_limits::run(&bench, filter),
         Name::Cache => cache::run(&bench, filter),
+        Name::Overload => overload::run(&bench, filter),
     }
 }
 

@@ -4,9 +4,9 @@
 //! turn, round by round, so that a changing speed of the machine affects all of them. A rule's cost is the difference
 //! to the router without that rule in the same round.
 
-use crate::load_generator::LoadRun;
+use crate::comparison::{Side, measure_in_turn};
 use crate::reports::verdict;
-use crate::router::{Scenario, ScenarioSamples};
+use crate::scenario::{Scenario, ScenarioSamples};
 use crate::server_process::ServerProcess;
 use crate::servers::{BENCHMARK_SUBGRAPHS, replace_subgraph_urls};
 use crate::setup::{Bench, read_file, write_file};
@@ -112,39 +112,29 @@ pub(crate) fn compare(
         .iter()
         .map(|variant| start_router(bench, variant, subgraphs))
         .collect::<Result<_, _>>()?;
-    let mut samples: Vec<ScenarioSamples> = VARIANTS.iter().map(|_| Default::default()).collect();
+    let sides: Vec<Side<'_>> = VARIANTS
+        .iter()
+        .zip(&routers)
+        .map(|(variant, router)| Side {
+            name: variant.name,
+            router,
+            operation: Some(operation),
+            arguments: match variant.rules.token {
+                true => vec!["--header".to_owned(), format!("authorization: Bearer {token}")],
+                false => Vec::new(),
+            },
+            unique_header: UNIQUE_HEADER,
+        })
+        .collect();
+    let measured = measure_in_turn(bench, scenario, &sides)?;
     let mut differences: Vec<Samples> = VARIANTS.iter().map(|_| Default::default()).collect();
-    let mut runs = Vec::new();
-    for round in 0..bench.pairs {
-        let mut cpu = [0.0; VARIANTS.len()];
-        // Every second round in the reverse order, so that a trend of the machine cancels out.
-        let mut order: Vec<usize> = (0..VARIANTS.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let variant = &VARIANTS[at];
-            let name = format!("{}, {}", variant.name, scenario.name);
-            let mut extra: Vec<String> = Vec::new();
-            if variant.rules.token {
-                extra.extend(["--header".to_owned(), format!("authorization: Bearer {token}")]);
-            }
-            if scenario.unique {
-                extra.extend(["--unique-header", UNIQUE_HEADER].map(str::to_owned));
-            }
-            let connections = scenario.connections;
-            let load = LoadRun { name: &name, operation: Some(operation), connections, extra };
-            let run = bench.run_query_load(&routers[at], &load)?;
-            cpu[at] = samples[at].add(&run)?;
-            println!("{name}: {:.1} µs", cpu[at]);
-            runs.push(run);
-        }
+    for round in &measured.rounds {
         for (at, variant) in VARIANTS.iter().enumerate() {
-            differences[at].push(cpu[at] - cpu[variant.without]);
+            differences[at].push(round[at] - round[variant.without]);
         }
     }
-    print_table(bench, scenario, &samples, &differences);
-    Ok(runs)
+    print_table(&measured.samples, &differences);
+    Ok(measured.runs)
 }
 
 fn start_router(
@@ -161,16 +151,7 @@ fn start_router(
     bench.start_starling(&config, &supergraph)
 }
 
-fn print_table(
-    bench: &Bench,
-    scenario: &Scenario,
-    samples: &[ScenarioSamples],
-    differences: &[Samples],
-) {
-    println!(
-        "\n{}: median (smallest–largest) of {} rounds, {} s each; CPU of the router per response.\n",
-        scenario.name, bench.pairs, bench.seconds
-    );
+fn print_table(samples: &[ScenarioSamples], differences: &[Samples]) {
     println!("| rules | µs | compared with | more, µs | ratio |\n|---|---|---|---|---|");
     for ((variant, own), more) in VARIANTS.iter().zip(samples).zip(differences) {
         let without = &samples[variant.without];

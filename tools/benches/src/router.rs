@@ -1,24 +1,16 @@
 //! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor, of the rules for its
-//! request, and of the id of a persisted document in place of its text.
+//! request, of the id of a persisted document in place of its text, and of traces and logs.
 
 use crate::document_ids;
 use crate::load_generator::LoadRun;
 use crate::request_rules;
+use crate::scenario::{Scenario, ScenarioSamples};
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
-use crate::statistics::Samples;
+use crate::signals;
 use serde_json::Value;
 use std::path::Path;
 use test_kit::commands::Failure;
-
-/// The behaviour of the clients.
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    pub(crate) connections: u32,
-    /// True if every request has a unique header, which is forwarded to the subgraphs: `authorization`, unless that has
-    /// a token.
-    pub(crate) unique: bool,
-}
 
 const SCENARIOS: [Scenario; 3] = [
     Scenario { name: "1 connection", connections: 1, unique: false },
@@ -26,22 +18,15 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario { name: "50 that share nothing", connections: 50, unique: true },
 ];
 
-/// The measurements of one server in one scenario.
-#[derive(Default)]
-pub(crate) struct ScenarioSamples {
-    pub(crate) cpu_us: Samples,
-    per_second: Samples,
-    p50_ms: Samples,
-    p99_ms: Samples,
-    resident_mib: Samples,
-}
-
 /// A comparison of Starling with itself.
 type Comparison = fn(&Bench, &Scenario, &ServerProcess, &Path) -> Result<Vec<Value>, Failure>;
 
 /// The comparisons that only Starling supports, by the first word of their names.
-const COMPARISONS: [(&str, Comparison); 2] =
-    [("rules", request_rules::compare), ("documents", document_ids::compare)];
+const COMPARISONS: [(&str, Comparison); 3] = [
+    ("rules", request_rules::compare),
+    ("documents", document_ids::compare),
+    ("signals", signals::compare),
+];
 
 /// The router that the comparisons measure.
 const STARLING: &str = "starling";
@@ -117,24 +102,6 @@ fn compare_with_floor(
     }
     print_table(bench, &rows);
     bench.write_report(&format!("router-{}", bench.router), &runs)
-}
-
-impl ScenarioSamples {
-    /// Adds a run and returns the CPU time of one response, in microseconds.
-    pub(crate) fn add(&mut self, run: &Value) -> Result<f64, Failure> {
-        let failed = run["failed"].as_u64().unwrap_or(u64::MAX);
-        if failed > 0 {
-            return Err(format!("{}: {failed} requests failed: {}", run["name"], run["example"]));
-        }
-        let number = |value: &Value| value.as_f64().ok_or("the report lacks a number".to_owned());
-        let cpu_us = number(&run["server"]["cpu_us_per_request"])?;
-        self.cpu_us.push(cpu_us);
-        self.per_second.push(number(&run["answers_per_second"])?);
-        self.p50_ms.push(number(&run["latency"]["p50_us"])? / 1e3);
-        self.p99_ms.push(number(&run["latency"]["p99_us"])? / 1e3);
-        self.resident_mib.push(number(&run["server"]["resident_max_mib"])?);
-        Ok(cpu_us)
-    }
 }
 
 fn print_table(bench: &Bench, rows: &[(&str, ScenarioSamples, ScenarioSamples)]) {

@@ -7,6 +7,7 @@ use crate::server_process::{
 use crate::setup::{Bench, read_file, write_file};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use test_kit::commands::Failure;
 
 /// The subgraphs of `benches/items`, as named in its supergraph: the list of items, and a part of each by its key.
@@ -50,8 +51,9 @@ impl Bench {
         self.start_server(command, "mock", address, "/".to_owned(), None)
     }
 
-    /// Starts the router under test with the `start` script of its folder. It serves the supergraph with its subgraphs
-    /// at the given address, and is ready when it responds to `operation` without errors.
+    /// Starts the router under test with the `start` script of its folder, after its `install` script if there is one.
+    /// It serves the supergraph with its subgraphs at the given address, and is ready when it responds to `operation`
+    /// without errors.
     pub(crate) fn start_router(
         &self,
         supergraph: &Path,
@@ -69,6 +71,15 @@ impl Bench {
         let text = read_file(supergraph)?;
         let placed = scratch.join("supergraph.graphql");
         write_file(&placed, &replace_subgraph_urls(&text, subgraph_names, subgraphs))?;
+        let install = folder.join("install");
+        if install.is_file() {
+            let failed = || format!("benches/routers/{}/install has failed", self.router);
+            let mut command = Command::new(&install);
+            command.current_dir(&scratch).env("ROUTER_FOLDER", &folder).stdin(Stdio::null());
+            if !command.status().map_err(|error| format!("{}: {error}", failed()))?.success() {
+                return Err(failed());
+            }
+        }
         let address = free_address()?;
         let mut command = pinned_command(MEASURED_CORE, &script);
         command

@@ -61,6 +61,16 @@ impl Bench {
         Self { seconds, ..self.clone() }
     }
 
+    /// Returns the same without the number of clients of the command line, for a part that has clients of its own.
+    pub(crate) fn without_clients(&self) -> Self {
+        Self { clients: None, ..self.clone() }
+    }
+
+    /// Returns the same with another measured router.
+    pub(crate) fn with_router(&self, name: &str) -> Self {
+        Self { router: name.to_owned(), ..self.clone() }
+    }
+
     /// Checks the machine and builds the programs.
     pub(crate) fn prepare(defaults: Defaults, options: &Options) -> Result<Self, Failure> {
         check_cores()?;

@@ -39,6 +39,7 @@ impl execute::Subgraph for InMemorySubgraph {
                 headers: HeaderMap::new(),
                 body,
                 policy: None,
+                hedge: None,
             })
         })
     }

@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::units::{format_number, parse_duration};
 
 /// The maximum number of requests a second; it exceeds the capacity of one thread.
-const RATE_MAX: f64 = 1_000_000.0;
+pub(crate) const RATE_MAX: f64 = 1_000_000.0;
 
 /// Requests a second over time: `500`, or `1000..2000/120s` for a rate that changes linearly and then stays.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

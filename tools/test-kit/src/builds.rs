@@ -22,7 +22,7 @@ pub enum Build {
 
 impl Build {
     /// Returns the arguments of `cargo build`, without the packages.
-    fn arguments(self) -> &'static [&'static str] {
+    pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Tests => &["--workspace", "--lib", "--bins", "--tests", "--examples"],
             Self::Debug => &["--profile", "dev", "--features", ALL_FEATURES],

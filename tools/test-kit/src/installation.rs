@@ -51,19 +51,29 @@ pub fn find_or_install(program: &Program) -> Result<PathBuf, Failure> {
     })
 }
 
+/// The source of a program that Go builds.
+#[derive(Clone, Copy, Debug)]
+pub enum GoSource<'a> {
+    /// A package with its version.
+    Package(&'a str),
+    /// The folder of a module.
+    Folder(&'a Path),
+}
+
 /// Finds a program that Go builds, or builds it in `folder`, where it is kept. `None` if it is missing and Go is not
 /// installed.
 ///
 /// # Errors
-/// `go install` fails.
+/// `go` fails.
 pub fn find_or_build(
     program: &Program,
-    go_package: &str,
+    source: GoSource<'_>,
     folder: &Path,
 ) -> Result<Option<PathBuf>, Failure> {
     let built = folder.join(program.package);
-    if let Some(found) = program.locate().or_else(|| Some(built.clone()).filter(|it| it.is_file()))
-    {
+    // A package has its version in its name; the files of a folder change.
+    let is_kept = matches!(source, GoSource::Package(_)) && built.is_file();
+    if let Some(found) = program.locate().or_else(|| is_kept.then(|| built.clone())) {
         return Ok(Some(found));
     }
     let go = Command::new("go").arg("version").stdout(Stdio::null()).status();
@@ -71,8 +81,35 @@ pub fn find_or_build(
         return Ok(None);
     }
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    commands::run(Command::new("go").args(["install", go_package]).env("GOBIN", folder))?;
+    match source {
+        GoSource::Package(package) => {
+            commands::run(Command::new("go").args(["install", package]).env("GOBIN", folder))?;
+        }
+        GoSource::Folder(module) => {
+            let output = std::path::absolute(&built).unwrap_or_else(|_| built.clone());
+            let mut build = Command::new("go");
+            build.arg("build").arg("-o").arg(output).arg(".").current_dir(module);
+            commands::run(&mut build)?;
+        }
+    }
     Ok(Some(built))
+}
+
+/// Returns the folder of a Go module, which is fetched if necessary. `None` if Go is not installed.
+///
+/// # Errors
+/// The module cannot be fetched.
+pub fn fetch_go_module(module: &str) -> Result<Option<PathBuf>, Failure> {
+    let go = Command::new("go").arg("version").stdout(Stdio::null()).status();
+    if !go.is_ok_and(|status| status.success()) {
+        return Ok(None);
+    }
+    let facts =
+        commands::read_output(Command::new("go").args(["mod", "download", "-json", module]))?;
+    let facts: serde_json::Value = serde_json::from_str(&facts)
+        .map_err(|error| format!("`go mod download` printed no JSON: {error}"))?;
+    let folder = facts["Dir"].as_str().map(PathBuf::from);
+    folder.map(Some).ok_or_else(|| format!("`go mod download` names no folder of {module}"))
 }
 
 /// True if `apt-get` exists and this process runs as root.

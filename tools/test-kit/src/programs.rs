@@ -46,6 +46,10 @@ pub static CHROMIUM: Program = Program {
 pub static NGINX: Program =
     Program { package: "nginx", variable: "STARLING_TEST_NGINX", names: &["nginx"] };
 
+/// The checks of Prometheus for metrics and alert rules.
+pub static PROMTOOL: Program =
+    Program { package: "prometheus", variable: "STARLING_TEST_PROMTOOL", names: &["promtool"] };
+
 /// The decision point of policies. No Debian package has it: it is built by Go.
 pub static OPEN_POLICY_AGENT: Program =
     Program { package: "opa", variable: "STARLING_TEST_OPA", names: &["opa"] };
@@ -53,8 +57,56 @@ pub static OPEN_POLICY_AGENT: Program =
 /// The package and version of [`OPEN_POLICY_AGENT`], as `go install` expects them.
 pub const OPEN_POLICY_AGENT_PACKAGE: &str = "github.com/open-policy-agent/opa@v1.22.3";
 
+/// The OpenTelemetry collector, with the parts of [`OPENTELEMETRY_COLLECTOR_FOLDER`]. No Debian package has it: it is
+/// built by Go.
+pub static OPENTELEMETRY_COLLECTOR: Program =
+    Program { package: "otelcol", variable: "STARLING_TEST_OTELCOL", names: &["otelcol"] };
+
+/// The folder of the Go module of [`OPENTELEMETRY_COLLECTOR`].
+pub const OPENTELEMETRY_COLLECTOR_FOLDER: &str = "tests/e2e/collector";
+
+/// Renders and checks the chart. Built by Go, as are the next ones.
+pub static HELM: Program =
+    Program { package: "helm", variable: "STARLING_TEST_HELM", names: &["helm"] };
+
+/// The package and version of [`HELM`].
+pub const HELM_PACKAGE: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
+
+/// Validates manifests as the API server of Kubernetes does, with its code and its schemas.
+pub static KUBECTL_VALIDATE: Program = Program {
+    package: "kubectl-validate",
+    variable: "STARLING_TEST_KUBECTL_VALIDATE",
+    names: &["kubectl-validate"],
+};
+
+/// The package and version of [`KUBECTL_VALIDATE`].
+pub const KUBECTL_VALIDATE_PACKAGE: &str = "sigs.k8s.io/kubectl-validate@v0.0.4";
+
+/// The reader of Docker Compose for its files. Go calls the program by the folder of its package.
+pub static COMPOSE_GO: Program =
+    Program { package: "cmd", variable: "STARLING_TEST_COMPOSE_GO", names: &["compose-go"] };
+
+/// The package and version of [`COMPOSE_GO`].
+pub const COMPOSE_GO_PACKAGE: &str = "github.com/compose-spec/compose-go/v2/cmd@v2.16.2";
+
+/// Checks the workflows of hosted CI.
+pub static ACTIONLINT: Program =
+    Program { package: "actionlint", variable: "STARLING_TEST_ACTIONLINT", names: &["actionlint"] };
+
+/// The package and version of [`ACTIONLINT`].
+pub const ACTIONLINT_PACKAGE: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
+
+/// The environment variable with the folder of the definitions of `ServiceMonitor` and its relatives.
+pub const MONITORING_DEFINITIONS_VARIABLE: &str = "STARLING_TEST_MONITORING_DEFINITIONS";
+
+/// The Go module of these definitions, and their folder in it.
+pub const MONITORING_DEFINITIONS: (&str, &str) = (
+    "github.com/prometheus-operator/prometheus-operator@v0.83.0",
+    "example/prometheus-operator-crd",
+);
+
 /// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
-pub static PROGRAMS: [&Program; 4] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX];
+pub static PROGRAMS: [&Program; 5] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &PROMTOOL];
 
 /// The environment variable with the folder of Kafka's jars.
 pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";

@@ -170,6 +170,7 @@ pub(super) fn classify_body(body: &[u8]) -> RequestOutcome {
 
 #[cfg(test)]
 mod tests {
+    use super::super::response::NOTHING;
     use super::*;
 
     #[test]
@@ -199,8 +200,7 @@ mod tests {
                     for piece in body.as_bytes().chunks(size) {
                         response.add(check, first.as_bytes(), piece);
                     }
-                    let completed =
-                        CompletedResponse { status: 200, keep_alive: true, encoded: false };
+                    let completed = CompletedResponse { status: 200, ..NOTHING };
                     let found = response.classify(check, first.as_bytes(), &completed);
                     assert_eq!(found, expected, "{body} by {size} with {check:?}");
                     if check != Check::Status {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn another_status_is_wrong_regardless_of_the_body() {
-        let completed = CompletedResponse { status: 500, keep_alive: true, encoded: false };
+        let completed = CompletedResponse { status: 500, ..NOTHING };
         let outcome = ReceivedBody::default().classify(Check::Status, b"", &completed);
         assert_eq!(outcome, RequestOutcome::Status(500));
     }

@@ -5,19 +5,18 @@
 //! server cannot hide behind a client that sends fewer requests (coordinated omission).
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use socket2::{Domain, Protocol, Socket, Type};
+use rustix::event::epoll;
 
 use super::check::{Check, ReceivedBody, RequestOutcome};
 use super::recorder::{QueryRecorder, RequestEnd};
 use super::request::RequestTemplate;
 use super::response::{MalformedResponse, ResponseReader};
 use super::response_log::ResponseLog;
+use crate::client_socket::{ClientSocket, SocketRead, wait_for_events};
 use crate::clock::now_us;
 use crate::rate::Schedule;
 use crate::report::QueryInterval;
@@ -53,7 +52,7 @@ pub(super) struct RunPlan<'a> {
 }
 
 struct QueryConnection {
-    stream: Option<TcpStream>,
+    socket: ClientSocket,
     state: ConnectionState,
     /// The scheduled start and the actual start of the current request.
     intended: Duration,
@@ -61,12 +60,8 @@ struct QueryConnection {
     /// The start in microseconds since 1970, if responses are logged.
     sent_us: u64,
     kind: usize,
-    output: Vec<u8>,
-    written: usize,
     reader: ResponseReader,
     body: ReceivedBody,
-    /// True if the poller also reports when the socket is writable.
-    wants_write: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,17 +93,14 @@ impl<'a> QueryDriver<'a> {
     pub(super) fn new(plan: RunPlan<'a>, schedule: Option<Schedule>) -> io::Result<Self> {
         let connections = (0..plan.connections)
             .map(|_| QueryConnection {
-                stream: None,
+                socket: ClientSocket::default(),
                 state: ConnectionState::Pausing(Duration::ZERO),
                 intended: Duration::ZERO,
                 sent: Duration::ZERO,
                 sent_us: 0,
                 kind: 0,
-                output: Vec::new(),
-                written: 0,
                 reader: ResponseReader::default(),
                 body: ReceivedBody::default(),
-                wants_write: false,
             })
             .collect();
         Ok(Self {
@@ -205,9 +197,8 @@ impl<'a> QueryDriver<'a> {
         let kinds = self.plan.requests.len() as u64;
         let connection = &mut self.connections[index];
         connection.kind = (self.number % kinds) as usize;
-        self.plan.requests[connection.kind].write(self.number, &mut connection.output);
+        self.plan.requests[connection.kind].write(self.number, connection.socket.begin_request());
         self.number += 1;
-        connection.written = 0;
         connection.intended = intended;
         connection.sent = now;
         if self.plan.log.is_some() {
@@ -217,39 +208,9 @@ impl<'a> QueryDriver<'a> {
         connection.body.clear();
         connection.state = ConnectionState::Busy;
         self.busy += 1;
-        if !self.write(index) {
+        if !connection.socket.write(&self.poller, index) {
             self.fail(index, RequestOutcome::Closed, recorder);
         }
-    }
-
-    /// Writes as much as the socket accepts; false if the connection is broken.
-    fn write(&mut self, index: usize) -> bool {
-        let connection = &mut self.connections[index];
-        let Some(stream) = &mut connection.stream else { return false };
-        while connection.written < connection.output.len() {
-            match stream.write(&connection.output[connection.written..]) {
-                Ok(count) => connection.written += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        let wants_write = connection.written < connection.output.len();
-        self.listen(index, wants_write)
-    }
-
-    /// Updates the events that the poller reports, if they changed; false if the connection is broken.
-    fn listen(&mut self, index: usize, wants_write: bool) -> bool {
-        let connection = &mut self.connections[index];
-        if connection.wants_write == wants_write {
-            return true;
-        }
-        let Some(stream) = &connection.stream else { return false };
-        let data = epoll::EventData::new_u64(index as u64);
-        let mut flags = epoll::EventFlags::IN;
-        flags.set(epoll::EventFlags::OUT, wants_write);
-        connection.wants_write = wants_write;
-        epoll::modify(&self.poller, stream, data, flags).is_ok()
     }
 
     // hot path: one read, one write and a share of a wait for each response.
@@ -262,17 +223,16 @@ impl<'a> QueryDriver<'a> {
     ) {
         let connection = &mut self.connections[index];
         if connection.state == ConnectionState::Connecting {
-            let error = connection.stream.as_ref().map(TcpStream::take_error);
-            if !matches!(error, Some(Ok(None))) {
+            if connection.socket.has_failed() {
                 self.fail(index, RequestOutcome::Connect, recorder);
             } else if flags.contains(epoll::EventFlags::OUT) {
                 connection.state = ConnectionState::Idle;
-                self.listen(index, false);
+                connection.socket.listen(&self.poller, index, false);
                 self.on_idle(index, recorder);
             }
             return;
         }
-        if flags.contains(epoll::EventFlags::OUT) && !self.write(index) {
+        if flags.contains(epoll::EventFlags::OUT) && !connection.socket.write(&self.poller, index) {
             return self.fail(index, RequestOutcome::Closed, recorder);
         }
         let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
@@ -283,16 +243,7 @@ impl<'a> QueryDriver<'a> {
 
     fn read(&mut self, index: usize, buffer: &mut [u8], recorder: &mut QueryRecorder) {
         let connection = &mut self.connections[index];
-        let Some(stream) = &mut connection.stream else { return };
-        let count = match stream.read(buffer) {
-            Ok(count) => count,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                return;
-            }
-            Err(_) => 0,
-        };
+        let SocketRead::Bytes(count) = connection.socket.read(buffer) else { return };
         if connection.state == ConnectionState::Idle {
             // No request is in flight: the server closes an idle connection.
             return self.disconnect(index, RECONNECT_PAUSE);
@@ -330,7 +281,7 @@ impl<'a> QueryDriver<'a> {
         self.busy -= 1;
         connection.state = ConnectionState::Idle;
         // A server that responds before it has read the whole request cannot read the next one.
-        if !completed.keep_alive || connection.written < connection.output.len() {
+        if !completed.keep_alive || !connection.socket.has_written_all() {
             self.disconnect(index, Duration::ZERO);
             if ended < self.plan.end {
                 self.reconnect(index, ended, recorder);
@@ -384,10 +335,8 @@ impl<'a> QueryDriver<'a> {
 
     fn disconnect(&mut self, index: usize, pause: Duration) {
         let connection = &mut self.connections[index];
-        // Closing the socket also removes it from the poller.
-        connection.stream = None;
+        connection.socket.close();
         connection.reader = ResponseReader::default();
-        connection.wants_write = false;
         connection.state = ConnectionState::Pausing(self.started.elapsed() + pause);
         self.idle.retain(|idle| *idle != index);
     }
@@ -422,48 +371,16 @@ impl<'a> QueryDriver<'a> {
 
     /// Begins to connect; the poller reports the completion.
     fn connect(&mut self, index: usize, now: Duration) -> io::Result<()> {
-        let address = self.plan.address;
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_nonblocking(true)?;
-        socket.set_tcp_nodelay(true)?;
-        match socket.connect(&address.into()) {
-            Ok(()) => {}
-            Err(error)
-                if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
-            Err(error) => return Err(error),
-        }
-        let data = epoll::EventData::new_u64(index as u64);
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        epoll::add(&self.poller, &socket, data, flags)?;
         let connection = &mut self.connections[index];
-        connection.stream = Some(socket.into());
+        connection.socket.connect(self.plan.address, false, &self.poller, index)?;
         connection.state = ConnectionState::Connecting;
         connection.sent = now;
-        connection.wants_write = true;
         Ok(())
     }
 
-    /// Waits for events, at most until `until`. The wait is exact to microseconds, unlike epoll's own timeout in whole
-    /// milliseconds.
+    /// Waits for events, at most until `until`: exactly, if requests are scheduled.
     fn wait(&mut self, events: &mut Vec<epoll::Event>, until: Duration) -> io::Result<()> {
-        let now = self.started.elapsed();
-        let left = until.saturating_sub(now);
-        let mut timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        if self.schedule.is_some() && !left.is_zero() {
-            let mut ready = [PollFd::new(&self.poller, PollFlags::IN)];
-            match poll(&mut ready, Some(&timeout)) {
-                Ok(0) => return Ok(()),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
-        }
-        match epoll::wait(&self.poller, rustix::buffer::spare_capacity(events), Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let left = until.saturating_sub(self.started.elapsed());
+        wait_for_events(&self.poller, events, left, self.schedule.is_some())
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! - `run`: one run, from its settings to its report.
 //! - `request`: the requests. `response`: the parser of responses. `check`: whether a response is correct.
-//! - `driver`: the loop. `recorder`: the counts. `response_log`: a file with all responses.
+//! - `exchange`: one request outside the loop. `driver`: the loop. `recorder`: the counts. `response_log`: a file with
+//!   all responses.
 //! - `condition`, `search`: the highest rate that meets a condition.
 //!
 //! The generator is light, so that it can share a machine with the measured server: no allocation and no task for a
@@ -15,11 +16,12 @@
 mod check;
 mod condition;
 mod driver;
+pub(crate) mod exchange;
 mod recorder;
-mod request;
+pub(crate) mod request;
 pub(crate) mod response;
 mod response_log;
-mod run;
+pub(crate) mod run;
 mod search;
 
 pub use check::Check;

@@ -38,7 +38,7 @@ pub struct MeasuredOperation {
 
 /// The text of one kind of request.
 #[derive(Debug)]
-pub(super) struct RequestTemplate {
+pub(crate) struct RequestTemplate {
     text: Box<[u8]>,
     /// The offset of the unique value.
     unique: Option<usize>,
@@ -82,7 +82,7 @@ impl MeasuredOperation {
     ///
     /// # Errors
     /// There are more than a thousand sets.
-    pub(super) fn requests(&self, target: &QueryTarget) -> Result<Vec<RequestTemplate>, String> {
+    pub(crate) fn requests(&self, target: &QueryTarget) -> Result<Vec<RequestTemplate>, String> {
         if self.variables.len() > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} sets of variables"));
         }
@@ -146,7 +146,7 @@ impl MeasuredOperation {
 impl RequestTemplate {
     /// Replaces the content of `into` by the request with this number.
     // hot path: one copy of the text for each request.
-    pub(super) fn write(&self, number: u64, into: &mut Vec<u8>) {
+    pub(crate) fn write(&self, number: u64, into: &mut Vec<u8>) {
         into.clear();
         into.extend_from_slice(&self.text);
         if let Some(place) = self.unique {

@@ -17,6 +17,10 @@ pub(crate) struct CompletedResponse {
     pub(crate) keep_alive: bool,
     /// True if the body has a content coding, so that it is not JSON text.
     pub(crate) encoded: bool,
+    /// The seconds for which a cache of one client may keep the response: `max-age` less `age`.
+    pub(crate) fresh_seconds: Option<u32>,
+    /// The seconds after which the client may try again. Dates, the other form of `retry-after`, are ignored.
+    pub(crate) retry_after_seconds: Option<u32>,
 }
 
 /// The response cannot be parsed; the connection must be closed.
@@ -53,8 +57,14 @@ enum Framing {
     Close,
 }
 
-const NOTHING: CompletedResponse =
-    CompletedResponse { status: 0, keep_alive: true, encoded: false };
+/// The properties of a response before its head was read.
+pub(super) const NOTHING: CompletedResponse = CompletedResponse {
+    status: 0,
+    keep_alive: true,
+    encoded: false,
+    fresh_seconds: None,
+    retry_after_seconds: None,
+};
 
 impl Default for ResponseReader {
     fn default() -> Self {
@@ -229,6 +239,7 @@ fn parse_head(
     let status = response.code.unwrap_or(0);
     let (mut close, mut keep) = (false, false);
     let (mut content_length, mut chunked, mut encoded) = (None, false, false);
+    let (mut max_age, mut age, mut retry_after_seconds) = (None, 0, None);
     for field in response.headers.iter() {
         let name = field.name;
         if name.eq_ignore_ascii_case("content-length") {
@@ -250,6 +261,12 @@ fn parse_head(
             keep |= options.any(|option| option == b"keep-alive");
         } else if name.eq_ignore_ascii_case("content-encoding") {
             encoded |= !field.value.eq_ignore_ascii_case(b"identity");
+        } else if name.eq_ignore_ascii_case("cache-control") {
+            max_age = private_max_age(field.value);
+        } else if name.eq_ignore_ascii_case("age") {
+            age = seconds(field.value).unwrap_or(0);
+        } else if name.eq_ignore_ascii_case("retry-after") {
+            retry_after_seconds = seconds(field.value);
         }
     }
     let framing = match (status, chunked, content_length) {
@@ -260,8 +277,36 @@ fn parse_head(
     };
     let http_1_0 = response.version == Some(0);
     let keep_alive = !close && (!http_1_0 || keep) && !matches!(framing, Framing::Close);
-    *properties = CompletedResponse { status, keep_alive, encoded };
+    let fresh_seconds = max_age.map(|max_age: u32| max_age.saturating_sub(age));
+    *properties =
+        CompletedResponse { status, keep_alive, encoded, fresh_seconds, retry_after_seconds };
     Ok(Some((length, status, framing)))
+}
+
+/// Returns the `max-age` of a `cache-control`; `None` if there is none, or if the response must not be stored or used
+/// again without asking (RFC 9111, section 5.2.2).
+fn private_max_age(value: &[u8]) -> Option<u32> {
+    let mut max_age = None;
+    for directive in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+        if directive.eq_ignore_ascii_case(b"no-store")
+            || directive.eq_ignore_ascii_case(b"no-cache")
+        {
+            return None;
+        }
+        let (name, argument) = directive.split_at(directive.len().min("max-age=".len()));
+        if name.eq_ignore_ascii_case(b"max-age=") {
+            max_age = seconds(argument);
+        }
+    }
+    max_age
+}
+
+/// Parses a number of seconds; one that is too large for the type becomes its largest value (RFC 9111, section 1.2.2).
+fn seconds(value: &[u8]) -> Option<u32> {
+    let digits = value.trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    Some(text.parse().unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -317,6 +362,26 @@ mod tests {
                     .collect();
                 assert_eq!(read(text, size), Ok(expected), "{text:?} by {size}");
             }
+        }
+    }
+
+    #[test]
+    fn times_for_clients_are_read_from_the_head() {
+        for (head, fresh, retry) in [
+            ("cache-control: private, Max-Age=60", Some(60), None),
+            ("Cache-Control: max-age=60\r\nage: 20", Some(40), None),
+            ("age: 90\r\ncache-control: public,max-age=60", Some(0), None),
+            ("cache-control: max-age=60, no-store", None, None),
+            ("cache-control: no-cache, max-age=60", None, None),
+            ("cache-control: s-maxage=60", None, None),
+            ("cache-control: max-age=99999999999", Some(u32::MAX), None),
+            ("retry-after: 3", None, Some(3)),
+            ("retry-after: Fri, 31 Dec 1999 23:59:59 GMT", None, None),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: 0\r\n\r\n");
+            let response = ResponseReader::default().read(&mut text.as_bytes(), |_| {});
+            let response = response.unwrap().unwrap();
+            assert_eq!((response.fresh_seconds, response.retry_after_seconds), (fresh, retry));
         }
     }
 

@@ -1,17 +1,17 @@
 //! One run: checks of its settings and of the first response, the loop, and the report.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::check::{Check, RequestOutcome, classify_body};
 use super::driver::{QueryDriver, RunPlan};
+use super::exchange::exchange;
 use super::recorder::QueryRecorder;
 use super::request::{MeasuredOperation, QueryTarget, RequestTemplate};
-use super::response::ResponseReader;
 use super::response_log::ResponseLog;
+use crate::descriptors::raise_descriptors;
 use crate::process::Process;
 use crate::rate::{Arrivals, Rate, Schedule};
 use crate::report::{FailureCount, QueryGeneratorUsage, QueryInterval, Run};
@@ -27,7 +27,7 @@ const FIRST_TRIES: usize = 5;
 const SHOWN_BYTES_MAX: usize = 500;
 
 /// The timer slack: sleeps end within a microsecond of their time; the kernel's default is 50.
-const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
+pub(crate) const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 /// The reason for which a run did not take place.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +131,7 @@ pub fn run(
     if let Some(pid) = settings.pid {
         Process::Id(pid).usage().map_err(|error| QueryError::Process { pid, error })?;
     }
+    raise_descriptors(settings.connections, "connections").map_err(QueryError::Settings)?;
     let requests = settings.operation.requests(&settings.target).map_err(QueryError::Settings)?;
     let mut number = 0;
     let mut first = Vec::with_capacity(requests.len());
@@ -224,8 +225,9 @@ fn fetch_first_response(
         let mut text = Vec::new();
         request.write(*number, &mut text);
         *number += 1;
-        let (status, encoded, body) = match exchange(settings, &text) {
-            Ok(response) => response,
+        let exchanged = exchange(settings.target.address(), settings.timeout, &text);
+        let (status, encoded, body) = match exchanged {
+            Ok((response, body)) => (response.status, response.encoded, body),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 problem = error.to_string();
                 continue;
@@ -250,28 +252,4 @@ fn fetch_first_response(
         problem = format!("{}: {shown}", outcome.label());
     }
     Err(QueryError::WrongFirstResponse { url: url(), what: problem })
-}
-
-fn exchange(settings: &QuerySettings, request: &[u8]) -> io::Result<(u16, bool, Vec<u8>)> {
-    let mut stream = TcpStream::connect_timeout(&settings.target.address(), settings.timeout)?;
-    stream.set_read_timeout(Some(settings.timeout))?;
-    stream.set_write_timeout(Some(settings.timeout))?;
-    stream.write_all(request)?;
-    let mut reader = ResponseReader::default();
-    let mut body = Vec::new();
-    let mut buffer = vec![0; 64 * 1024];
-    let unusable = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    loop {
-        let count = stream.read(&mut buffer)?;
-        let completed = if count == 0 {
-            Some(reader.closed().ok_or_else(|| unusable("the connection was closed"))?)
-        } else {
-            reader
-                .read(&mut &buffer[..count], |bytes| body.extend_from_slice(bytes))
-                .map_err(|malformed| unusable(malformed.0))?
-        };
-        if let Some(completed) = completed {
-            return Ok((completed.status, completed.encoded, body));
-        }
-    }
 }

@@ -8,7 +8,7 @@ use super::table;
 use crate::histogram::Buckets;
 
 /// Colours that most people with colour blindness can distinguish (Okabe and Ito), on light and on dark ground.
-const PALETTE: [&str; COLOURS] =
+pub(super) const PALETTE: [&str; COLOURS] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8f7700", "#56b4e9", "#666699", "#e69f00"];
 
 const STYLE: &str = "\

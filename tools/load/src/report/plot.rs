@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use crate::units::format_number;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 260.0;
+/// The size of a plot.
+pub(super) const WIDTH: f64 = 640.0;
+pub(super) const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
@@ -44,32 +45,46 @@ pub(super) struct Axes<'a> {
 
 /// Draws the lines; returns an empty text if there is nothing to draw.
 pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
-    let is_visible =
-        |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && (!axes.y_logarithmic || *y > 0.0);
-    let lines: Vec<(&Line, Vec<(f64, f64)>)> = lines
-        .iter()
-        .map(|line| (line, thinned(line.points.iter().copied().filter(is_visible).collect())))
-        .collect();
-    let Some(scales) = Scales::new(axes, lines.iter().flat_map(|(_, points)| points)) else {
-        return String::new();
-    };
+    let Some(panel) = panel(axes, lines) else { return String::new() };
     let mut out = format!("<figure><figcaption>{}</figcaption>", escape(axes.title));
     if axes.is_sparse {
-        out.push_str(&legend(lines.iter().filter(|it| !it.1.is_empty()).map(|it| it.0)));
+        out.push_str(&legend(lines.iter().filter(|line| has_visible_points(axes, line))));
     }
     let _ = write!(
         out,
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">{panel}</svg></figure>",
         escape(axes.title)
     );
+    out
+}
+
+/// Draws axes and lines, without the elements around them; `None` if there is nothing to draw.
+pub(super) fn panel(axes: &Axes<'_>, lines: &[Line]) -> Option<String> {
+    let lines: Vec<(&Line, Vec<(f64, f64)>)> = lines
+        .iter()
+        .map(|line| {
+            let visible = line.points.iter().copied().filter(|point| is_visible(axes, point));
+            (line, thinned(visible.collect()))
+        })
+        .collect();
+    let scales = Scales::new(axes, lines.iter().flat_map(|(_, points)| points))?;
+    let mut out = String::new();
     draw_grid(&mut out, &scales);
     draw_x_labels(&mut out, axes, &scales);
     draw_titles(&mut out, axes);
-    for (line, points) in &lines {
+    for (line, points) in lines.iter().filter(|(_, points)| !points.is_empty()) {
         draw_line(&mut out, line, points, &scales, axes.is_sparse);
     }
-    out.push_str("</svg></figure>");
-    out
+    Some(out)
+}
+
+fn is_visible(axes: &Axes<'_>, (x, y): &(f64, f64)) -> bool {
+    x.is_finite() && y.is_finite() && (!axes.y_logarithmic || *y > 0.0)
+}
+
+/// True if the line has something to show.
+pub(super) fn has_visible_points(axes: &Axes<'_>, line: &Line) -> bool {
+    line.points.iter().any(|point| is_visible(axes, point))
 }
 
 /// The ranges of both axes, and where their values are in the picture.
@@ -141,7 +156,7 @@ fn draw_grid(out: &mut String, scales: &Scales) {
 fn draw_x_labels(out: &mut String, axes: &Axes<'_>, scales: &Scales) {
     let (low, high) = scales.x;
     let labels: Vec<(f64, String)> = if axes.x_ticks.is_empty() {
-        let steps = round_steps(low, high).into_iter().filter(|x| *x <= high);
+        let steps = round_steps(low, high).into_iter().filter(|x| (low..=high).contains(x));
         steps.map(|x| (x, show_tick(x))).collect()
     } else {
         axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::SubscriptionRunError;
 use super::driver::ClientState;
+use super::run_error::SubscriptionRunError;
 use super::server_usage::ServerSample;
 use super::stages::RunStages;
 use crate::report::subscriptions::{ChurnReport, MemorySample};

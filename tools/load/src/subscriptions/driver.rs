@@ -12,10 +12,10 @@ use net::{TlsClientSession, TlsProgress};
 use rustix::event::{Timespec, epoll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::SubscriptionSettings;
 use super::client::{ClientMessages, ClientProtocol, ClientStage, ConnectionEnd, ResultListener};
 use super::message::ResultReader;
 use super::recorder::{ReceivedResult, SubscriptionRecorder};
+use super::settings::SubscriptionSettings;
 use crate::clock::now_us;
 use crate::histogram::Histogram;
 use crate::report::subscriptions::SubscriptionInterval;

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::SubscriptionRunError;
 use super::churn::{SAMPLE_INTERVAL, measure_memory_trend};
 use super::driver::ClientState;
+use super::run_error::SubscriptionRunError;
 use super::stages::RunStages;
 use crate::histogram::Histogram;
 use crate::report::LatencySummary;

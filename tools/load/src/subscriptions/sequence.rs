@@ -6,10 +6,12 @@
 //! servers announce a loss with the next result.
 
 use super::recorder::list_ends;
+use super::run_error::SubscriptionRunError;
 use super::scenario::Scenario;
 use super::server_usage::{ObservedServer, ServerSample};
+use super::settings::SubscriptionSettings;
 use super::stages::RunStages;
-use super::{SubscriptionRunError, SubscriptionSettings, churn, resubscribe, throughput};
+use super::{churn, resubscribe, throughput};
 use crate::process::Process;
 use crate::report::LatencySummary;
 use crate::report::subscriptions::{ReconnectReport, SubscriptionInterval, SubscriptionRun};

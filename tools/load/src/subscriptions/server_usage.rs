@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::SubscriptionRunError;
+use super::run_error::SubscriptionRunError;
 use crate::process::{Process, Usage};
 
 /// The resource usage of a process at one time.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::driver::SubscriptionDriver;
 use super::publisher::{Batch, Pace, Publisher};
 use super::recorder::{SubscriptionRecorder, list_ends};
+use super::run_error::SubscriptionRunError;
 use super::scenario::Scenario;
 use super::server_usage::{ObservedServer, ServerSample};
-use super::{SubscriptionRunError, SubscriptionSettings};
+use super::settings::SubscriptionSettings;
 use crate::clock::now_us;
 use crate::process::Process;
 use crate::report::subscriptions::{

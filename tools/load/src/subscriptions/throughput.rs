@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SubscriptionRunError;
 use super::confirmed::ConfirmedEvents;
 use super::publisher::{Batch, Gate, Pace};
+use super::run_error::SubscriptionRunError;
 use super::stages::RunStages;
 use crate::clock::now_us;
 use crate::process::Process;

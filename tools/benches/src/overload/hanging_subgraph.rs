@@ -1,0 +1,110 @@
+//! `hanging-subgraph`: one subgraph of four stops responding while operations with and without it are sent.
+
+use super::bounds::{Bound, Bounds};
+use super::stage::{
+    LATENCY, PROTECTED, SurgeLoad, UNSHARED, class, goodput, measure_capacity, p99_ms, print_head,
+    print_row, surge_arguments,
+};
+use crate::server_process::ServerProcess;
+use crate::servers::replace_subgraph_urls;
+use crate::setup::{Bench, read_file, write_file};
+use serde_json::{Value, json};
+use std::process::Command;
+use test_kit::commands::Failure;
+
+/// The subgraph that hangs, and the others.
+const HANGING: &str = "inventory";
+const OTHERS: [&str; 3] = ["accounts", "products", "reviews"];
+
+/// The operations that do not need it, and those that do, with their weights.
+const INDEPENDENT: (&str, &str, u32) =
+    ("independent", "{ topProducts { upc name price reviews { id body } } }", 9);
+const DEPENDENT: (&str, &str, u32) = ("dependent", "{ topProducts { upc name inStock } }", 1);
+
+/// The load, as a part of the capacity for operations that do not need the subgraph.
+const LOAD_SHARE: f64 = 0.5;
+
+/// The minimum rate of these operations, in percent of that before, and the maximum rise of their p99.
+const RATE_PERCENT_MIN: f64 = 95.0;
+const RISE_PERCENT_MAX: f64 = 20.0;
+
+/// A mock that can be stopped, which continues when this is dropped so that it can be ended.
+struct StoppedProcess<'a>(&'a ServerProcess);
+
+impl<'a> StoppedProcess<'a> {
+    fn stop(server: &'a ServerProcess) -> Result<Self, Failure> {
+        send_signal(server, "STOP")?;
+        Ok(Self(server))
+    }
+}
+
+impl Drop for StoppedProcess<'_> {
+    fn drop(&mut self) {
+        // A stopped process can be killed as well, so nothing depends on this.
+        let _ = send_signal(self.0, "CONT");
+    }
+}
+
+fn send_signal(server: &ServerProcess, signal: &str) -> Result<(), Failure> {
+    let status = Command::new("kill").args(["-s", signal, &server.pid().to_string()]).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!("cannot send the signal {signal} to a mock")),
+    }
+}
+
+pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
+    let graph = bench.file("fixtures/federation-benchmark/supergraph.graphql");
+    let latency = ["--latency", LATENCY];
+    let (mock, hanging) =
+        (bench.start_mock_with(&graph, &latency)?, bench.start_mock_with(&graph, &latency)?);
+    let folder = bench.scratch_folder("overload")?;
+    let text = replace_subgraph_urls(&read_file(&graph)?, &OTHERS, mock.address);
+    let supergraph = folder.join("hanging-subgraph.graphql");
+    write_file(&supergraph, &replace_subgraph_urls(&text, &[HANGING], hanging.address))?;
+    let mut entries = Vec::new();
+    for (name, text, weight) in [INDEPENDENT, DEPENDENT] {
+        let operation = format!("{name}.graphql");
+        write_file(&folder.join(&operation), text)?;
+        entries.push(json!({"name": name, "weight": weight, "operation": operation}));
+    }
+    let mix = folder.join("dependencies.json");
+    write_file(&mix, &json!({ "operations": entries }).to_string())?;
+
+    let config = folder.join("hanging-subgraph.yaml");
+    write_file(&config, UNSHARED)?;
+    let unprotected = bench.start_starling(&config, &supergraph)?;
+    let operation = folder.join(format!("{}.graphql", INDEPENDENT.0));
+    let (capacity, closed) = measure_capacity(bench, &unprotected, &operation)?;
+    drop(unprotected);
+    write_file(&config, &format!("{UNSHARED}{PROTECTED}"))?;
+    let router = bench.start_starling(&config, &supergraph)?;
+    let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
+    let arguments = surge_arguments(bench, load, &["--mix", &mix.display().to_string()])?;
+    print_head();
+    let measure = |name: &str| -> Result<Value, Failure> {
+        let run = bench.run_surge(&router, name, &arguments)?;
+        for (class_name, ..) in [INDEPENDENT, DEPENDENT] {
+            let row = format!("{name}: {class_name}");
+            print_row(&row, class(&run, class_name)?, bench.seconds);
+        }
+        Ok(run)
+    };
+    let before = measure("all respond")?;
+    let during = {
+        let _stopped = StoppedProcess::stop(&hanging)?;
+        measure("one hangs")?
+    };
+    let (calm, hurt) = (class(&before, INDEPENDENT.0)?, class(&during, INDEPENDENT.0)?);
+    let rate =
+        100.0 * goodput(&hurt["counts"], bench.seconds) / goodput(&calm["counts"], bench.seconds);
+    bounds.check(
+        "rate of operations that do not need the subgraph, of that before",
+        rate,
+        Bound::AtLeast(RATE_PERCENT_MIN),
+        " %",
+    );
+    let rise = 100.0 * (p99_ms(hurt) / p99_ms(calm) - 1.0);
+    bounds.check("rise of their p99", rise, Bound::AtMost(RISE_PERCENT_MAX), " %");
+    Ok(vec![closed, before, during])
+}

@@ -1,0 +1,183 @@
+//! `reconnects` and `subscribers`: subscribers at a router that queries load at the same time.
+
+use super::bounds::{Bound, Bounds};
+use super::stage::{
+    LATENCY, PROTECTED, SurgeLoad, UNSHARED, measure_capacity, p99_ms, print_head, print_row,
+    surge_arguments,
+};
+use crate::reports::number;
+use crate::server_process::ServerProcess;
+use crate::setup::{Bench, write_file};
+use crate::subscriptions::stage::{ClientSettings, PLAIN, Stage};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+use test_kit::commands::Failure;
+
+/// The query that loads the router: one request to a mock.
+const QUERY: &str = "{ tick(id: \"1\") { id name } }";
+
+/// The clients that reconnect, the load meanwhile as a part of the capacity, and the time in which all are back.
+const RECONNECTING: u32 = 10_000;
+const RECONNECT_LOAD_SHARE: f64 = 0.7;
+const BACK_SECONDS_MAX: f64 = 10.0;
+
+/// The subscribers, the events in a second that they get, and the load meanwhile as a multiple of the capacity.
+const SUBSCRIBERS: u32 = 5_000;
+const EVENTS_RATE: u32 = 10;
+const SUBSCRIBERS_LOAD: f64 = 3.0;
+
+/// The maximum p99, of queries or of deliveries, as a multiple of that without the other load.
+const P99_FACTOR_MAX: f64 = 2.0;
+
+/// The maximum share of queries that are refused while clients reconnect, in percent.
+const REFUSED_PERCENT_MAX: f64 = 1.0;
+
+/// The interval between two looks at the two load generators.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The graph with events and a mocked subgraph, and the query.
+struct LiveStage<'a> {
+    stage: Stage<'a>,
+    mock: ServerProcess,
+    operation: PathBuf,
+    capacity: f64,
+}
+
+impl<'a> LiveStage<'a> {
+    /// Starts broker and mock, and measures the capacity for the query. Returns the run as well.
+    fn start(bench: &'a Bench) -> Result<(Self, Value), Failure> {
+        let stage = Stage::start(bench)?;
+        let mock = bench.start_mock_with(
+            &bench.file("benches/subscriptions/supergraph.graphql"),
+            &["--latency", LATENCY],
+        )?;
+        let operation = bench.scratch_folder("overload")?.join("tick.graphql");
+        write_file(&operation, QUERY)?;
+        let router = stage.start_router(Some(&mock), UNSHARED)?;
+        let options = bench.without_clients();
+        let (capacity, closed) = measure_capacity(&options, &router, &operation)?;
+        Ok((Self { stage, mock, operation, capacity }, closed))
+    }
+
+    /// Starts a router with overload protection.
+    fn start_router(&self) -> Result<ServerProcess, Failure> {
+        self.stage.start_router(Some(&self.mock), &format!("{UNSHARED}{PROTECTED}"))
+    }
+
+    /// Returns the arguments for queries at a multiple of the capacity.
+    fn query_arguments(&self, factor: f64) -> Result<Vec<String>, Failure> {
+        let operation = self.operation.display().to_string();
+        let load = SurgeLoad::Constant(self.capacity * factor);
+        surge_arguments(self.stage.bench, load, &["--operation", &operation])
+    }
+
+    /// Runs subscribers while queries are sent: queries of one run follow those of the one before until the
+    /// subscribers are done. Returns the run of the subscribers and those of the queries.
+    fn run_both(
+        &self,
+        router: &ServerProcess,
+        name: &str,
+        clients: &ClientSettings<'_>,
+        factor: f64,
+    ) -> Result<(Value, Vec<Value>), Failure> {
+        let bench = self.stage.bench;
+        let queries = self.query_arguments(factor)?;
+        let mut subscribing =
+            bench.start_subscription_load(router, self.stage.arguments(clients))?;
+        let mut runs = Vec::new();
+        while runs.is_empty() || subscribing.is_running() {
+            let mut querying = bench.start_surge(router, name, &queries)?;
+            while querying.is_running() {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            runs.push(querying.finish()?);
+        }
+        Ok((subscribing.finish()?, runs))
+    }
+}
+
+/// Measures the return of many clients at once, while queries load the router.
+pub(super) fn measure_reconnects(
+    bench: &Bench,
+    bounds: &mut Bounds,
+) -> Result<Vec<Value>, Failure> {
+    let (live, closed) = LiveStage::start(bench)?;
+    let router = live.start_router()?;
+    let calm = bench.run_surge(&router, "calm", &live.query_arguments(RECONNECT_LOAD_SHARE)?)?;
+    print_head();
+    print_row("queries alone", &calm, bench.seconds);
+    let count = bench.clients.unwrap_or(RECONNECTING);
+    let extra = ["--scenario", "reconnect-storm"];
+    let clients = ClientSettings { name: "reconnects", count, query: PLAIN, extra: &extra };
+    let (storm, runs) = live.run_both(&router, "storm", &clients, RECONNECT_LOAD_SHARE)?;
+    for run in &runs {
+        print_row("queries, clients connect and reconnect", run, bench.seconds);
+    }
+    let back = &storm["rejoined"];
+    println!(
+        "\n{} of {count} clients were back within {:.2} s",
+        back["subscribed"],
+        number(&back["seconds"])
+    );
+    let share = 100.0 * number(&back["subscribed"]) / f64::from(count);
+    bounds.check("clients that are back", share, Bound::AtLeast(100.0), " %");
+    let seconds = number(&back["seconds"]);
+    bounds.check("until all are back", seconds, Bound::AtMost(BACK_SECONDS_MAX), " s");
+    let factor = highest_p99(&runs) / p99_ms(&calm);
+    let what = "p99 of queries, as a multiple of that without";
+    bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
+    let sum = |what: &str| runs.iter().map(|run| number(&run["totals"][what])).sum::<f64>();
+    bounds.check("failed queries", sum("failed"), Bound::AtMost(0.0), "");
+    // A client that does not repeat a refused query has failed as well.
+    let refused = 100.0 * sum("refused") / sum("offered").max(1.0);
+    bounds.check("refused queries", refused, Bound::AtMost(REFUSED_PERCENT_MAX), " %");
+    Ok([closed, calm].into_iter().chain(runs).collect())
+}
+
+/// Measures the deliveries of events while queries are far above the capacity.
+pub(super) fn measure_deliveries(
+    bench: &Bench,
+    bounds: &mut Bounds,
+) -> Result<Vec<Value>, Failure> {
+    let (live, closed) = LiveStage::start(bench)?;
+    let router = live.start_router()?;
+    let (count, rate) = (bench.clients.unwrap_or(SUBSCRIBERS), EVENTS_RATE.to_string());
+    let events = (EVENTS_RATE * bench.seconds).to_string();
+    let extra = ["--events", &events, "--rate", &rate];
+    let clients = |name: &'static str| ClientSettings { name, count, query: PLAIN, extra: &extra };
+    let calm = live.stage.run_clients(&router, &clients("events alone"))?;
+    let (loaded, runs) =
+        live.run_both(&router, "queries at 3x", &clients("events and queries"), SUBSCRIBERS_LOAD)?;
+    println!(
+        "| deliveries | expected | received | lost, announced | missing | p50, ms | p99, ms |\n|---|---|---|---|---|---|---|"
+    );
+    for (name, run) in [("alone", &calm), ("with queries at 3x", &loaded)] {
+        println!(
+            "| {name} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            run["expected"],
+            run["received"],
+            run["lost"],
+            run["missing"],
+            number(&run["latency"]["p50_us"]) / 1e3,
+            p99_ms(run),
+        );
+    }
+    println!();
+    print_head();
+    for run in &runs {
+        print_row("queries at 3x", run, bench.seconds);
+    }
+    let delivered = 100.0 * number(&loaded["received"]) / number(&loaded["expected"]);
+    bounds.check("delivered events", delivered, Bound::AtLeast(100.0), " %");
+    let factor = p99_ms(&loaded) / p99_ms(&calm);
+    let what = "p99 of deliveries, as a multiple of that without queries";
+    bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
+    Ok([closed].into_iter().chain(runs).collect())
+}
+
+/// Returns the highest p99 of some runs; not a number if one has none.
+fn highest_p99(runs: &[Value]) -> f64 {
+    let all = runs.iter().map(p99_ms);
+    all.fold(0.0, |most, p99| if p99.is_nan() || most.is_nan() { f64::NAN } else { most.max(p99) })
+}

@@ -1,0 +1,103 @@
+//! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
+
+use super::bounds::{Bound, Bounds};
+use super::stage::{OverloadStage, PROTECTED, SurgeLoad, goodput, p99_ms, print_head, print_row};
+use crate::reports::number;
+use crate::setup::Bench;
+use serde_json::Value;
+use test_kit::commands::Failure;
+
+/// The offered load, as multiples of the capacity.
+const MULTIPLES: [u32; 4] = [1, 2, 3, 10];
+
+/// The load of the reference, as a part of the capacity.
+const REFERENCE_SHARE: f64 = 0.8;
+
+/// The minimum goodput, in percent of the highest one.
+const GOODPUT_PERCENT_MIN: f64 = 95.0;
+
+/// The maximum p99 of admitted requests, as a multiple of that of the reference.
+const P99_FACTOR_MAX: f64 = 3.0;
+
+/// The maximum growth of memory between the first third of a run and its last, in percent, and the growth in MiB that
+/// is within the steps of an allocator, and not a number if the memory is not known.
+const GROWTH_PERCENT_MAX: f64 = 5.0;
+const GROWTH_MIB_SPARE: f64 = 4.0;
+
+pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
+    let stage = OverloadStage::start(bench)?;
+    let (capacity, closed) = stage.measure_capacity()?;
+    let router = stage.start_router(PROTECTED)?;
+    let load = |factor: f64| SurgeLoad::Constant(capacity * factor);
+    print_head();
+    let name = format!("{REFERENCE_SHARE}x");
+    let reference = stage.run_surge(&router, &name, load(REFERENCE_SHARE), &[])?;
+    print_row(&name, &reference, bench.seconds);
+    let mut surges = Vec::new();
+    for multiple in MULTIPLES {
+        let name = format!("{multiple}x");
+        let run = stage.run_surge(&router, &name, load(f64::from(multiple)), &[])?;
+        print_row(&name, &run, bench.seconds);
+        surges.push((name, run));
+    }
+    let goodput_of = |run: &Value| goodput(&run["totals"], bench.seconds);
+    let peak = surges.iter().map(|(_, run)| goodput_of(run)).fold(capacity, f64::max);
+    for (name, run) in &surges {
+        // No more than is offered can be served.
+        let offered = number(&run["totals"]["offered"]) / f64::from(bench.seconds);
+        let most = peak.min(offered);
+        let share = 100.0 * goodput_of(run) / most;
+        let what =
+            format!("{name}: goodput, share of {most:.0}/s (the peak, or all that is offered)");
+        bounds.check(what, share, Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
+        let factor = p99_ms(run) / p99_ms(&reference);
+        let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");
+        bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
+        let what = format!("{name}: growth of memory");
+        bounds.check(what, memory_growth(run), Bound::AtMost(GROWTH_PERCENT_MAX), " %");
+    }
+    let surges = surges.into_iter().map(|(_, run)| run);
+    Ok([closed, reference].into_iter().chain(surges).collect())
+}
+
+/// Returns the growth of resident memory between the first third of a run and its last, in percent; zero if it is
+/// within the steps of an allocator.
+fn memory_growth(run: &Value) -> f64 {
+    let intervals = run["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let memory: Vec<f64> =
+        intervals.iter().map(|interval| number(&interval["server_resident_mib"])).collect();
+    let third = (memory.len() / 3).max(1).min(memory.len());
+    let most = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
+    let (first, last) = (most(&memory[..third]), most(&memory[memory.len() - third..]));
+    if first <= 0.0 {
+        return f64::NAN;
+    }
+    match last - first {
+        grown if grown <= GROWTH_MIB_SPARE => 0.0,
+        grown => 100.0 * grown / first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn memory_grows_if_its_last_third_is_above_its_first() {
+        let run = |memory: &[f64]| {
+            let intervals: Vec<Value> =
+                memory.iter().map(|mib| json!({"server_resident_mib": mib})).collect();
+            json!({ "intervals": intervals })
+        };
+        for (memory, expected) in [
+            (&[50.0][..], 0.0),
+            (&[50.0, 53.0, 54.0], 0.0),
+            (&[50.0, 90.0, 50.0], 0.0),
+            (&[40.0, 50.0, 70.0, 80.0, 60.0, 60.0], 20.0),
+        ] {
+            assert_eq!(memory_growth(&run(memory)), expected, "{memory:?}");
+        }
+        assert!(memory_growth(&run(&[])).is_nan() && memory_growth(&run(&[0.0])).is_nan());
+    }
+}
