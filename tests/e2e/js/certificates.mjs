@@ -5,7 +5,10 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 
-/** Creates a certificate for 127.0.0.1: `{file, key, cert}`, with the path of `cert` as `file`. `remove()` deletes it. */
+/**
+ * Creates a certificate for 127.0.0.1: `{file, cert, keyFile, key}`, with their paths
+ * as `file` and `keyFile`. `remove()` deletes it.
+ */
 export async function createCertificate() {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-certificate-"));
   const [keyFile, file] = ["key.pem", "certificate.pem"].map((name) => path.join(folder, name));
@@ -16,5 +19,5 @@ export async function createCertificate() {
     "-keyout", keyFile, "-out", file,
   ]);
   const [key, cert] = await Promise.all([keyFile, file].map((name) => readFile(name)));
-  return { file, key, cert, remove: () => rm(folder, { recursive: true, force: true }) };
+  return { file, cert, keyFile, key, remove: () => rm(folder, { recursive: true, force: true }) };
 }

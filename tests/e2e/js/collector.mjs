@@ -1,17 +1,17 @@
-// A collector of traces for a suite: it decodes OTLP by the definitions of the OpenTelemetry project.
+// A collector of traces and metrics for a suite: it decodes OTLP by the definitions of the OpenTelemetry project.
 import { once } from "node:events";
 import http from "node:http";
 import http2 from "node:http2";
 import root from "@opentelemetry/otlp-proto-exporter-base/build/src/generated/root.js";
-import { eventually } from "./waiting.mjs";
+import { Received } from "./telemetry_data.mjs";
 
 const { ExportTraceServiceRequest } = root.opentelemetry.proto.collector.trace.v1;
-const KINDS = ["unspecified", "internal", "server", "client", "producer", "consumer"];
+const { ExportMetricsServiceRequest } = root.opentelemetry.proto.collector.metrics.v1;
 
 /**
  * Starts a collector on `port`, a free one by default. `collector.respond` returns the status of each request, or an
  * object with `status` and `headers`, or null to never respond; it gets the number of the request. `requests` are the
- * requests that it has got, `spans` the spans of those with status 200.
+ * requests that it has got; it has the data of those with status 200 as `Received` has them.
  */
 export async function startCollector(port = 0) {
   const collector = newCollector();
@@ -26,6 +26,7 @@ export async function startCollector(port = 0) {
   await once(server, "listening");
   collector.port = server.address().port;
   collector.endpoint = `http://127.0.0.1:${collector.port}/v1/traces`;
+  collector.metricsEndpoint = `http://127.0.0.1:${collector.port}/v1/metrics`;
   collector.stop = async () => {
     server.close();
     server.closeAllConnections();
@@ -55,6 +56,7 @@ export async function startGrpcCollector() {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   collector.endpoint = `http://127.0.0.1:${server.address().port}`;
+  collector.metricsEndpoint = collector.endpoint;
   collector.stop = async () => {
     server.close();
     for (const session of sessions) session.destroy();
@@ -64,62 +66,22 @@ export async function startGrpcCollector() {
 }
 
 function newCollector() {
-  const collector = { requests: [], spans: [], respond: () => 200 };
+  const collector = new Received();
+  collector.requests = [];
+  collector.respond = () => 200;
   /** Keeps a request, and returns its outcome. */
   collector.receive = (path, headers, body) => {
-    const message = ExportTraceServiceRequest.toObject(ExportTraceServiceRequest.decode(body), { longs: String });
+    const isMetrics = /metrics/i.test(path);
+    const type = isMetrics ? ExportMetricsServiceRequest : ExportTraceServiceRequest;
+    const message = type.toObject(type.decode(body), { longs: String });
     collector.requests.push({ path, headers, message, text: body.toString("latin1") });
     const outcome = collector.respond(collector.requests.length);
     if (outcome === null) return null;
     const { status, ...more } = typeof outcome === "number" ? { status: outcome } : outcome;
-    if (status === 200) collector.spans.push(...spansOf(message));
+    if (status === 200) collector.add(message);
     return { status, ...more };
   };
-  /** The first `count` spans named `name`, once they have come. */
-  collector.named = async (name, count = 1) => {
-    const found = () => collector.spans.filter((it) => it.name === name);
-    await eventually(() => found().length >= count, `${count} spans named ${name}`);
-    return found().slice(0, count);
-  };
-  /** The spans of one trace. */
-  collector.trace = (id) => collector.spans.filter((it) => it.trace === id);
   return collector;
 }
 
-const hex = (bytes) => Buffer.from(bytes ?? []).toString("hex");
-
-function spansOf({ resourceSpans }) {
-  return resourceSpans.flatMap(({ resource, scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans.map((span) => ({
-    trace: hex(span.traceId),
-    id: hex(span.spanId),
-    parent: hex(span.parentSpanId),
-    state: span.traceState ?? "",
-    name: span.name,
-    kind: KINDS[span.kind],
-    began: BigInt(span.startTimeUnixNano),
-    ended: BigInt(span.endTimeUnixNano),
-    attributes: attributesOf(span.attributes),
-    error: span.status?.code === 2 ? span.status.message : undefined,
-    resource: attributesOf(resource.attributes),
-  }))));
-}
-
-function attributesOf(list = []) {
-  const valueOf = ({ stringValue, intValue, boolValue }) => stringValue ?? boolValue ?? Number(intValue);
-  return Object.fromEntries(list.map(({ key, value }) => [key, valueOf(value)]));
-}
-
-/**
- * The tree of a trace as lines: the name of each span below that of its parent, and its kind unless it is internal.
- * Siblings are sorted by name, because requests of one wave begin in any order.
- */
-export function treeOf(spans) {
-  const ids = new Set(spans.map(({ id }) => id));
-  const below = (parent, indentation) => spans
-    .filter((it) => (parent ? it.parent === parent : !ids.has(it.parent)))
-    .sort((a, b) => a.name.localeCompare(b.name))
-    .flatMap((it) => [
-      indentation + it.name + (it.kind === "internal" ? "" : ` (${it.kind})`), ...below(it.id, `${indentation}  `),
-    ]);
-  return below(null, "");
-}
+export { treeOf } from "./telemetry_data.mjs";

@@ -7,6 +7,14 @@ import process from "node:process";
 export const natsServer = () => locate("STARLING_TEST_NATS_SERVER", ["nats-server"]);
 export const redisServer = () => locate("STARLING_TEST_REDIS_SERVER", ["redis-server"]);
 export const openPolicyAgent = () => locate("STARLING_TEST_OPA", ["opa"]);
+export const openTelemetryCollector = () => locate("STARLING_TEST_OTELCOL", ["otelcol"]);
+export const helm = () => locate("STARLING_TEST_HELM", ["helm"]);
+export const kubectlValidate = () => locate("STARLING_TEST_KUBECTL_VALIDATE", ["kubectl-validate"]);
+export const composeGo = () => locate("STARLING_TEST_COMPOSE_GO", ["compose-go"]);
+export const actionlint = () => locate("STARLING_TEST_ACTIONLINT", ["actionlint"]);
+/** The folder of the definitions of `ServiceMonitor` and its relatives. */
+export const monitoringDefinitions = () => locate("STARLING_TEST_MONITORING_DEFINITIONS", []);
+export const promtool = () => locate("STARLING_TEST_PROMTOOL", ["promtool"]);
 export const nginx = () => locate("STARLING_TEST_NGINX", ["nginx"]);
 export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);

@@ -10,7 +10,7 @@ import process from "node:process";
 import { adopt } from "./children.mjs";
 import { eventually, within } from "./waiting.mjs";
 
-/** How much output of the router is kept for the message of a failed test. */
+/** How much output of the router is kept for the message of a failed test, unless a test wants to see more. */
 const OUTPUT_CHARACTERS_MAX = 20_000;
 
 /** The ports that tests use, up to 32,767: the first one, how many each process has, and for how many processes. */
@@ -27,15 +27,16 @@ export const startDemo = () => start(["demo"]);
 /**
  * Starts `starling serve` with a supergraph (SDL text) and additional configuration (an object; JSON is valid YAML).
  * `extra` are additional command-line arguments. `ports: {graphql, admin}` are those of an earlier router that this
- * one replaces.
+ * one replaces. The last `outputMax` characters of its output are kept. `isReady(admin)` asks an admin listener for its
+ * health that has more than HTTP.
  */
-export async function startServe({ supergraph, config = {}, extra = [], ports }) {
+export async function startServe({ supergraph, config = {}, extra = [], ports, outputMax, isReady }) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
   await writeFile(path.join(folder, "supergraph.graphql"), supergraph);
   const file = path.join(folder, "starling.yaml");
   const whole = { supergraph: { file: path.join(folder, "supergraph.graphql") }, ...config };
   await writeFile(file, JSON.stringify(whole, null, 2));
-  return start(["serve", "--config", file, ...extra], folder, ports);
+  return start(["serve", "--config", file, ...extra], { folder, ports, outputMax, isReady });
 }
 
 /**
@@ -58,7 +59,11 @@ export async function freePort() {
 /** The first port of this process. The processes of the tests have close ids, so that their ports are distinct. */
 const firstPort = () => PORTS_MIN + (process.pid % PROCESSES_MAX) * PORTS_PER_PROCESS;
 
-async function start(words, folder = null, ports = null) {
+const hasHealth = async (admin) => (await fetch(`${admin}/health/ready`)).ok;
+
+async function start(words, options = {}) {
+  let { folder = null, ports = null } = options;
+  const { outputMax = OUTPUT_CHARACTERS_MAX, isReady = hasHealth } = options;
   const binary = process.env.STARLING_BIN;
   if (!binary || !existsSync(binary)) {
     throw new Error("STARLING_BIN must name the router; `cargo xtask test` builds it and sets this");
@@ -73,7 +78,7 @@ async function start(words, folder = null, ports = null) {
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding("utf8");
     stream.on("data", (text) => {
-      output = (output + text).slice(-OUTPUT_CHARACTERS_MAX);
+      output = (output + text).slice(-outputMax);
     });
   }
   const ended = once(child, "exit");
@@ -147,7 +152,7 @@ async function start(words, folder = null, ports = null) {
         const how = child.exitCode ?? child.signalCode;
         throw Object.assign(new Error(`the router ended with ${how}`), { fatal: true });
       }
-      return (await fetch(`${router.admin}/health/ready`)).ok;
+      return isReady(router.admin);
     }, "the router to be ready");
   } catch (error) {
     child.kill("SIGKILL");

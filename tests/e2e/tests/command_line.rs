@@ -163,7 +163,7 @@ fn the_version_names_the_features_of_the_build() {
     let (code, version, complaint) = run(["--version"]);
     assert_eq!(code, Some(0), "{complaint}");
     let features = "\nfeatures: aws, kafka, profiling, rego, zstd\n";
-    assert!(version.ends_with(features), "build the router with `--features full`: {version}");
+    assert!(version.contains(features), "build the router with `--features full`: {version}");
 }
 
 #[test]

@@ -85,6 +85,127 @@ fn a_server_with_invalid_responses_is_not_measured() {
 }
 
 #[test]
+fn a_surge_is_cached_by_clients_refused_by_a_limit_and_shown_in_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/items/supergraph.graphql");
+    let mock = Program::start(
+        ["mock", "--supergraph", graph, "--listen", "127.0.0.1:0"],
+        "serving 2 mock subgraphs",
+    );
+    let config = eventually("the configuration for the router", || {
+        let config = mock.stdout();
+        (config.matches("{url: ").count() == 2 && config.ends_with('\n')).then_some(config)
+    });
+    // Clients may keep responses, and those that say that they are crawlers are limited.
+    let settings = "cache: {enabled: true, subgraphs: {all: {ttl: 1h}}}\n\
+                    rate_limits: [{name: crawlers, when: \"request.headers['x-app'] == 'crawler'\", rate: 10, per: 1s}]\n";
+    fs::write(file("mock.yaml"), format!("{config}{settings}")).unwrap();
+    fs::write(file("list.graphql"), "query ($first: Int) { items(first: $first) { id name } }")
+        .unwrap();
+    fs::write(file("sizes.json"), r#"[{"first": 1}, {"first": 2}]"#).unwrap();
+    let crawl = "query ($first: Int) { items(first: $first) { id note } }";
+    fs::write(file("crawl.graphql"), crawl).unwrap();
+    // So many that the caches of clients rarely help.
+    let sets: Vec<Value> = (1..=40).map(|first| serde_json::json!({ "first": first })).collect();
+    fs::write(file("crawled.json"), Value::from(sets).to_string()).unwrap();
+    let mix = "operations:\n  \
+               - {name: lists, operation: list.graphql, variables: sizes.json, weight: 2, headers: {x-app: web}}\n  \
+               - {name: crawl, operation: crawl.graphql, variables: crawled.json, headers: {x-app: crawler}}\n";
+    fs::write(file("mix.yaml"), mix).unwrap();
+    let shape = r#"{"points": [{"seconds": 0, "rate": 20}, {"seconds": 3, "rate": 80}]}"#;
+    fs::write(file("match-day.json"), shape).unwrap();
+    let router = Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", graph]);
+    let (url, pid) = (format!("http://{}/graphql", router.address()), router.id().to_string());
+    let (json, svg) = (file("surge.json"), file("surge.svg"));
+    let words = ["bench", "surge", "--url", &url, "--pid", &pid, "--name", "match <day>"];
+    let more = ["--mix", &file("mix.yaml"), "--shape", &file("match-day.json"), "--clients", "3"];
+    // Longer than any pause on a busy machine.
+    let last =
+        ["--in-time", "20s", "--patience", "30s", "--retries", "9", "--arrivals", "constant"];
+    let output = ["--json", &json, "--svg", &svg];
+    let (code, table, err) = run([&words[..], &more, &last, &output].concat());
+    assert_eq!(code, Some(0), "{table}{err}");
+    assert!(
+        table.contains("goodput, 1/s") && table.contains("× refused: 429 RATE_LIMITED"),
+        "{table}"
+    );
+    // A line for each second.
+    assert!(err.contains("offered") && err.lines().count() >= 4, "{err}");
+
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let it = &runs[0];
+    assert_eq!(
+        (&it["shape"], &it["totals"]["offered"]),
+        (&"match-day".into(), &150.into()),
+        "{it}"
+    );
+    assert_eq!(it["totals"]["failed"], 0, "{it}");
+    let of = |class: usize, what: &str| it["classes"][class]["counts"][what].as_u64().unwrap();
+    assert_eq!((it["classes"][0]["name"].as_str(), of(0, "refused")), (Some("lists"), 0));
+    assert!(of(0, "from_cache") > 0 && of(0, "good") >= 3, "{it}");
+    assert!(of(1, "refused") > 0 && of(1, "repeated") > 0, "{it}");
+    assert!(it["server"]["resident_end_mib"].as_f64().unwrap() > 0.0, "{it}");
+    assert_eq!(it["intervals"].as_array().unwrap().len(), 3, "{it}");
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<svg xmlns") && svg.contains("match &lt;day&gt;"), "{svg}");
+    assert!(svg.contains(">lists p50<") && svg.contains(">refused: 429 RATE_LIMITED<"), "{svg}");
+
+    let page = file("both.html");
+    let (code, again, err) = run(["bench", "report", &json, &json, "--html", &page]);
+    assert_eq!(code, Some(0), "{again}{err}");
+    assert_eq!(fs::read_to_string(page).unwrap().matches("<figure>").count(), 2);
+
+    fs::write(file("mix.yaml"), "operations: [{name: lists, wieght: 2}]").unwrap();
+    let (code, out, err) = run([&words[..], &more].concat());
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("did you mean `weight`"), "{err}");
+}
+
+#[test]
+fn subscribers_stay_connected_during_a_surge() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = compose("moves", folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let mock = Program::start(
+        ["mock", "--supergraph", &graph, "--listen", "127.0.0.1:0", "--event-rate", "20"],
+        "serving 2 mock subgraphs",
+    );
+    let config = eventually("the configuration for the router", || {
+        let config = mock.stdout();
+        (config.matches("{url: ").count() == 2 && config.ends_with('\n')).then_some(config)
+    });
+    fs::write(file("mock.yaml"), config).unwrap();
+    fs::write(file("query.graphql"), "{ gates }").unwrap();
+    let subscription = "subscription { flightMoved(airport: \"A\") { id gate } }";
+    fs::write(file("subscription.graphql"), subscription).unwrap();
+    let router = Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", &graph]);
+    let (url, json) = (format!("http://{}/graphql", router.address()), file("surge.json"));
+    let (query, subscription) = (file("query.graphql"), file("subscription.graphql"));
+    let words = ["bench", "surge", "--url", &url, "--operation", &query, "--json", &json];
+    let more = ["--shape", "constant", "--rate", "20", "--duration", "3s", "--in-time", "20s"];
+    let last = ["--subscription", &subscription, "--subscribers", "5"];
+    let (code, table, err) = run([&words[..], &more, &last].concat());
+    assert_eq!(code, Some(0), "{table}{err}");
+    assert!(err.contains("5 subscribed"), "{err}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let subscribers = &runs[0]["subscribers"];
+    assert_eq!(
+        (&subscribers["subscribed"], &subscribers["ended"]),
+        (&5.into(), &Value::Array(vec![]))
+    );
+    let intervals = runs[0]["intervals"].as_array().unwrap();
+    assert_eq!(intervals[2]["subscribers"]["subscribed"], 5, "{runs}");
+    let received = |it: &Value| it["subscribers"]["results_per_second"].as_f64().unwrap() > 0.0;
+    assert!(intervals.iter().any(received), "{runs}");
+
+    fs::write(file("subscription.graphql"), "subscription { flightMoved { id } }").unwrap();
+    let (code, out, err) = run([&words[..], &more, &last].concat());
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("cannot stay subscribed: 5 × subscription failed"), "{err}");
+}
+
+#[test]
 fn subscriptions_are_measured_together_with_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -7,7 +7,7 @@
 // CONTRIBUTING.md lists the words and keys.
 
 /** Words without a value. */
-const WORDS = new Set(["background", "composition", "terminals", "errors", "fails", "fragment", "not-run"]);
+const WORDS = new Set(["background", "composition", "terminals", "errors", "fails", "fragment", "input", "not-run"]);
 
 /** Keys with a value. */
 const KEYS = new Set(["file", "graph", "serve", "until", "expect", "setup", "reason", "subgraph"]);

@@ -14,6 +14,7 @@ import { commandsOf } from "./blocks.mjs";
 import {
   checkServed, composeEventSubgraph, composeSmallGraph, isEventSubgraph, isSupergraphExcerpt,
 } from "./event_subgraph.mjs";
+import { startNpmRegistry } from "./npm_registry.mjs";
 import { installWrappers, startShell } from "./shell.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
@@ -41,7 +42,7 @@ const SETUP_FILES = {
 };
 
 /** Setups that other suites run: `setup=NAME` → the suite. */
-export const RUN_ELSEWHERE = { renewal: "token_renewal", resume: "client_samples" };
+export const RUN_ELSEWHERE = { delivery: "supergraph_delivery", renewal: "token_renewal", resume: "client_samples" };
 
 /**
  * Opens the scratch folder of a page with these blocks. `demo` is the router whose ports stand in for 4000 and 8088.
@@ -68,12 +69,16 @@ export async function openPage(demo, blocks) {
       blocks.filter(({ annotation }) => annotation.subgraph).map(({ annotation, text }) => [annotation.subgraph, text]),
     ),
     nats: null,
+    npm: null,
+    /** Variables of the environment, in addition to those of this process. */
+    environment: {},
     blocks: 0,
   };
   return Object.assign(page, {
     async close() {
       await Promise.all(page.running.map((shell) => shell.end()));
       await page.nats?.stop();
+      await page.npm?.stop();
       await rm(folder, { recursive: true, force: true });
     },
   });
@@ -92,6 +97,18 @@ async function startQuickStart(page) {
   }
 }
 
+/** Makes the folder one without packages, where `npm install` gets those of the suites from this machine. */
+async function startNpm(page) {
+  await rm(path.join(page.folder, "node_modules"));
+  await rm(path.join(page.folder, "package.json"));
+  page.npm = await startNpmRegistry(path.join(JS, "node_modules"));
+  Object.assign(page.environment, {
+    npm_config_registry: page.npm.url, npm_config_cache: path.join(page.folder, ".npm"),
+    npm_config_userconfig: path.join(page.folder, ".npmrc"), npm_config_audit: "false", npm_config_fund: "false",
+    npm_config_update_notifier: "false", npm_config_fetch_retries: "0",
+  });
+}
+
 async function copyFiles(folder, files) {
   for (const [name, source] of Object.entries(files)) {
     await copyFile(path.join(ROOT, source), path.join(folder, name));
@@ -105,6 +122,7 @@ export async function runBlock(page, block) {
   if (annotation["not-run"]) return `not run: ${annotation.reason}`;
   if (annotation.setup === "nats") page.nats ??= await startNats(-1, { stores: true });
   else if (annotation.setup === "subgraphs") await startQuickStart(page);
+  else if (annotation.setup === "npm") await startNpm(page);
   else if (SETUP_FILES[annotation.setup]) await copyFiles(page.folder, SETUP_FILES[annotation.setup]);
   else if (annotation.setup) throw new Error(`${block.place}: no setup is called \`${annotation.setup}\``);
   // Nothing is replaced in schemas.
@@ -114,6 +132,8 @@ export async function runBlock(page, block) {
     await mkdir(path.dirname(target), { recursive: true });
     await writeFile(target, text);
   }
+  // A later block reads the file, and its command checks it.
+  if (annotation.input) return `stored as ${annotation.file}`;
   const run = RUNNERS[language];
   if (run) return run(page, block, text);
   if (annotation.file) return `stored as ${annotation.file}`;

@@ -79,7 +79,7 @@ export async function installWrappers(folder) {
  * Starts `script` in `folder` with the variables and functions of earlier scripts of the folder. Returns `{ended:
  * Promise<exit code>, output(), end()}`.
  */
-export function startShell(script, { folder, bin, ports, adminUrl }) {
+export function startShell(script, { folder, bin, ports, adminUrl, environment = {} }) {
   const state = path.join(folder, ".state");
   const whole = `
     [ -f ${state} ] && . ${state} 2>/dev/null
@@ -94,7 +94,7 @@ export function startShell(script, { folder, bin, ports, adminUrl }) {
     env: {
       ...process.env, PATH: `${bin}:${process.env.PATH}`, PATH_BEFORE: process.env.PATH,
       PAGE_PORT: `${ports.graphql}`, PAGE_ADMIN_PORT: `${ports.admin}`, PAGE_ADMIN: adminUrl,
-      RUST_BACKTRACE: "0",
+      RUST_BACKTRACE: "0", ...environment,
     },
   });
   let output = "";

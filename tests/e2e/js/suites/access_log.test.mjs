@@ -70,6 +70,17 @@ describe("the access log", () => {
     assert.doesNotMatch(router.output(), new RegExp(`hidden|${token.slice(-20)}`));
   });
 
+  it("names the trace of a request, while there are traces", async () => {
+    const router = await open({}, { tracing: { enabled: true } });
+    const trace = "0af7651916cd43dd8448eb211c80319c";
+    await send(router, { query: FLIGHTS }, { traceparent: `00-${trace}-b7ad6b7169203331-00` });
+    await send(router, { query: FLIGHTS });
+    const [continued, own] = await router.linesOf("request", 2);
+    assert.equal(continued.trace_id, trace);
+    assert.match(own.trace_id, HEX_ID);
+    assert.notEqual(own.trace_id, trace);
+  });
+
   it("says why a request was refused", async () => {
     const router = await open();
     await send(router, { query: "{ nothing }" });

@@ -2,48 +2,27 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
-import { chromium } from "playwright-core";
+import { memorySupergraph, startSubgraphs } from "../board.mjs";
+import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { closeAfterEach } from "../closing.mjs";
 import * as programs from "../programs.mjs";
-import { startDemo } from "../router.mjs";
-import { WAIT_TIMEOUT_MS, eventually } from "../waiting.mjs";
+import { startDemo, startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
 
-const FLAGS = [
-  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync",
-];
-
-describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") }, () => {
+describe("browser", { skip: skipWithoutBrowser() }, () => {
+  const keep = closeAfterEach();
   let router;
   let browser;
   before(async () => {
     router = await startDemo();
-    browser = await chromium.launch({ executablePath: programs.chromium(), args: FLAGS });
+    browser = await launchBrowser();
   });
   after(async () => {
     await browser?.close();
     if (router) assert.equal(await router.stop(), 0, router.output());
   });
 
-  /** Opens `path` in a fresh profile; errors of the page are collected in `problems`. */
-  async function open(path, server = router) {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-    const page = await context.newPage();
-    page.setDefaultTimeout(WAIT_TIMEOUT_MS);
-    const problems = [];
-    page.on("pageerror", (error) => problems.push(error.message));
-    page.on("console", (message) => {
-      if (message.type() === "error") problems.push(message.text());
-    });
-    // All files of the page come from the router, as in a browser without network access.
-    await context.route("**/*", (route) => {
-      const url = route.request().url();
-      if (url.startsWith(`${server.url}/`) || url.startsWith("data:")) return route.continue();
-      problems.push(`asked for ${url}`);
-      return route.abort();
-    });
-    await page.goto(server.url + path);
-    return { page, problems, close: () => context.close() };
-  }
+  const open = (path, server = router) => openPage(browser, server.url, path, { height: 800 });
 
   /** Checks a response with data from joined objects and without errors. */
   function assertJoined(response) {
@@ -97,6 +76,42 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     }
     await page.getByRole("button", { name: "Show Documentation Explorer" }).click();
     await page.locator(".graphiql-doc-explorer").getByText("Subscription").first().waitFor();
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  it("GraphiQL shows the plan of a query with its requests as a waterfall", async (test) => {
+    const subgraphs = keep(await startSubgraphs());
+    const traced = keep(await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs: subgraphs.configuration, trace: { enabled: true } },
+    }));
+    const { page, problems, close } = await open("/", traced);
+    if (await page.locator("#page").count() === 0) {
+      await close();
+      test.skip(programs.skipBecause("this build has no GraphiQL"));
+      return;
+    }
+    await page.getByRole("button", { name: "Show Trace" }).click();
+    await page.getByLabel("Trace queries and mutations").check();
+    await page.locator(".graphiql-query-editor .CodeMirror")
+      .evaluate((editor) => editor.CodeMirror.setValue("{ flights { number to { city } } }"));
+    await page.locator(".graphiql-execute-button").click();
+    const waves = page.locator(".starling-wave");
+    await waves.nth(1).waitFor();
+    assert.deepEqual(await waves.locator("h3").allTextContents(), ["Wave 1", "Wave 2"]);
+    const titles = (await waves.locator("li > p:first-child").allTextContents()).map((text) => text.trim());
+    assert.deepEqual(titles, ["flights root fields", "airports entities, after flights"]);
+    for (const text of await waves.locator(".starling-facts").allTextContents()) {
+      assert.match(text, /^status 200, \d+ bytes(, \d+ entities)? in [\d.]+ (µs|ms|s)$/);
+    }
+    const [first, second] = await Promise.all(
+      (await waves.locator(".starling-track > span").all()).map((bar) => bar.boundingBox()),
+    );
+    assert.ok(first.x + first.width <= second.x + 1, "the second wave begins after the first one");
+    await takePicture(page, "graphiql-trace");
+    const { extensions } = await shownResult(page, (value) => value.extensions);
+    assert.equal(extensions.trace.plan.length, 2);
     assert.deepEqual(problems, []);
     await close();
   });

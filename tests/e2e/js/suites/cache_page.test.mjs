@@ -1,16 +1,11 @@
 // The page of the caches on the admin listener: its figures are those of a known load, and its form invalidates.
 import assert from "node:assert/strict";
-import path from "node:path";
-import process from "node:process";
 import { after, before, describe, it } from "node:test";
-import { chromium } from "playwright-core";
+import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { compose } from "../composition.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
-import * as programs from "../programs.mjs";
 import { startServe } from "../router.mjs";
-import { WAIT_TIMEOUT_MS, eventually } from "../waiting.mjs";
-
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+import { eventually } from "../waiting.mjs";
 
 const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.12", import: ["@key", "@cacheTag"])';
 const CATALOGUE = `${LINK}
@@ -19,9 +14,6 @@ type Product @key(fields: "id") { id: ID! name: String! }
 type Account { name: String! }`;
 const STOCK = `${LINK}
 type Product @key(fields: "id") @cacheTag(format: "product-{$key.id}") { id: ID! inStock: Int }`;
-
-/** A folder for pictures of the page, if a person wants to look at them. */
-const PICTURES = process.env.STARLING_TEST_PICTURES;
 
 let catalogue, stock, router;
 
@@ -167,25 +159,17 @@ describe("a preview", () => {
   });
 });
 
-describe("the page", { skip: programs.skipWithout(programs.chromium, "chromium") }, () => {
+describe("the page", { skip: skipWithoutBrowser() }, () => {
   let browser;
   before(async () => {
-    browser = await chromium.launch({ executablePath: programs.chromium(), args: FLAGS });
+    browser = await launchBrowser();
   });
   after(() => browser?.close());
 
-  async function open({ width, colorScheme = "light" }, address = `${router.admin}/admin/cache`) {
-    const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme });
-    const page = await context.newPage();
-    page.setDefaultTimeout(WAIT_TIMEOUT_MS);
-    const problems = [];
-    page.on("pageerror", (error) => problems.push(error.message));
-    page.on("console", (message) => {
-      if (message.type() === "error") problems.push(message.text());
-    });
-    await page.goto(address);
-    await page.locator("main").waitFor();
-    return { page, problems, close: () => context.close() };
+  async function open(options, origin = router.admin, address = "/admin/cache") {
+    const opened = await openPage(browser, origin, address, options);
+    await opened.page.locator("main").waitFor();
+    return opened;
   }
 
   const rowOf = (page, table, text) => page.locator(`#${table} tbody tr`).filter({ hasText: text }).first();
@@ -237,9 +221,7 @@ describe("the page", { skip: programs.skipWithout(programs.chromium, "chromium")
         const { page, problems, close } = await open({ width, colorScheme });
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
         assert.ok(overflow <= 0, `${overflow} pixels too wide`);
-        if (PICTURES) {
-          await page.screenshot({ path: path.join(PICTURES, `cache-${width}-${colorScheme}.png`), fullPage: true });
-        }
+        await takePicture(page, `cache-${width}-${colorScheme}`);
         assert.deepEqual(problems, []);
         await close();
       });
@@ -248,14 +230,14 @@ describe("the page", { skip: programs.skipWithout(programs.chromium, "chromium")
 
   it("of operations shows what came from memory", async () => {
     await products(3);
-    const { page, problems, close } = await open({ width: 1280 }, `${new URL(router.graphql).origin}/ide/plain`);
+    const { page, problems, close } = await open({ width: 1280 }, router.url, "/ide/plain");
     await page.locator("#query").fill("{ products(first: 8) { inStock } }");
     await page.locator("#trace").check();
     await page.locator("#run").click();
     const lines = page.locator("#results .trace li");
     await lines.filter({ hasText: /^stock, entities: \d from memory, \d requested; the oldest .* old$/ }).waitFor();
     await lines.filter({ hasText: /^stock, request: status 200, \d+ bytes in .* after / }).waitFor();
-    if (PICTURES) await page.screenshot({ path: path.join(PICTURES, "trace.png") });
+    await takePicture(page, "trace");
     await page.locator("#trace").uncheck();
     await page.locator("#run").click();
     await page.locator("#results pre").first().waitFor();

@@ -6,12 +6,15 @@ import { chmod, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import process from "node:process";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { composeServices } from "@theguild/federation-composition";
 import { parse, visit } from "graphql";
+import { memorySupergraph } from "../board.mjs";
 import { blocksOf } from "../documentation/blocks.mjs";
 import { isEventSubgraph, isSupergraphExcerpt, providersOf } from "../documentation/event_subgraph.mjs";
+import { scrape } from "../metrics.mjs";
+import { parseExpression } from "../monitoring.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
@@ -139,39 +142,6 @@ describe("event subgraphs that another tool composes, with the definitions of th
 });
 
 describe("the examples of a deployment", () => {
-  let router;
-  before(async () => {
-    const supergraph = await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8");
-    router = await startServe({
-      supergraph,
-      config: {
-        events: { providers: { memory: [{ id: "shop" }] } },
-        authentication: { jwt: { issuers: [{ secret: "a secret for tests with 32 bytes." }] } },
-      },
-    });
-  });
-  after(async () => {
-    await router?.stop();
-  });
-
-  it("alert on metrics that the router has", async () => {
-    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
-    const metrics = await (await fetch(`${router.admin}/metrics`)).text();
-    const families = new Set([...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name));
-    const named = [...new Set(rules.match(/\b(starling|process)_\w+/g))];
-    assert.ok(named.length > 10, "the rules name metrics");
-    // A family may be declared with or without the suffix of its samples.
-    const isKnown = (name) => families.has(name) || families.has(name.replace(/_(total|bucket|sum|count)$/, ""));
-    assert.deepEqual(named.filter((name) => !isKnown(name)), []);
-  });
-
-  it("have an alert for each line of the table in docs/production.md", async () => {
-    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
-    const page = await readFile(path.join(ROOT, "docs/production.md"), "utf8");
-    const names = (text, pattern) => [...text.matchAll(pattern)].map(([, name]) => name).sort();
-    assert.deepEqual(names(page, /`(Starling[A-Z]\w+)`/g), names(rules, /alert: (\w+)/g));
-  });
-
   it("have a systemd unit that systemd accepts", async (test) => {
     try {
       await run("systemd-analyze", ["--version"]);
@@ -194,4 +164,42 @@ describe("the examples of a deployment", () => {
       await rm(folder, { recursive: true, force: true });
     }
   });
+
+  it("have an autoscaler whose metrics a router has", async () => {
+    const read = (name) => readFile(path.join(EXAMPLES, "deployment", name), "utf8");
+    const [adapter, autoscaler, deployment] =
+      await Promise.all(["prometheus-adapter.yaml", "autoscaling.yaml", "kubernetes.yaml"].map(read));
+    const made = [...adapter.matchAll(/name: \{as: (\w+)\}/g)].map((it) => it[1]);
+    const wanted = [...autoscaler.matchAll(/metric: \{name: (\w+)\}/g)].map((it) => it[1]);
+    assert.deepEqual(wanted, made);
+    const [, target] = /scaleTargetRef: \{apiVersion: apps\/v1, kind: Deployment, name: (\w+)\}/.exec(autoscaler);
+    assert.match(deployment, new RegExp(`kind: Deployment\\nmetadata:\\n  name: ${target}\\n`));
+
+    const router = await startServe({ supergraph: memorySupergraph(), config: { admission: { enabled: true } } });
+    try {
+      const metrics = await scrape(router);
+      const queries = queriesOf(adapter);
+      assert.equal(queries.length, made.length);
+      for (const query of queries) {
+        const { problem, selectors } = parseExpression(query.replaceAll("<<.GroupBy>>", "pod")
+          .replaceAll("<<.LabelMatchers>>", 'pod="a"'));
+        assert.equal(problem, undefined);
+        for (const { metric } of selectors) assert.ok(metrics.all(metric).length > 0, `${metric} is no metric`);
+      }
+    } finally {
+      await router.stop();
+    }
+  });
 });
+
+/** The queries of the adapter: on one line, or as a block with more indentation. */
+function queriesOf(text) {
+  const lines = text.split("\n");
+  return lines.flatMap((line, at) => {
+    const [, first] = /^ {6}metricsQuery: (.*)$/.exec(line) ?? [];
+    if (first === undefined) return [];
+    if (first !== "|") return [first];
+    const end = lines.findIndex((it, index) => index > at && !/^ {8}/.test(it));
+    return [lines.slice(at + 1, end).join("\n")];
+  });
+}

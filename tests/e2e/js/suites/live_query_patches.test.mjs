@@ -85,13 +85,12 @@ function watch(client, request = QUERY) {
   const messages = client.iterate(typeof request === "string" ? { query: request } : request);
   async function* record() {
     for await (const message of messages) {
-      // The package changes the data that it has handed out.
-      raw.push(structuredClone(message));
+      raw.push(message);
       yield message;
     }
   }
   (async () => {
-    for await (const result of applyLiveQueryJSONPatch(record())) results.push(structuredClone(result));
+    for await (const result of applyLiveQueryJSONPatch(record())) results.push(result);
   })().catch((error) => {
     failure = error;
   });

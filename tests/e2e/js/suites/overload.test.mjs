@@ -160,6 +160,49 @@ describe("a limit that is reached", () => {
   });
 });
 
+describe("refusals", () => {
+  it("are sent at once up to a rate, and held for some seconds beyond it", async () => {
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        workers: 1,
+        admission: {
+          enabled: true,
+          limit: { initial: 1, min: 1, max: 1 },
+          queue: { max_waiting: 0 },
+          refusals_per_core: 1,
+        },
+      },
+    });
+    try {
+      subgraphs.pause();
+      const work = send(router, QUERY);
+      await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
+      const round = async () => {
+        const earlier = await metric(router, "starling_http_refusals_held_total");
+        const began = performance.now();
+        const responses = await Promise.all(Array.from({ length: 4 }, () => send(router, QUERY)));
+        for (const response of responses) assertRefused(response, "a refusal");
+        const held = await metric(router, "starling_http_refusals_held_total") - earlier;
+        return held > 0 && { held, seconds: (performance.now() - began) / 1000 };
+      };
+      // One each second may be sent at once, so that four at the same time are too many.
+      const { held, seconds } = await eventually(round, "a refusal to be held");
+      assert.ok(held < 4, `${held}`);
+      assert.ok(seconds > 2, `${seconds}`);
+      assert.equal(await metric(router, "starling_http_held_refusals"), 0);
+      subgraphs.resume();
+      assert.equal((await work).status, 200);
+    } finally {
+      await router.stop();
+      await subgraphs.stop();
+    }
+  });
+});
+
 describe("a WebSocket", () => {
   it("gets an error for an operation that is refused, and the events of live subscriptions", async () => {
     const subgraphs = await startSubgraphs();

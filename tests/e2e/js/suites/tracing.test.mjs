@@ -6,17 +6,16 @@ import { setTimeout as pause } from "node:timers/promises";
 import { closeAfterEach } from "../closing.mjs";
 import { startCollector, startGrpcCollector, treeOf } from "../collector.mjs";
 import { compose } from "../composition.mjs";
-import { GraphqlResponse, startSubgraph } from "../counting_subgraph.mjs";
+import { GraphqlResponse } from "../counting_subgraph.mjs";
 import { openSocket } from "../live_client.mjs";
 import { freePort, startServe } from "../router.mjs";
+import { PARENT, TOP, TOP_TREE, TRACE, product, startTracedProducts } from "../traced_products.mjs";
 import { eventually } from "../waiting.mjs";
 
 const PRODUCTS = `
   type Query { products: [Product!] slow: String broken: String }
   type Mutation { rename(id: ID!): Product }
   type Product @key(fields: "id") { id: ID! name: String }`;
-const REVIEWS = "type Product @key(fields: \"id\") { id: ID! reviews: Int }";
-const STOCK = "type Product @key(fields: \"id\") { id: ID! stock: Int }";
 const NOTICES = `
   type Mutation {
     announce(text: String!): edfs__PublishResult!
@@ -24,22 +23,7 @@ const NOTICES = `
   }
   type edfs__PublishResult { success: Boolean! }`;
 
-const TRACE = "0af7651916cd43dd8448eb211c80319c";
-const PARENT = "b7ad6b7169203331";
 const parentHeader = (flags) => `00-${TRACE}-${PARENT}-${flags}`;
-const TOP = "query Top { products { name reviews stock } }";
-
-const TREE = [
-  "POST /graphql (server)",
-  "  query Top",
-  "    parse",
-  "    plan",
-  "    POST products (client)",
-  "    POST reviews (client)",
-  "    POST stock (client)",
-  "    print",
-  "    validate",
-];
 
 /** The headers of a sampled trace in each format, and what a subgraph gets for a span. */
 const FORMATS = {
@@ -68,36 +52,27 @@ const FORMATS = {
 
 describe("traces", () => {
   const keep = closeAfterEach();
-  let products, reviews, stock, supergraph, seen;
+  let subgraphs, products, reviews, supergraph, seen;
 
   before(async () => {
-    products = await startSubgraph(async ({ query }, request) => {
-      seen.push(["products", request.headers]);
+    const respond = async ({ query }) => {
       if (query.includes("slow")) {
         await pause(400);
         return { slow: "done" };
       }
       if (query.includes("broken")) return new GraphqlResponse({ broken: null }, [{ message: "hidden reason" }]);
-      return { products: ["1", "2"].map((id) => ({ __typename: "Product", id, name: `Product ${id}` })) };
-    });
-    const entities = (name, field) => startSubgraph((body, request) => {
-      seen.push([name, request.headers]);
-      const [list] = Object.values(body.variables);
-      return { _entities: list.map(({ id }) => ({ __typename: "Product", id, [field]: 7 })) };
-    });
-    reviews = await entities("reviews", "reviews");
-    stock = await entities("stock", "stock");
-    supergraph = await compose({
-      products: { sdl: PRODUCTS, url: products.url },
-      reviews: { sdl: REVIEWS, url: reviews.url },
-      stock: { sdl: STOCK, url: stock.url },
-    });
+      return { products: ["1", "2"].map(product) };
+    };
+    const onRequest = (name, request) => seen.push([name, request.headers]);
+    subgraphs = await startTracedProducts({ sdl: PRODUCTS, respond, onRequest });
+    ({ products, reviews } = subgraphs);
+    supergraph = await compose(subgraphs.sources);
   });
   beforeEach(() => {
     seen = [];
   });
   after(async () => {
-    for (const subgraph of [products, reviews, stock]) await subgraph?.stop();
+    await subgraphs?.stop();
   });
 
   /** Starts a router that exports to a collector; `tracing` replaces settings. */
@@ -140,7 +115,7 @@ describe("traces", () => {
     await send(router, TOP, { "user-agent": "tests" });
     const [server] = await collector.named("POST /graphql");
     const spans = collector.trace(server.trace);
-    assert.deepEqual(treeOf(spans), TREE);
+    assert.deepEqual(treeOf(spans), TOP_TREE);
     const one = (name) => spans.find((it) => it.name === name);
     assert.equal(server.resource["service.name"], "shop");
     assert.equal(server.resource["deployment.environment.name"], "test");
@@ -151,7 +126,8 @@ describe("traces", () => {
     assert.deepEqual(rest, {
       "http.request.method": "POST", "http.route": "/graphql", "url.path": "/graphql", "url.scheme": "http",
       "http.response.status_code": 200, "network.protocol.name": "http", "network.protocol.version": "1.1",
-      "client.address": "127.0.0.1", "server.address": new URL(router.graphql).host, "user_agent.original": "tests",
+      "client.address": "127.0.0.1", "server.address": "127.0.0.1", "server.port": Number(new URL(router.graphql).port),
+      "user_agent.original": "tests",
       "graphql.operation.type": "query", "graphql.operation.name": "Top",
     });
     const fetched = one("POST reviews");
@@ -200,7 +176,7 @@ describe("traces", () => {
     });
     await send(router, TOP);
     const [server] = await collector.named("POST /graphql");
-    assert.deepEqual(treeOf(collector.trace(server.trace)), TREE);
+    assert.deepEqual(treeOf(collector.trace(server.trace)), TOP_TREE);
     const [{ path, headers }] = collector.requests;
     assert.equal(path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     assert.equal(headers["x-key"], "secret");
@@ -240,6 +216,35 @@ describe("traces", () => {
     assert.match(seen.at(-1)[1].traceparent, /-00$/);
     await alone.router.stop();
     assert.deepEqual(alone.collector.spans, []);
+  });
+
+  it("are selected by conditions on the request and its operation", async () => {
+    const rules = [
+      { when: "operation.name == 'Unwanted'", ratio: "0%" },
+      { when: "request.headers['x-debug'] == 'yes'", ratio: "100%" },
+      { when: "operation.name.startsWith('Wanted')", ratio: "100%" },
+    ];
+    const { collector, router } = await open({ sample: { ratio: "0%", slow: "0s", failed: false, rules } });
+    const flags = () => seen.at(-1)[1].traceparent.slice(-2);
+    const cases = [
+      ["WantedOne", {}, "01"], ["Other", {}, "00"], ["Other", { "x-debug": "yes" }, "01"],
+      ["Unwanted", { "x-debug": "yes" }, "00"], ["WantedTwo", { traceparent: parentHeader("00") }, "00"],
+    ];
+    for (const [name, headers, expected] of cases) {
+      await send(router, `query ${name} { products { id } }`, headers);
+      assert.equal(flags(), expected, name);
+    }
+    const socket = openSocket(router);
+    await socket.subscribe("query WantedThree { products { id } }").next();
+    assert.equal(flags(), "01");
+    await socket.dispose();
+    const value = await metrics(router);
+    // The header is absent from most of the requests.
+    assert.equal(value("starling_expression_trace_failures_total"), 4);
+    assert.equal(value("starling_traces_sampled_total"), 3);
+    await router.stop();
+    const names = collector.spans.map(({ name }) => name).filter((name) => name.startsWith("query "));
+    assert.deepEqual(names, ["query WantedOne", "query Other", "query WantedThree"]);
   });
 
   it("of slow and failed requests are exported whatever the ratio is", async () => {
@@ -312,7 +317,7 @@ describe("traces", () => {
     const [invalid] = await collector.named("GraphQL Operation");
     assert.equal(invalid.error, "GRAPHQL_VALIDATION_FAILED");
     assert.notEqual(top.trace, invalid.trace);
-    assert.deepEqual(treeOf(collector.trace(top.trace)), ["WebSocket operation (server)", ...TREE.slice(1)]);
+    assert.deepEqual(treeOf(collector.trace(top.trace)), ["WebSocket operation (server)", ...TOP_TREE.slice(1)]);
     assert.equal(seen[0][1].traceparent.slice(3, 35), top.trace);
     await socket.dispose();
   });
@@ -357,6 +362,57 @@ describe("traces", () => {
     assert.equal(collector.requests.length, 0);
     assert.equal(await router.stop(), 0);
     assert.equal(collector.spans.filter(({ kind }) => kind === "server").length, 20);
+  });
+
+  for (const protocol of ["http", "grpc"]) {
+    it(`of all requests that were served are exported if the router ends meanwhile, by ${protocol}`, async () => {
+      const unshared = { sharing: { operations: false, subgraph_queries: false } };
+      const { collector, router } = await open({ otlp: { protocol, interval: "1h" } }, unshared);
+      const served = [];
+      let isOver = false;
+      const client = async (number) => {
+        for (let count = 0; !isOver; count += 1) {
+          const name = `Client${number}Request${count}`;
+          // The router ends between two requests of a client, or during one.
+          const response = await send(router, `query ${name} { products { name reviews stock } }`).catch(() => null);
+          if (response?.status !== 200) return;
+          served.push(name);
+        }
+      };
+      const clients = Array.from({ length: 6 }, (_, number) => client(number));
+      await eventually(() => served.length > 60, "some requests");
+      assert.equal(await router.stop(), 0);
+      isOver = true;
+      await Promise.all(clients);
+      const names = new Set(collector.spans.map(({ name }) => name));
+      assert.deepEqual(served.filter((name) => !names.has(`query ${name}`)), []);
+      // Each of their traces is complete.
+      for (const { trace } of collector.spans.filter(({ name }) => served.includes(name.replace("query ", "")))) {
+        assert.deepEqual(treeOf(collector.trace(trace)).map((line) => line.replace(/query .*/, "query Top")), TOP_TREE);
+      }
+    });
+  }
+
+  it("cost requests no time if the collector is slow or absent", async () => {
+    const SLOW_MS = 10_000;
+    const { collector, router } = await open({ otlp: { timeout: "1m" } });
+    collector.respond = () => null;
+    const away = await open({ otlp: { endpoint: `http://127.0.0.1:${await freePort()}/v1/traces` } });
+    await send(router, TOP);
+    await eventually(() => collector.requests.length === 1, "the export that the collector does not respond to");
+    const failures = async () => (await metrics(away.router))("starling_trace_export_failures_total");
+    await send(away.router, TOP);
+    await eventually(async () => await failures() > 0, "an export that fails");
+    for (const each of [router, away.router]) {
+      for (let count = 0; count < 100; count += 1) {
+        const began = performance.now();
+        assert.equal((await send(each, TOP)).status, 200);
+        const took = performance.now() - began;
+        assert.ok(took < SLOW_MS / 2, `a request took ${took} ms`);
+      }
+    }
+    assert.equal(collector.requests.length, 1, "the next export waits for the first one");
+    collector.respond = () => 200;
   });
 
   it("wait for a collector that is away or busy, and no request waits", async () => {

@@ -102,7 +102,7 @@ fn an_invalid_configuration_is_refused_with_line_column_and_help() {
         1 | limits: {deepth: 7}
           |          ^^^^^^ not known here
           |
-          = help: did you mean `depth`? Known here: `body`, `body_expansion_ratio`, `depth`, `aliases`, `root_fields`, `tokens`, `selections`, `preparing`, `preparing_waiting`, `preparing_waiting_per_client`, `prepared_operations` and `time`
+          = help: did you mean `depth`? Known here: `body`, `body_expansion_ratio`, `depth`, `aliases`, `root_fields`, `tokens`, `selections`, `preparing`, `preparing_waiting`, `preparing_waiting_per_client`, `prepared_operations`, `time`, `deadline_headers` and `memory`
 
         --- limits: {depth: 0}
         exit 1

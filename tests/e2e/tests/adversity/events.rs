@@ -220,11 +220,16 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         GET  /health/ready        status 200 if the router accepts traffic
         GET  /metrics             counters for Prometheus
         GET  /admin/subscriptions providers, live triggers, groups and their subscribers
+        GET  /admin/usage         use of fields and arguments by client, for `starling diff --usage`
+        GET  /admin/operations    the most used operations, from which other routers warm their caches
         GET  /admin/cache         hit ratios, stores, hot and large entries, if `cache.enabled` is set
         GET  /debug/pprof/        profiles, if `admin.profiling` is set
+        GET  /console/            the console, a page for browsers (`admin.console`)
         POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,
         or, as application/x-ndjson, each of its lines
         POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic
+        POST /admin/reload        reads the graph again
+        POST /admin/rollback      returns to the graph before, until the source changes
         POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set
         POST /admin/cache/preview counts what /admin/invalidate would make stale
 

@@ -338,6 +338,10 @@ fn a_client_that_requests_a_trace_gets_the_cost_of_its_request() {
     assert_eq!(fetch["subgraph"], "products");
     assert_eq!((&fetch["status"], &fetch["sharing"]), (&json!(200), &json!("leader")));
     assert!(fetch["took"].as_u64() <= leader["execute"].as_u64(), "{leader}");
+    let planned =
+        json!({"id": 0, "subgraph": "products", "kind": "root", "wave": 1, "dependsOn": []});
+    assert_eq!((&leader["plan"], &follower["plan"]), (&json!([planned]), &json!([planned])));
+    assert_eq!((&fetch["fetch"], &fetch["entities"]), (&json!(0), &json!(0)));
     assert!(fetch["answerBytes"].as_u64() > Some(10), "{leader}");
     // Without the header the response has no trace.
     assert_eq!(shop.ask(QUERY), kettle());

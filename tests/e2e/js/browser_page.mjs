@@ -1,0 +1,49 @@
+// Pages of the router in a real browser, for suites that look at them as users do.
+import path from "node:path";
+import process from "node:process";
+import { chromium } from "playwright-core";
+import * as programs from "./programs.mjs";
+import { WAIT_TIMEOUT_MS } from "./waiting.mjs";
+
+const FLAGS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync",
+];
+
+/** A folder for pictures of the pages, if a person wants to look at them. */
+const PICTURES = process.env.STARLING_TEST_PICTURES;
+
+/** For the `skip` option of a test: false, or the reason. */
+export const skipWithoutBrowser = () => programs.skipWithout(programs.chromium, "chromium");
+
+export const launchBrowser = () => chromium.launch({ executablePath: programs.chromium(), args: FLAGS });
+
+/**
+ * Opens `address` of the server at `origin` in a fresh profile. `problems` collects the errors of the page and its
+ * requests to other servers, which fail as in a browser without network access.
+ */
+export async function openPage(
+  browser, origin, address, { width = 1280, height = 900, colorScheme = "light", ...options } = {},
+) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(WAIT_TIMEOUT_MS);
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(error.message));
+  page.on("console", (message) => {
+    if (message.type() === "error") problems.push(message.text());
+  });
+  await context.route("**/*", (route) => {
+    const url = route.request().url();
+    if (url.startsWith(`${origin}/`) || url.startsWith("data:")) return route.continue();
+    problems.push(`asked for ${url}`);
+    return route.abort();
+  });
+  await page.goto(origin + address);
+  return { page, problems, close: () => context.close() };
+}
+
+/** Takes a picture of the whole page, if pictures are wanted. */
+export async function takePicture(page, name) {
+  if (PICTURES) await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
+}

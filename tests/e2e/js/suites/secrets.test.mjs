@@ -1,0 +1,343 @@
+// Secrets: known ones go in by headers, variables, URLs and the configuration, and come out in no log, metric, span,
+// page or error.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { createHmac, randomBytes } from "node:crypto";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { after, before, describe, it } from "node:test";
+import WebSocket from "ws";
+import { closeAfterEach } from "../closing.mjs";
+import { startCollector } from "../collector.mjs";
+import { compose } from "../composition.mjs";
+import { representations, startSubgraph } from "../counting_subgraph.mjs";
+import { openSocket, openStreams } from "../live_client.mjs";
+import { freePort, startServe } from "../router.mjs";
+import { inSeconds, token } from "../tokens.mjs";
+import { eventually, repeatUntil } from "../waiting.mjs";
+
+const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key"])';
+const PRODUCTS = `${LINK}
+type Query { product(id: ID!, amount: Int): Product away: String }
+type Product @key(fields: "id") { id: ID! name: String }`;
+const REVIEWS = `${LINK}
+type Query { ratings: Int }
+type Product @key(fields: "id") { id: ID! reviews(by: String): Int }`;
+const AWAY = `${LINK} type Query { away: String }`;
+const CHANGES = `${LINK}
+type Subscription { changed(by: String): Product @events__subscribe(topics: ["changed"], providerId: "memory/default") }
+type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+
+/** A word that nothing but a secret contains, so that also a part of one is found. */
+const MARK = "s3cr3t";
+
+/** All secrets, by what they are. */
+const secrets = new Map();
+
+/** Returns the secret for a purpose. */
+function secret(purpose) {
+  if (!secrets.has(purpose)) secrets.set(purpose, `${MARK}-${purpose}-${randomBytes(12).toString("hex")}`);
+  return secrets.get(purpose);
+}
+
+/** Fails if a text contains a secret, as it is or encoded for a URL or in Base64. */
+function assertNoSecret(text, what) {
+  for (const [purpose, value] of secrets) {
+    const forms = [value, encodeURIComponent(value), Buffer.from(value).toString("base64").slice(0, -4)];
+    for (const form of forms) {
+      const at = text.indexOf(form);
+      assert.equal(at, -1, `${what} has the secret of ${purpose}: ${text.slice(Math.max(0, at - 300), at + 100)}`);
+    }
+  }
+  const at = text.indexOf(MARK);
+  assert.equal(at, -1, `${what} has a part of a secret: ${text.slice(Math.max(0, at - 300), at + 100)}`);
+}
+
+describe("secrets", () => {
+  const keep = closeAfterEach();
+  let products, reviews, folder, supergraph, awayUrl, seen;
+  before(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), "starling-secrets-"));
+    const product = ({ id }) => ({ __typename: "Product", id, name: "Table" });
+    products = await startSubgraph((body, request) => {
+      seen.push(request);
+      if (body.query.includes("_entities")) return { _entities: representations(body).map(product) };
+      return { product: product({ id: Object.values(body.variables)[0] ?? "1" }) };
+    });
+    reviews = await startSubgraph((body) => ({
+      ratings: 1, _entities: representations(body).map(({ id }) => ({ __typename: "Product", id, reviews: 7 })),
+    }));
+    // The page of the caches shows keys and variables of public responses.
+    for (const subgraph of [products, reviews]) subgraph.headers = { "cache-control": "private, max-age=10" };
+    awayUrl = `http://127.0.0.1:${await freePort()}/graphql`;
+    supergraph = await compose({
+      products: { sdl: PRODUCTS.replace(" away: String", ""), url: products.url },
+      reviews: { sdl: REVIEWS, url: reviews.url },
+      away: { sdl: AWAY, url: awayUrl },
+      changes: { sdl: CHANGES },
+    });
+  });
+  after(async () => {
+    await products?.stop();
+    await reviews?.stop();
+    if (folder) await rm(folder, { recursive: true });
+  });
+
+  /** A configuration with a secret wherever one can be. What cannot be reached makes the router log its failures. */
+  const configuration = (collector, nowhere) => {
+    const user = (name) => ({ username: "router", password: secret(name) });
+    const header = (name) => [{ name: "authorization", value: `Bearer ${secret(name)}` }];
+    return {
+      subgraphs: {
+        products: {
+          url: `${products.url}?key=${secret("subgraph-url")}`, signature: { hmac: { secret: secret("hmac") } },
+        },
+        away: { url: `${awayUrl}?key=${secret("url-of-absent-subgraph")}` },
+      },
+      authentication: {
+        jwt: {
+          issuers: [
+            { secret: secret("jwt"), algorithms: ["HS256"] },
+            { issuer: "https://other.example", jwks: { url: `http://${nowhere}/jwks?key=${secret("jwks-url")}` } },
+          ],
+        },
+        introspection: {
+          url: `http://${nowhere}/introspect?key=${secret("introspection-url")}`, client_id: "router",
+          client_secret: secret("introspection"),
+        },
+      },
+      headers: {
+        all: {
+          request: [
+            { propagate: { named: "authorization" } }, { propagate: { named: "x-client-secret" } },
+            { insert: { name: "x-api-key", value: secret("inserted-header") } },
+          ],
+        },
+      },
+      events: {
+        providers: {
+          memory: [{ id: "default" }],
+          nats: [{ id: "default", url: `nats://${nowhere}`, authentication: { user_info: user("nats") } }],
+          redis: [{ id: "default", urls: [`redis://${nowhere}`], authentication: user("redis-events") }],
+          kafka: [{ id: "default", brokers: [nowhere], authentication: { sasl_plain: user("kafka") } }],
+        },
+      },
+      storage_providers: {
+        redis: [{ id: "shared", urls: [`redis://${nowhere}`], authentication: user("redis-store") }],
+      },
+      rate_limits: [{
+        name: "per-token", key: "request.headers['x-client-secret']", rate: 1000, per: "1s", burst: 1000, store: "shared",
+      }],
+      cache: {
+        enabled: true, store: "shared", subgraphs: { all: { ttl: "10s" } },
+        private_by: { headers: ["x-client-secret"] },
+      },
+      cursor: { keys: [secret("cursor")] },
+      websocket: { init_payload_headers: ["x-client-secret"] },
+      admin: {
+        console: { token: secret("console"), recorder: { enabled: true, slow: "1ms" } },
+      },
+      tracing: {
+        enabled: true, sample: { ratio: "100%" },
+        otlp: { endpoint: collector.endpoint, interval: "20ms", headers: header("otlp-traces") },
+      },
+      metrics: {
+        otlp: {
+          enabled: true, endpoint: `http://${nowhere}/v1/metrics?key=${secret("otlp-metrics-url")}`, interval: "50ms",
+          headers: header("otlp-metrics"),
+        },
+      },
+      access_log: { enabled: true },
+      trace: { enabled: true },
+      log: { level: "debug" },
+    };
+  };
+
+  it("come out nowhere, whatever is done with them", async () => {
+    seen = [];
+    const collector = keep(await startCollector());
+    const nowhere = `127.0.0.1:${await freePort()}`;
+    const config = configuration(collector, nowhere);
+    const router = keep(await startServe({ supergraph, config, outputMax: 50_000_000 }));
+    /** What clients got, but for data that they asked for. */
+    const responses = [];
+
+    const jwt = token(
+      { alg: "HS256" }, { sub: secret("claim"), exp: inSeconds(600) },
+      (signed) => createHmac("sha256", secret("jwt")).update(signed).digest("base64url"),
+    );
+    // The token is a secret itself; the check for parts of it needs a part that nothing else has.
+    secrets.set("token", jwt.slice(-30));
+    const headers = {
+      "content-type": "application/json", authorization: `Bearer ${jwt}`, cookie: `session=${secret("cookie")}`,
+      "x-client-secret": secret("client-header"), "graphql-client-name": "known-client", "starling-trace": "1",
+      "apollo-require-preflight": "1", baggage: `user=${secret("baggage")}`,
+    };
+    const post = async (body, more = {}, url = router.graphql) => {
+      const response = await fetch(url, {
+        method: "POST", headers: { ...headers, ...more }, body: typeof body === "string" ? body : JSON.stringify(body),
+      });
+      const text = await response.text();
+      responses.push(JSON.stringify([...response.headers]), text);
+      return { status: response.status, text };
+    };
+
+    const KNOWN = "query KnownOperation($id: ID!, $by: String) { product(id: $id) { name reviews(by: $by) } }";
+    const variables = { id: secret("variable"), by: secret("variable-of-a-reference") };
+    const { status, text } = await post({ query: KNOWN, variables });
+    assert.deepEqual([status, JSON.parse(text).data], [200, { product: { name: "Table", reviews: 7 } }]);
+    // The secrets have arrived where they belong.
+    assert.equal(seen[0].headers["x-api-key"], secret("inserted-header"));
+    assert.equal(seen[0].headers["x-client-secret"], secret("client-header"));
+    assert.ok(seen[0].url.includes(secret("subgraph-url")));
+
+    // The same in the URL, by which GET requests and WebSockets come.
+    const url = new URL(router.graphql);
+    url.search = new URLSearchParams({ query: KNOWN, variables: JSON.stringify(variables), token: secret("url") });
+    const got = await fetch(url, { headers });
+    responses.push(await got.text());
+    await post({ query: KNOWN, variables }, {}, `${router.graphql}?token=${secret("url-of-post")}`);
+    const elsewhere = await fetch(`${router.url}/elsewhere?token=${secret("url-elsewhere")}`, { headers });
+    responses.push(await elsewhere.text());
+
+    // What is refused: tokens, variables, texts and bodies.
+    assert.equal((await post({ query: KNOWN, variables }, { authorization: `Bearer ${secret("bad-token")}` })).status >= 401, true);
+    const forged = `${jwt.slice(0, -5)}${"x".repeat(5)}`;
+    assert.equal((await post({ query: KNOWN, variables }, { authorization: `Bearer ${forged}` })).status, 401);
+    await post({ query: "query Wrong($n: Int) { product(id: 1, amount: $n) { id } }", variables: { n: secret("wrong-type") } });
+    await post({ query: "query Missing($id: ID!) { product(id: $id) { id } }", variables: { other: secret("unknown-variable") } });
+    await post({ query: "query Unknown { unknown }", variables: { id: secret("of-an-invalid-operation") } });
+    await post({ query: KNOWN, variables: { id: { deep: secret("wrong-object") } } });
+    await post(`{"query": "{ product(id: 1) { id } }", "variables": {"id": "${secret("broken-body")}"`);
+    await post({ query: KNOWN, variables, extensions: { anything: secret("extension") } });
+
+    // A subgraph that is absent, whose URL has a secret.
+    await post({ query: "query Absent { away }" });
+
+    // Operations and subscriptions on other transports.
+    const socket = keep(openSocket(
+      { socket: `${router.socket}?token=${secret("socket-url")}` },
+      { authorization: `Bearer ${jwt}`, "x-client-secret": secret("init-payload") },
+    ));
+    await socket.subscribe({ query: KNOWN, variables }).next();
+    const streams = keep(openStreams(router, headers));
+    const CHANGED = "subscription KnownChange($by: String) { changed(by: $by) { id name } }";
+    for (const client of [socket, streams]) {
+      const changes = client.subscribe({ query: CHANGED, variables: { by: secret("variable-of-a-subscription") } });
+      await repeatUntil(
+        changes.next(), () => router.publish("memory/default", "changed", { __typename: "Product", id: "7" }), "an event",
+      );
+    }
+    const refused = new WebSocket(router.socket, "graphql-transport-ws");
+    const closed = new Promise((resolve) => { refused.on("close", (code, reason) => resolve(`${code} ${reason}`)); });
+    refused.on("message", (message) => responses.push(`${message}`));
+    refused.on("open", () => refused.send(JSON.stringify({
+      type: "connection_init", payload: { authorization: `Bearer ${secret("bad-token-of-a-socket")}` },
+    })));
+    responses.push(await closed);
+
+    // Whatever could not be reached was logged by now.
+    await eventually(() => ["nats", "redis", "kafka"].every((kind) =>
+      new RegExp(`"WARN".*${kind}`).test(router.output())), "the failures of brokers in the log");
+    await eventually(() => /metrics cannot be exported/.test(router.output()), "a failed export in the log");
+    await collector.named("query KnownOperation", 3);
+    await collector.named("process changed");
+
+    // Each page of the admin listener; `known` is a text that shows that it has something.
+    const authorization = `Bearer ${secret("console")}`;
+    const page = async (place, known, more = {}) => {
+      const response = await fetch(`${router.admin}${place}`, { headers: { authorization, ...more } });
+      const content = await response.text();
+      assert.ok(response.ok && content.includes(known), `${place}: ${response.status} ${content.slice(0, 2_000)}`);
+      assertNoSecret(content, place);
+      return content;
+    };
+    for (const accept of ["text/plain", "application/openmetrics-text"]) {
+      await page("/metrics", "KnownOperation", { accept });
+    }
+    for (const accept of ["text/html", "application/json"]) {
+      await page("/admin/subscriptions", "changed", { accept });
+    }
+    await page("/admin/cache", '"isPrivate":true', { accept: "application/json" });
+    await page("/admin/cache", "Caches", { accept: "text/html" });
+    await page("/admin/usage", "known-client");
+    await page("/admin/operations", "KnownOperation");
+    await page("/console/", "<html");
+    await page("/console/api/overview", "products");
+    await page("/console/api/subgraph?name=products", "products");
+    await page("/console/api/operations", "KnownOperation");
+    await page("/console/api/operation?name=KnownOperation&kind=query", "reviews");
+    await page("/console/api/graph", "products");
+    await page("/console/api/type?name=Product", "reviews");
+    await page("/console/api/live", "changed");
+    await page("/console/api/tools", "{");
+    const slow = JSON.parse(await page("/console/api/slow", "KnownOperation"));
+    const numbers = JSON.stringify(slow).match(/"number":\d+/g).map((it) => it.slice(9));
+    for (const number of numbers) await page(`/console/api/trace?number=${number}`, "{");
+    const wrong = await fetch(`${router.admin}/console/api/overview`, { headers: { authorization: `${authorization}x` } });
+    assert.equal(wrong.status, 401);
+    responses.push(await wrong.text());
+
+    for (const response of responses) assertNoSecret(response, "a response");
+    for (const { text: message } of collector.requests) assertNoSecret(message, "an export of traces");
+    assert.ok(collector.requests.every((it) => it.headers.authorization === `Bearer ${secret("otlp-traces")}`));
+    await socket.dispose();
+    assert.equal(await router.stop(), 0);
+    const log = router.output();
+    assert.ok(log.includes('"operation":"KnownOperation"'), "the access log");
+    assertNoSecret(log, "the log");
+    // Secrets in the file stay there.
+    const file = await readFile(path.join(router.folder, "starling.yaml"), "utf8").catch(() => null);
+    assert.ok(file === null || file.includes(secret("hmac")));
+  });
+
+  it("are in no message about a configuration that is wrong", async () => {
+    const header = (value) => ({ headers: { all: { request: [{ insert: { name: "x-api-key", value } }] } } });
+    const nats = (more) => ({ events: { providers: { nats: [{ id: "default", url: "nats://127.0.0.1:1", ...more }] } } });
+    const redis = (url) => ({ storage_providers: { redis: [{ id: "shared", urls: [url] }] } });
+    const wrong = {
+      "a header with a line break": header(`${secret("header")}\n`),
+      "a header that is an object": header({ [secret("key-of-an-object")]: secret("value-of-an-object") }),
+      "the URL of a subgraph": { subgraphs: { products: { url: `ftp://user:${secret("ftp-url")}@127.0.0.1/` } } },
+      "the port of a subgraph": {
+        subgraphs: { products: { url: `http://user:${secret("url-with-a-port")}@127.0.0.1:99999/` } },
+      },
+      "a short HMAC": { subgraphs: { products: { signature: { hmac: { secret: `${MARK}-short` } } } } },
+      "the URL of NATS": nats({ url: `http://user:${secret("nats-url")}@127.0.0.1:1` }),
+      "the port of NATS": nats({ url: `nats://user:${secret("nats-port")}@127.0.0.1:port` }),
+      "a password in a list": nats({ authentication: { user_info: { username: "u", password: [secret("list")] } } }),
+      "two kinds of credentials": nats({ authentication: { token: secret("nats-token"), nkey: secret("nats-nkey") } }),
+      "an nkey": nats({ authentication: { nkey: secret("nkey") } }),
+      "the URL of Redis": redis(`http://user:${secret("redis-url")}@127.0.0.1:1`),
+      "the port of Redis": redis(`redis://user:${secret("redis-port")}@127.0.0.1:port`),
+      "a short token of the console": { admin: { console: { token: `${MARK}-short` } } },
+      "the URL of the collector": {
+        tracing: { enabled: true, otlp: { endpoint: `ftp://router:${secret("otlp-password")}@collector/?key=${secret("otlp-key")}` } },
+      },
+      "a short secret of tokens": {
+        authentication: { jwt: { issuers: [{ secret: `${MARK}-short`, algorithms: ["HS256"] }] } },
+      },
+      "a public key": { authentication: { jwt: { issuers: [{ public_key: secret("public-key") }] } } },
+      "the URL of a key set": {
+        authentication: { jwt: { issuers: [{ jwks: { url: `ftp://127.0.0.1/?key=${secret("jwks")}` } }] } },
+      },
+    };
+    const file = path.join(folder, "wrong.yaml");
+    const graph = path.join(folder, "supergraph.graphql");
+    await writeFile(graph, supergraph);
+    const run = (...words) => new Promise((resolve) => {
+      execFile(process.env.STARLING_BIN, words, { timeout: 30_000 }, (error, output, messages) => {
+        resolve({ code: error?.code ?? 0, text: `${output}${messages}` });
+      });
+    });
+    for (const [what, config] of Object.entries(wrong)) {
+      await writeFile(file, JSON.stringify({ supergraph: { file: graph }, ...config }, null, 2));
+      for (const command of ["check", "serve"]) {
+        const { code, text } = await run(command, "--config", file);
+        assert.ok(code > 0 && /error/i.test(text), `${what}: starling ${command}: ${code} ${text}`);
+        assertNoSecret(text, `the message about ${what} (starling ${command})`);
+      }
+    }
+  });
+});
