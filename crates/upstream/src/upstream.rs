@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, Request, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use net::TlsClient;
+use telemetry::GaugeGuard;
 use telemetry::spans::OutgoingSpan;
 
 use crate::attempt_timeout::AttemptTimeout;
@@ -27,7 +28,7 @@ use crate::request_body::RequestBody;
 use crate::response::{BodyBounds, ReceivedResponse, receive_response};
 use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
 use crate::shared::SubgraphState;
-use crate::stats::{Gauge, count};
+use crate::stats::count;
 use crate::target::Target;
 use crate::{
     BreakerState, Clock, FailureKind, Protocol, TargetError, UpstreamSettings, UpstreamStats, pool,
@@ -389,7 +390,7 @@ impl Upstream {
     ) -> Result<SubgraphResponse, FailedAttempt> {
         let state = &*self.state;
         let _permit = state.limits.acquire(self.speaks_http2(), &state.stats).await?;
-        let _in_flight = Gauge::up(&state.stats.in_flight);
+        let _in_flight = GaugeGuard::up(&state.stats.in_flight);
         self.attempt_with_permit(request, AttemptKind::Ordinary).await
     }
 
