@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes that are written at once, so that few large writes empty a queue of many lines.
+/// The maximum number of bytes that are written at once, so that few large writes empty a queue of many lines. A longer
+/// line is a batch of its own.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Lines that wait to be written.
@@ -27,8 +28,13 @@ pub(crate) struct LineQueue {
 
 #[derive(Debug)]
 struct QueueState {
-    lines: VecDeque<Vec<u8>>,
+    /// The lines, the oldest first. New ones are added to the last batch: a line has no memory of its own, which would be
+    /// allocated by one thread and freed by another.
+    batches: VecDeque<Batch>,
+    /// The bytes of all batches.
     bytes: usize,
+    /// The memory of a written batch, for the next one.
+    spare: Vec<u8>,
     /// Dropped lines that no line of the log has reported.
     unreported: u64,
     is_writing: bool,
@@ -37,11 +43,19 @@ struct QueueState {
     is_closed: bool,
 }
 
+/// Lines that are written at once.
+#[derive(Debug, Default)]
+struct Batch {
+    text: Vec<u8>,
+    lines: u64,
+}
+
 impl LineQueue {
     pub(crate) const fn new(bytes_max: usize, gathering: Duration) -> Self {
         let state = QueueState {
-            lines: VecDeque::new(),
+            batches: VecDeque::new(),
             bytes: 0,
+            spare: Vec::new(),
             unreported: 0,
             is_writing: false,
             has_writer: false,
@@ -66,8 +80,8 @@ impl LineQueue {
         }
         let bytes = state.bytes;
         state.bytes += line.len();
-        state.lines.push_back(line.to_vec());
-        let is_first = state.lines.len() == 1;
+        state.add(line);
+        let is_first = bytes == 0;
         let fills_batch = bytes < BATCH_BYTES_MAX && state.bytes >= BATCH_BYTES_MAX;
         drop(state);
         if is_first || fills_batch {
@@ -86,15 +100,10 @@ impl LineQueue {
         self.filled.notify_all();
     }
 
-    fn is_over(&self) -> bool {
-        let state = self.lock();
-        state.is_closed && state.lines.is_empty()
-    }
-
-    /// Waits for lines and moves some of them into `batch`. Returns their number; 0 once the queue is closed and empty.
-    fn take_batch(&self, batch: &mut Vec<u8>) -> u64 {
+    /// Waits for lines and takes the oldest batch; `None` once the queue is closed and empty.
+    fn take_batch(&self) -> Option<Batch> {
         let mut state = self.lock();
-        while state.lines.is_empty() && !state.is_closed {
+        while state.batches.is_empty() && !state.is_closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let may_wait = |it: &mut QueueState| !it.is_closed && it.bytes < BATCH_BYTES_MAX;
@@ -102,31 +111,29 @@ impl LineQueue {
             let waited = self.filled.wait_timeout_while(state, self.gathering, may_wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        let batch = state.batches.pop_front()?;
+        state.bytes -= batch.text.len();
         state.is_writing = true;
-        let mut count = 0;
-        while let Some(line) = state.lines.front()
-            && (count == 0 || batch.len() + line.len() <= BATCH_BYTES_MAX)
-        {
-            batch.extend_from_slice(line);
-            state.bytes -= line.len();
-            state.lines.pop_front();
-            count += 1;
-        }
-        count
+        Some(batch)
     }
 
-    /// Records whether a batch of `count` lines has been written. Returns the number of dropped lines to report.
-    fn finish_batch(&self, count: u64, is_written: bool) -> u64 {
+    /// Records whether a batch has been written. Returns the number of dropped lines to report.
+    fn finish_batch(&self, mut batch: Batch, is_written: bool) -> u64 {
         let mut state = self.lock();
         state.is_writing = false;
         let unreported = match is_written {
             true => std::mem::take(&mut state.unreported),
             false => {
-                self.count_dropped(&mut state, count);
+                self.count_dropped(&mut state, batch.lines);
                 0
             }
         };
-        if state.lines.is_empty() {
+        // The memory of a long line is not kept.
+        if batch.text.capacity() <= 2 * BATCH_BYTES_MAX {
+            batch.text.clear();
+            state.spare = batch.text;
+        }
+        if state.batches.is_empty() {
             self.emptied.notify_all();
         }
         unreported
@@ -142,7 +149,7 @@ impl LineQueue {
     pub(crate) fn flush(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut state = self.lock();
-        while state.has_writer && (state.is_writing || !state.lines.is_empty()) {
+        while state.has_writer && (state.is_writing || !state.batches.is_empty()) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -159,21 +166,14 @@ impl LineQueue {
         mut out: impl FnMut(&[u8]) -> io::Result<()>,
         report: impl Fn(u64),
     ) {
-        let mut batch = Vec::new();
         // A partly written line is ended before the next one.
         let mut is_torn = false;
-        while !self.is_over() {
-            batch.clear();
+        while let Some(mut batch) = self.take_batch() {
             if is_torn {
-                batch.push(b'\n');
+                batch.text.insert(0, b'\n');
             }
-            let count = self.take_batch(&mut batch);
-            if count == 0 {
-                break;
-            }
-            let written = out(&batch);
-            is_torn = written.is_err();
-            let unreported = self.finish_batch(count, !is_torn);
+            is_torn = out(&batch.text).is_err();
+            let unreported = self.finish_batch(batch, !is_torn);
             if unreported > 0 {
                 report(unreported);
             }
@@ -182,6 +182,23 @@ impl LineQueue {
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueState {
+    /// Adds a line to the last batch, or to a new one if that is full.
+    fn add(&mut self, line: &[u8]) {
+        match self.batches.back_mut() {
+            Some(last) if last.text.len() + line.len() <= BATCH_BYTES_MAX => {
+                last.text.extend_from_slice(line);
+                last.lines += 1;
+            }
+            _ => {
+                let mut text = std::mem::take(&mut self.spare);
+                text.extend_from_slice(line);
+                self.batches.push_back(Batch { text, lines: 1 });
+            }
+        }
     }
 }
 

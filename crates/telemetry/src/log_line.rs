@@ -3,7 +3,7 @@
 //! Nothing in a value can end a line or begin another pair: control characters are escaped, and texts that are not
 //! plain are quoted.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// The format of the lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,14 @@ impl LogLine {
         }
     }
 
+    /// Adds a value whose text has only characters that need no quotes in either format, such as an address or an id.
+    pub fn plain(&mut self, name: &str, value: impl Display) {
+        self.begin(name);
+        let quote = if self.format == LineFormat::Json { "\"" } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(self.text, "{quote}{value}{quote}");
+    }
+
     /// Adds a number.
     pub fn number(&mut self, name: &str, value: u64) {
         self.begin(name);
@@ -115,6 +123,12 @@ fn cut(value: &str) -> (&str, bool) {
 
 fn push_quoted(out: &mut String, value: &str) {
     out.push('"');
+    // Nearly all values: one pass over bytes costs a fraction of one over characters.
+    if value.bytes().all(|it| matches!(it, b' '..=b'~') && it != b'"' && it != b'\\') {
+        out.push_str(value);
+        out.push('"');
+        return;
+    }
     let mut rest = value;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '\\' || c.is_control()) {
         out.push_str(&rest[..at]);
@@ -155,13 +169,14 @@ mod tests {
             line.number("status", 200);
             line.milliseconds("duration_ms", Duration::from_micros(12_034));
             line.boolean("tls", true);
+            line.plain("address", std::net::Ipv6Addr::LOCALHOST);
             line.text("agent", "a b=c");
             line.finish()
         };
-        let json =
-            r#"{"method":"POST","status":200,"duration_ms":12.034,"tls":true,"agent":"a b=c"}"#;
+        let json = r#"{"method":"POST","status":200,"duration_ms":12.034,"tls":true,"address":"::1","agent":"a b=c"}"#;
         assert_eq!(fill(LineFormat::Json), format!("{json}\n"));
-        let text = r#"method=POST status=200 duration_ms=12.034 tls=true agent="a b=c""#;
+        let text =
+            r#"method=POST status=200 duration_ms=12.034 tls=true address=::1 agent="a b=c""#;
         assert_eq!(fill(LineFormat::Text), format!("{text}\n"));
     }
 
