@@ -11,6 +11,7 @@
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
 //! - [`Bulkhead`], beside the control: the share of one subgraph in the work in flight.
 //! - [`Readiness`], beside the control: whether load balancers should send this router new clients.
+//! - [`Pace`], beside the control: the turns of WebSocket handshakes.
 //! - [`Ramp`]: the share of the limit that a router takes after its start.
 //! - [`memory`], beside the control: the memory that work takes, within a budget.
 //! - `pressure`: how much is refused, and with it the time after which clients should return.
@@ -25,6 +26,7 @@ mod clients;
 mod control;
 pub mod memory;
 mod operations;
+mod pace;
 mod pressure;
 mod ramp;
 mod readiness;
@@ -38,6 +40,7 @@ pub use control::{
     AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
     Ticket,
 };
+pub use pace::Pace;
 pub use ramp::Ramp;
 pub use readiness::{Readiness, ReadinessChange, ReadinessSettings};
 pub use request::Request;

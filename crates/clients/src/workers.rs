@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use config::WorkerCount;
 use execute::LocalFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
@@ -55,6 +56,14 @@ pub struct WorkerThreads {
 /// not to zero.
 pub fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Returns the number of worker threads that a configuration asks for.
+pub fn count(configured: WorkerCount) -> usize {
+    match configured {
+        WorkerCount::Auto => available(),
+        WorkerCount::Count(count) => usize::from(count),
+    }
 }
 
 impl Workers {

@@ -30,6 +30,12 @@ pub struct Admission {
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub refusals_per_core: u32,
 
+    /// The number of WebSocket handshakes that the router accepts each second for each core, so that queries keep their
+    /// latency when all clients return at once. Further ones wait for up to five seconds, and the rest is refused with
+    /// status 503. `0`: no bound.
+    #[schemars(range(min = 0, max = 1_000_000), example = 500)]
+    pub handshakes_per_core: u32,
+
     /// The readiness check (`/health/ready` of the admin listener) of a router that refuses many requests.
     pub readiness: AdmissionReadiness,
 
@@ -145,6 +151,8 @@ impl Default for Admission {
             // A refusal takes some 25 µs of CPU time, so these take a twentieth of each core. With fewer, one client
             // that sends too much would occupy the connections of a load balancer with refusals that are held.
             refusals_per_core: 2000,
+            // With its first operation a handshake takes some 100 µs of CPU time, so these take a fifth of each core.
+            handshakes_per_core: 2000,
             readiness: AdmissionReadiness::default(),
             priority: Vec::new(),
             fair_by: None,

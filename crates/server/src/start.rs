@@ -11,7 +11,7 @@ use clients::drain;
 use clients::shutdown::Shutdown;
 use clients::workers::{self, WorkerThreads, Workers};
 use config::diagnostic::{self, Diagnostic, SourceText, Style};
-use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
+use config::{Config, Cursor, Listener, ReactorCount};
 use events::Providers;
 use frontend::descriptors;
 use frontend::listener::{self, BoundListener};
@@ -257,7 +257,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         .transpose()?;
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let (workers, threads) =
-        Workers::start(worker_count(config.workers)).map_err(StartError::Workers)?;
+        Workers::start(workers::count(config.workers)).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, workers.count()), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
@@ -412,14 +412,6 @@ fn log_listeners(parts: &RouterParts, places: &[String], admin: SocketAddr) {
             subgraphs = graph.generation.graph.subgraphs.len(),
             "serving"
         );
-    }
-}
-
-/// Returns the number of worker threads.
-fn worker_count(configured: WorkerCount) -> usize {
-    match configured {
-        WorkerCount::Auto => workers::available(),
-        WorkerCount::Count(count) => usize::from(count),
     }
 }
 

@@ -47,23 +47,14 @@ async fn admit_arriving(
     operations: &[OperationRequest],
     arriving: ArrivingRequest<'_>,
 ) -> Result<AdmittedWork, Vec<GraphqlError>> {
-    let refused = |error: GraphqlError| {
-        serving.metrics.count_refusal(error.code);
-        vec![error]
-    };
-    let memory = &serving.limits.memory;
-    let memory = MemoryCharge::of_operation(memory).map_err(|_| refused(memory_used_up(memory)))?;
-    let Some(overload) = &serving.overload else {
-        return Ok(AdmittedWork { ticket: None, memory });
-    };
-    let deadline = arriving.source.deadline_within(serving.time_max);
-    let admitted = overload.admit(operations, arriving, deadline).await;
-    let ticket = admitted.map_err(refused)?;
-    Ok(AdmittedWork { ticket: Some(ticket), memory })
+    let memory = charge(serving)?;
+    let ticket = admit_to_limit(serving, operations, arriving).await?;
+    Ok(AdmittedWork { ticket, memory })
 }
 
 /// Admits a WebSocket handshake: a router without memory or, with overload protection, at its limit takes no further
-/// connections, because their subscriptions would be more work. While the limit is reached, the handshake waits.
+/// connections, because their subscriptions would be more work. While the limit is reached, the handshake waits. With
+/// overload protection, handshakes have an even pace besides.
 ///
 /// # Errors
 /// `OVERLOADED`: the handshake is refused.
@@ -74,8 +65,36 @@ pub async fn admit_handshake(
     address: ClientKey,
     source: RequestSource<'_>,
 ) -> Result<(), Vec<GraphqlError>> {
+    // Counted while it waits.
+    let _memory = charge(serving)?;
+    if let Some(overload) = &serving.overload {
+        overload.pace_handshake().await.map_err(|error| refused(serving, error))?;
+    }
     // The work is done by the time at which it could be measured, so the ticket is given back as one of abandoned work.
     // The metrics of clients count operations only.
     let arriving = ArrivingRequest { identity, headers, address, source };
-    admit_arriving(serving, &[], arriving).await.map(drop)
+    admit_to_limit(serving, &[], arriving).await.map(drop)
+}
+
+/// Counts the memory of a request.
+fn charge(serving: &Serving) -> Result<MemoryCharge, Vec<GraphqlError>> {
+    let memory = &serving.limits.memory;
+    MemoryCharge::of_operation(memory).map_err(|_| refused(serving, memory_used_up(memory)))
+}
+
+/// Waits for a place below the limit, if there is overload protection.
+async fn admit_to_limit(
+    serving: &Serving,
+    operations: &[OperationRequest],
+    arriving: ArrivingRequest<'_>,
+) -> Result<Option<WorkTicket>, Vec<GraphqlError>> {
+    let Some(overload) = &serving.overload else { return Ok(None) };
+    let deadline = arriving.source.deadline_within(serving.time_max);
+    let admitted = overload.admit(operations, arriving, deadline).await;
+    admitted.map(Some).map_err(|error| refused(serving, error))
+}
+
+fn refused(serving: &Serving, error: GraphqlError) -> Vec<GraphqlError> {
+    serving.metrics.count_refusal(error.code);
+    vec![error]
 }

@@ -2,7 +2,7 @@
 //! moment, or is refused.
 //!
 //! The shares of subgraphs in the admitted work are in [`bulkheads`], the readiness of a router that refuses much in
-//! `readiness`.
+//! `readiness`, and the pace of WebSocket handshakes in `handshake_pace`.
 //!
 //! The decisions are those of [`admission::AdmissionControl`]. `protection` joins it with the process: the clock, the
 //! tasks that wait, the classes of requests (`request_classes`), and the right to work, which ends when it is dropped
@@ -10,6 +10,7 @@
 
 mod arriving_request;
 pub mod bulkheads;
+mod handshake_pace;
 pub mod metrics;
 mod protection;
 mod readiness;

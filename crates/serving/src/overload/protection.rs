@@ -12,6 +12,7 @@ use admission::{
     AdmissionControl, AdmissionSettings, Decision, Event, LimitBounds, Load, QueueSettings,
     Refusal, Request, Ticket, WaiterId,
 };
+use clients::workers;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use execute::{ClaimPath, ErrorCode, GraphqlError};
@@ -20,6 +21,7 @@ use prepare::OperationRequest;
 use tokio::sync::oneshot;
 
 use super::arriving_request::ArrivingRequest;
+use super::handshake_pace::HandshakePace;
 use super::readiness::ReadinessWatch;
 use super::request_classes::RequestClasses;
 use super::stats::AdmissionStats;
@@ -34,6 +36,8 @@ pub struct OverloadProtection {
     pub(super) stats: AdmissionStats,
     /// The readiness; `None` if it does not depend on refused requests.
     pub(super) readiness: Option<ReadinessWatch>,
+    /// The pace of WebSocket handshakes; `None` if there is no bound.
+    pub(super) handshakes: Option<HandshakePace>,
     /// The limit in units of work, as of the last change of the work in flight.
     limit: AtomicU64,
     /// Hashes what names operations and clients. Randomly seeded: clients cannot choose the results.
@@ -77,6 +81,10 @@ impl OverloadProtection {
             classes: RequestClasses::new(config, expressions)?,
             stats: AdmissionStats::default(),
             readiness: ReadinessWatch::new(&config.admission.readiness),
+            handshakes: HandshakePace::new(
+                config.admission.handshakes_per_core,
+                workers::count(config.workers),
+            ),
             hasher: RandomState::default(),
             started: Instant::now(),
         })))
@@ -146,6 +154,17 @@ impl OverloadProtection {
         };
         let operation = self.operation_key(operations);
         self.admit_as(Request { client, operation, class }, deadline).await
+    }
+
+    /// Waits for the turn of a WebSocket handshake.
+    ///
+    /// # Errors
+    /// `OVERLOADED`: too many wait, and the handshake is refused.
+    pub(crate) async fn pace_handshake(&self) -> Result<(), GraphqlError> {
+        match &self.handshakes {
+            Some(pace) => pace.wait().await.map_err(|refusal| overloaded(&refusal)),
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn admit_as(

@@ -243,6 +243,49 @@ describe("a WebSocket", () => {
   });
 });
 
+describe("handshakes", () => {
+  it("have an even pace, and are refused if they would wait for too long", async () => {
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { workers: 1, admission: { enabled: true, handshakes_per_core: 1 } },
+    });
+    const shake = () => {
+      const began = performance.now();
+      const headers = {
+        connection: "upgrade",
+        upgrade: "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "sec-websocket-protocol": "graphql-transport-ws",
+      };
+      return new Promise((resolve, reject) => {
+        const end = ({ statusCode: status, headers }) => {
+          const after = Number(headers["retry-after"]);
+          resolve({ status, after, seconds: (performance.now() - began) / 1000 });
+        };
+        http.get(router.graphql, { headers })
+          .on("upgrade", (response, socket) => (socket.destroy(), end(response)))
+          .on("response", (response) => (response.resume(), end(response)))
+          .on("error", reject);
+      });
+    };
+    try {
+      const all = await Promise.all(Array.from({ length: 20 }, shake));
+      const accepted = all.filter(({ status }) => status === 101);
+      const refused = all.filter(({ status }) => status === 503);
+      assert.equal(accepted.length + refused.length, 20, JSON.stringify(all));
+      // One at once, and one in each of five seconds.
+      assert.ok(accepted.length >= 6 && refused.length >= 1, JSON.stringify(all));
+      assert.ok(Math.max(...accepted.map(({ seconds }) => seconds)) > 4, JSON.stringify(accepted));
+      for (const { after } of refused) assert.ok(after >= 5 && after <= 10, `${after}`);
+      assert.equal(await metric(router, "starling_admission_handshakes_refused_total"), refused.length);
+      assert.equal(await metric(router, "starling_admission_handshakes_waiting"), 0);
+    } finally {
+      await router.stop();
+    }
+  });
+});
+
 describe("a request that waits", () => {
   it("is refused when it has waited for the time of the queue", async () => {
     const subgraphs = await startSubgraphs();
