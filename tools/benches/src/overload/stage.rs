@@ -119,8 +119,8 @@ pub(super) fn measure_capacity(
     Ok((capacity, run))
 }
 
-/// Returns the arguments of `starling bench surge` for a load: clients that neither cache nor repeat, unless `extra`
-/// says otherwise.
+/// Returns the arguments of `starling bench surge` for a load: clients that neither cache nor repeat, and the usual
+/// number of connections, unless `extra` says otherwise.
 pub(super) fn surge_arguments(
     bench: &Bench,
     load: SurgeLoad,
@@ -132,7 +132,6 @@ pub(super) fn surge_arguments(
         ["--duration", &duration],
         ["--warmup", &warmup],
         ["--in-time", IN_TIME],
-        ["--connections", SURGE_CONNECTIONS],
         ["--waiting", SURGE_WAITING],
     ]
     .concat()
@@ -154,6 +153,9 @@ pub(super) fn surge_arguments(
         }
     }
     let own = |option: &str| extra.contains(&option);
+    if !own("--connections") {
+        words.extend(["--connections", SURGE_CONNECTIONS].map(str::to_owned));
+    }
     if !own("--retries") {
         words.extend(["--retries", "0", "--no-client-cache"].map(str::to_owned));
     }
