@@ -2,8 +2,8 @@
 //!
 //! This replaces `cargo deny check licenses`, which takes minutes to build. `deny.toml` is the only list of licences for
 //! both: this command reads `allow` and `exceptions` of `[licenses]` and `[[licenses.clarify]]`, and takes the licence
-//! expressions (SPDX) from `cargo metadata`. cargo-deny also checks advisories, bans and sources; CI runs it if it is
-//! installed.
+//! expressions (SPDX) from `cargo metadata`. cargo-deny also checks advisories, bans and sources; hosted CI installs and
+//! runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

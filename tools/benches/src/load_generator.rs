@@ -143,14 +143,16 @@ impl Bench {
         self.start_surge(server, name, arguments)?.finish()
     }
 
-    /// Starts `starling bench surge` against a server without waiting for its end.
+    /// Starts `starling bench surge` against a server without waiting for its end. Runs at the same time have different
+    /// names.
     pub(crate) fn start_surge(
         &self,
         server: &ServerProcess,
         name: &str,
         arguments: &[String],
     ) -> Result<RunningLoad, Failure> {
-        let report = self.reports.join("surge-run.json");
+        let file = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let report = self.reports.join(format!("surge-run-{file}.json"));
         let _ = std::fs::remove_file(&report);
         let mut command = pinned_command(OTHER_CORE, &self.tool);
         command

@@ -78,7 +78,7 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",
-        |it| it.protection.stats.waits.read(),
+        |it| it.protection.stats().waits.read(),
     ),
 ];
 
@@ -99,14 +99,14 @@ pub const READINESS_METRICS: &[Metric<OverloadProtection>] = &[
 /// The metrics of each class of requests.
 pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
     Metric::counter("starling_admission_admitted", "Requests admitted, by class", |it| {
-        read(&it.protection.stats.admitted[it.class.index()])
+        read(&it.protection.stats().admitted[it.class.index()])
     }),
     Metric::counters(
         "starling_admission_refused",
         "Requests refused because of overload, by class and reason",
         |it, samples| {
             RefusalReason::ALL.into_iter().try_for_each(|reason| {
-                let count = read(&it.protection.stats.refused[it.class.index()][reason.index()]);
+                let count = read(&it.protection.stats().refused[it.class.index()][reason.index()]);
                 samples.add_labelled(("reason", reason.name()), count)
             })
         },

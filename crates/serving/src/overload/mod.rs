@@ -4,9 +4,10 @@
 //! The shares of subgraphs in the admitted work are in [`bulkheads`], the readiness of a router that refuses much in
 //! `readiness`, and the pace of WebSocket handshakes in `handshake_pace`.
 //!
-//! The decisions are those of [`admission::AdmissionControl`]. `protection` joins it with the process: the clock, the
-//! tasks that wait, the classes of requests (`request_classes`), and the right to work, which ends when it is dropped
-//! ([`work_ticket`]). One control serves all workers behind one lock, which is held for less than a microsecond.
+//! The decisions are those of [`admission::AdmissionControl`]. One control serves all workers behind one lock, which is
+//! held for less than a microsecond: `shared_admission`, with the clock and the tasks that wait. `protection` adds the
+//! classes of requests (`request_classes`) and the readiness. The right to work ends when it is dropped
+//! ([`work_ticket`]).
 
 mod arriving_request;
 pub mod bulkheads;
@@ -15,6 +16,7 @@ pub mod metrics;
 mod protection;
 mod readiness;
 mod request_classes;
+mod shared_admission;
 mod stats;
 pub mod work_ticket;
 

@@ -1,23 +1,21 @@
 //! The right to work on an admitted request.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use admission::{Class, Outcome, Request, Ticket, UNITS};
+use admission::{Class, Outcome, Request, UNITS};
 use execute::GraphqlError;
 
-use super::protection::OverloadProtection;
+use super::shared_admission::{HeldTicket, SharedAdmission};
 use crate::busy_time;
 
 /// The right to work on the operations of one request. When it is dropped, the work has ended and other work may begin.
 ///
 /// It measures what the work costs: the time that workers spend on it. Waiting for subgraphs costs nothing.
+#[derive(Debug)]
 pub struct WorkTicket {
-    protection: Arc<OverloadProtection>,
-    /// `None` while it is dropped only.
-    ticket: Option<Ticket>,
+    held: HeldTicket,
     /// The nanoseconds that workers have spent.
     busy: AtomicU64,
     result: AtomicU8,
@@ -36,9 +34,9 @@ pub enum WorkResult {
 }
 
 impl WorkTicket {
-    pub(super) fn new(protection: Arc<OverloadProtection>, ticket: Ticket) -> Self {
+    pub(super) fn new(held: HeldTicket) -> Self {
         let (busy, result) = (AtomicU64::new(0), AtomicU8::new(WorkResult::Abandoned as u8));
-        Self { protection, ticket: Some(ticket), busy, result }
+        Self { held, busy, result }
     }
 
     /// Runs a part of the work, and adds the time that the worker spends on it to the cost.
@@ -62,14 +60,13 @@ impl WorkTicket {
     /// Returns the request for another ticket. For work that cannot proceed for a reason of its client: the ticket is
     /// dropped, and another one is needed when the work can proceed.
     pub fn suspended(&self) -> Option<SuspendedWork> {
-        let request = self.ticket.as_ref()?.request();
-        Some(SuspendedWork { protection: Arc::clone(&self.protection), request })
+        let request = self.held.ticket()?.request();
+        Some(SuspendedWork { admission: Arc::clone(self.held.admission()), request })
     }
 
     /// Returns the class of the request, and the weight of the work in units.
     pub(crate) fn class_and_weight(&self) -> (Class, u32) {
-        let ticket = self.ticket.as_ref();
-        ticket.map_or((Class::Normal, UNITS), |it| (it.request().class, it.weight()))
+        self.held.ticket().map_or((Class::Normal, UNITS), |it| (it.request().class, it.weight()))
     }
 
     fn outcome(&self) -> Outcome {
@@ -85,7 +82,7 @@ impl WorkTicket {
 /// Work that has given its ticket back.
 #[derive(Debug)]
 pub struct SuspendedWork {
-    protection: Arc<OverloadProtection>,
+    admission: Arc<SharedAdmission>,
     request: Request,
 }
 
@@ -95,21 +92,12 @@ impl SuspendedWork {
     /// # Errors
     /// `OVERLOADED`: the work is refused.
     pub async fn resume(self, deadline: Instant) -> Result<WorkTicket, GraphqlError> {
-        self.protection.admit_as(self.request, deadline).await
+        self.admission.admit(self.request, deadline).await.map(WorkTicket::new)
     }
 }
 
 impl Drop for WorkTicket {
     fn drop(&mut self) {
-        let outcome = self.outcome();
-        if let Some(ticket) = self.ticket.take() {
-            self.protection.finish(ticket, outcome);
-        }
-    }
-}
-
-impl fmt::Debug for WorkTicket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkTicket").field("ticket", &self.ticket).finish_non_exhaustive()
+        self.held.outcome = self.outcome();
     }
 }

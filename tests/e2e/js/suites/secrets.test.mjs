@@ -29,6 +29,9 @@ const CHANGES = `${LINK}
 type Subscription { changed(by: String): Product @events__subscribe(topics: ["changed"], providerId: "memory/default") }
 type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
+/** The data of the operation that most requests have. */
+const TABLE = { product: { name: "Table", reviews: 7 } };
+
 /** A word that nothing but a secret contains, so that also a part of one is found. */
 const MARK = "s3cr3t";
 
@@ -53,6 +56,9 @@ function assertNoSecret(text, what) {
   const at = text.indexOf(MARK);
   assert.equal(at, -1, `${what} has a part of a secret: ${text.slice(Math.max(0, at - 300), at + 100)}`);
 }
+
+/** Fails if a response has other data or an error. It may have extensions, such as a trace. */
+const assertData = ({ data, errors }, expected) => assert.deepEqual([data, errors], [expected, undefined]);
 
 describe("secrets", () => {
   const keep = closeAfterEach();
@@ -182,11 +188,21 @@ describe("secrets", () => {
       responses.push(JSON.stringify([...response.headers]), text);
       return { status: response.status, text };
     };
+    /** Sends a request that is served. */
+    const serve = async (...request) => {
+      const { status, text } = await post(...request);
+      assert.equal(status, 200, text);
+      assertData(JSON.parse(text), TABLE);
+    };
+    /** Sends a request that fails with this code. */
+    const fail = async (code, ...request) => {
+      const { text } = await post(...request);
+      assert.equal(JSON.parse(text).errors?.[0].extensions.code, code, text);
+    };
 
     const KNOWN = "query KnownOperation($id: ID!, $by: String) { product(id: $id) { name reviews(by: $by) } }";
     const variables = { id: secret("variable"), by: secret("variable-of-a-reference") };
-    const { status, text } = await post({ query: KNOWN, variables });
-    assert.deepEqual([status, JSON.parse(text).data], [200, { product: { name: "Table", reviews: 7 } }]);
+    await serve({ query: KNOWN, variables });
     // The secrets have arrived where they belong.
     assert.equal(seen[0].headers["x-api-key"], secret("inserted-header"));
     assert.equal(seen[0].headers["x-client-secret"], secret("client-header"));
@@ -197,37 +213,46 @@ describe("secrets", () => {
     url.search = new URLSearchParams({ query: KNOWN, variables: JSON.stringify(variables), token: secret("url") });
     const got = await fetch(url, { headers });
     responses.push(await got.text());
-    await post({ query: KNOWN, variables }, {}, `${router.graphql}?token=${secret("url-of-post")}`);
+    assertData(JSON.parse(responses.at(-1)), TABLE);
+    await serve({ query: KNOWN, variables }, {}, `${router.graphql}?token=${secret("url-of-post")}`);
     const elsewhere = await fetch(`${router.url}/elsewhere?token=${secret("url-elsewhere")}`, { headers });
     responses.push(await elsewhere.text());
+    assert.equal(elsewhere.status, 404);
 
     // What is refused: tokens, variables, texts and bodies.
-    assert.equal((await post({ query: KNOWN, variables }, { authorization: `Bearer ${secret("bad-token")}` })).status >= 401, true);
-    const forged = `${jwt.slice(0, -5)}${"x".repeat(5)}`;
-    assert.equal((await post({ query: KNOWN, variables }, { authorization: `Bearer ${forged}` })).status, 401);
-    await post({ query: "query Wrong($n: Int) { product(id: 1, amount: $n) { id } }", variables: { n: secret("wrong-type") } });
-    await post({ query: "query Missing($id: ID!) { product(id: $id) { id } }", variables: { other: secret("unknown-variable") } });
-    await post({ query: "query Unknown { unknown }", variables: { id: secret("of-an-invalid-operation") } });
-    await post({ query: KNOWN, variables: { id: { deep: secret("wrong-object") } } });
-    await post(`{"query": "{ product(id: 1) { id } }", "variables": {"id": "${secret("broken-body")}"`);
-    await post({ query: KNOWN, variables, extensions: { anything: secret("extension") } });
+    const bearer = (it) => ({ authorization: `Bearer ${it}` });
+    await fail("AUTHENTICATION_UNAVAILABLE", { query: KNOWN, variables }, bearer(secret("bad-token")));
+    await fail("UNAUTHENTICATED", { query: KNOWN, variables }, bearer(`${jwt.slice(0, -5)}${"x".repeat(5)}`));
+    const invalid = {
+      "Wrong($n: Int) { product(id: 1, amount: $n) { id } }": { n: secret("wrong-type") },
+      "Missing($id: ID!) { product(id: $id) { id } }": { other: secret("unknown-variable") },
+      "Deep($id: ID!) { product(id: $id) { id } }": { id: { deep: secret("wrong-object") } },
+    };
+    for (const [query, values] of Object.entries(invalid)) {
+      await fail("BAD_USER_INPUT", { query: `query ${query}`, variables: values });
+    }
+    const unknown = { query: "query Unknown { unknown }", variables: { id: secret("of-an-invalid-operation") } };
+    await fail("GRAPHQL_VALIDATION_FAILED", unknown);
+    await fail("BAD_REQUEST", `{"query": "{ product(id: 1) { id } }", "variables": {"id": "${secret("broken-body")}"`);
+    await serve({ query: KNOWN, variables, extensions: { anything: secret("extension") } });
 
     // A subgraph that is absent, whose URL has a secret.
-    await post({ query: "query Absent { away }" });
+    await fail("SUBGRAPH_REQUEST_FAILED", { query: "query Absent { away }" });
 
     // Operations and subscriptions on other transports.
     const socket = keep(openSocket(
       { socket: `${router.socket}?token=${secret("socket-url")}` },
       { authorization: `Bearer ${jwt}`, "x-client-secret": secret("init-payload") },
     ));
-    await socket.subscribe({ query: KNOWN, variables }).next();
+    assertData(await socket.subscribe({ query: KNOWN, variables }).next(), TABLE);
     const streams = keep(openStreams(router, headers));
     const CHANGED = "subscription KnownChange($by: String) { changed(by: $by) { id name } }";
     for (const client of [socket, streams]) {
       const changes = client.subscribe({ query: CHANGED, variables: { by: secret("variable-of-a-subscription") } });
-      await repeatUntil(
+      const event = await repeatUntil(
         changes.next(), () => router.publish("memory/default", "changed", { __typename: "Product", id: "7" }), "an event",
       );
+      assertData(event, { changed: { id: "7", name: "Table" } });
     }
     const refused = new WebSocket(router.socket, "graphql-transport-ws");
     const closed = new Promise((resolve) => { refused.on("close", (code, reason) => resolve(`${code} ${reason}`)); });
@@ -236,6 +261,7 @@ describe("secrets", () => {
       type: "connection_init", payload: { authorization: `Bearer ${secret("bad-token-of-a-socket")}` },
     })));
     responses.push(await closed);
+    assert.equal(responses.at(-1), "1013 authentication unavailable");
 
     // Whatever could not be reached was logged by now.
     await eventually(() => ["nats", "redis", "kafka"].every((kind) =>
@@ -288,8 +314,8 @@ describe("secrets", () => {
     assert.ok(log.includes('"operation":"KnownOperation"'), "the access log");
     assertNoSecret(log, "the log");
     // Secrets in the file stay there.
-    const file = await readFile(path.join(router.folder, "starling.yaml"), "utf8").catch(() => null);
-    assert.ok(file === null || file.includes(secret("hmac")));
+    const file = await readFile(path.join(router.folder, "starling.yaml"), "utf8");
+    assert.ok(file.includes(secret("hmac")));
   });
 
   it("are in no message about a configuration that is wrong", async () => {

@@ -50,6 +50,14 @@ describe("the workflows of hosted CI", () => {
     assert.ok(existsSync(path.join(ROOT, ".ci/run")));
     assert.ok(commands.some((run) => run?.startsWith("cargo xtask dist ")));
   });
+
+  it("install a fixed version of cargo-deny, without which .ci/run checks no advisories", async () => {
+    const { jobs } = parse(await readFile(path.join(WORKFLOWS, "ci.yaml"), "utf8"));
+    const commands = jobs.test.steps.map(({ run }) => run ?? "");
+    const installs = commands.findIndex((run) => /^cargo install --locked cargo-deny@\d+\.\d+\.\d+$/.test(run));
+    assert.ok(installs >= 0 && installs < commands.indexOf("bash .ci/run"), commands.join("\n"));
+    assert.match(await readFile(path.join(ROOT, ".ci/run"), "utf8"), /^ +step cargo deny --locked check advisories/m);
+  });
 });
 
 describe("the updates of dependencies", () => {

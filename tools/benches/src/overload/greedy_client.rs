@@ -1,11 +1,13 @@
 //! `greedy-client`: one client sends ten times its share.
+//!
+//! That client and the others have a process of the load generator each, so that their requests meet in the router only:
+//! with shared connections, those of the others would wait for the ones that the greedy client holds.
 
 use super::bounds::{Bound, Bounds};
-use super::stage::{
-    OverloadStage, SurgeLoad, class, p99_ms, print_head, print_row, surge_arguments,
-};
-use crate::setup::{Bench, write_file};
-use serde_json::{Value, json};
+use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, surge_arguments};
+use crate::reports::number;
+use crate::setup::Bench;
+use serde_json::Value;
 use test_kit::commands::Failure;
 
 /// The number of clients with equal shares, and their load together, as a part of the capacity.
@@ -15,13 +17,19 @@ const LOAD_SHARE: f64 = 0.7;
 /// The load of the greedy client, as a multiple of its share.
 const GREED: u32 = 10;
 
+/// The maximum number of connections of the greedy client, and of the others: together as many as in other surges. The
+/// others have more than they need, the greedy client keeps many open on which it is refused.
+const GREEDY_CONNECTIONS: &str = "4000";
+const OTHER_CONNECTIONS: &str = "2000";
+
 /// The maximum rise of the p99 of the others, in percent.
 const RISE_PERCENT_MAX: f64 = 20.0;
 
 /// The maximum share of requests of the others that are refused, in percent.
 const REFUSED_PERCENT_MAX: f64 = 1.0;
 
-/// The setting that tells clients apart.
+/// The header that tells clients apart, and the setting with it.
+const CLIENT_HEADER: &str = "x-client";
 const FAIR: &str = "admission: {enabled: true, fair_by: \"request.headers['x-client']\"}\n";
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
@@ -29,35 +37,34 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let (capacity, closed) = stage.measure_capacity()?;
     let router = stage.start_router(FAIR)?;
     let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
+    let operation = stage.operation.display().to_string();
     print_head();
-    let measure = |name: &str, greed: u32| -> Result<Value, Failure> {
-        let entries: Vec<Value> = (0..CLIENTS)
-            .map(|client| {
-                let is_greedy = client == 0;
-                json!({
-                    "name": if is_greedy { "greedy" } else { "others" },
-                    "weight": if is_greedy { greed } else { 1 },
-                    "operation": stage.operation,
-                    "headers": {"x-client": client.to_string()},
-                })
-            })
-            .collect();
-        let mix = bench.scratch_folder("overload")?.join("clients.json");
-        write_file(&mix, &json!({ "operations": entries }).to_string())?;
-        let load = SurgeLoad::Constant(share * f64::from(CLIENTS - 1 + greed));
-        let mix = mix.display().to_string();
-        let arguments = surge_arguments(bench, load, &["--mix", &mix])?;
-        let run = bench.run_surge(&router, name, &arguments)?;
-        print_row(&format!("{name}: others"), class(&run, "others")?, bench.seconds);
-        print_row(&format!("{name}: one client"), class(&run, "greedy")?, bench.seconds);
-        Ok(run)
+    // Returns the run of the others and that of the one client.
+    let measure = |name: &str, greed: u32| -> Result<[Value; 2], Failure> {
+        let start = |who: &str, shares: u32, extra: &[&str]| {
+            let extra = [&["--operation", &operation][..], extra].concat();
+            let load = SurgeLoad::Constant(share * f64::from(shares));
+            let arguments = surge_arguments(bench, load, &extra)?;
+            bench.start_surge(&router, &format!("{name}: {who}"), &arguments)
+        };
+        let count = (CLIENTS - 1).to_string();
+        let others = ["--client-header", CLIENT_HEADER, "--clients", &count];
+        let others = [&others[..], &["--connections", OTHER_CONNECTIONS]].concat();
+        let one = format!("{CLIENT_HEADER}: one");
+        let one = ["--header", &one, "--connections", GREEDY_CONNECTIONS];
+        let others = start("others", CLIENTS - 1, &others)?;
+        let one = start("one client", greed, &one)?;
+        let runs = [others.finish()?, one.finish()?];
+        for run in &runs {
+            print_row(run["name"].as_str().unwrap_or(name), run, bench.seconds);
+        }
+        Ok(runs)
     };
-    let fair = measure("equal shares", 1)?;
-    let greedy = measure("ten times its share", GREED)?;
-    let (before, during) = (class(&fair, "others")?, class(&greedy, "others")?);
-    let rise = 100.0 * (p99_ms(during) / p99_ms(before) - 1.0);
+    let [before, one_before] = measure("equal shares", 1)?;
+    let [during, one_during] = measure("ten times its share", GREED)?;
+    let rise = 100.0 * (p99_ms(&during) / p99_ms(&before) - 1.0);
     bounds.check("rise of the p99 of the others", rise, Bound::AtMost(RISE_PERCENT_MAX), " %");
-    let count = |what: &str| during["counts"][what].as_f64().unwrap_or(0.0);
+    let count = |what: &str| number(&during["totals"][what]);
     let refused = 100.0 * count("refused") / count("offered").max(1.0);
     bounds.check(
         "requests of the others that were refused",
@@ -65,5 +72,5 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
         Bound::AtMost(REFUSED_PERCENT_MAX),
         " %",
     );
-    Ok(vec![closed, fair, greedy])
+    Ok(vec![closed, before, one_before, during, one_during])
 }

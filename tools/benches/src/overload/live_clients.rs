@@ -1,4 +1,7 @@
 //! `reconnects` and `subscribers`: subscribers at a router that queries load at the same time.
+//!
+//! Two load generators share a core, so the latencies of one include the work of the other: in `reconnects`, the p99 of
+//! queries includes the handshakes on the side of the clients.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
@@ -125,7 +128,8 @@ pub(super) fn measure_reconnects(
     let seconds = number(&back["seconds"]);
     bounds.check("until all are back", seconds, Bound::AtMost(BACK_SECONDS_MAX), " s");
     let factor = highest_p99(&runs) / p99_ms(&calm);
-    let what = "p99 of queries, as a multiple of that without";
+    let what =
+        "p99 of queries (with the clients' side of handshakes), as a multiple of that without";
     bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
     let sum = |what: &str| runs.iter().map(|run| number(&run["totals"][what])).sum::<f64>();
     bounds.check("failed queries", sum("failed"), Bound::AtMost(0.0), "");

@@ -1,7 +1,9 @@
 //! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
 
 use super::bounds::{Bound, Bounds};
-use super::stage::{OverloadStage, PROTECTED, SurgeLoad, goodput, p99_ms, print_head, print_row};
+use super::stage::{
+    OverloadStage, PROTECTED, SurgeLoad, p99_ms, peak_goodput, print_head, print_row, share_of_peak,
+};
 use crate::reports::number;
 use crate::setup::Bench;
 use serde_json::Value;
@@ -40,15 +42,11 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
         print_row(&name, &run, bench.seconds);
         surges.push((name, run));
     }
-    let goodput_of = |run: &Value| goodput(&run["totals"], bench.seconds);
-    let peak = surges.iter().map(|(_, run)| goodput_of(run)).fold(capacity, f64::max);
+    let peak = peak_goodput(capacity, surges.iter().map(|(_, run)| run), bench.seconds);
     for (name, run) in &surges {
-        // No more than is offered can be served.
-        let offered = number(&run["totals"]["offered"]) / f64::from(bench.seconds);
-        let most = peak.min(offered);
-        let share = 100.0 * goodput_of(run) / most;
+        let share = share_of_peak(run, peak, bench.seconds);
         let what =
-            format!("{name}: goodput, share of {most:.0}/s (the peak, or all that is offered)");
+            format!("{name}: goodput, share of its peak ({peak:.0}/s) or of the offered load");
         bounds.check(what, share, Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
         let factor = p99_ms(run) / p99_ms(&reference);
         let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");

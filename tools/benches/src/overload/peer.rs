@@ -2,7 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    OverloadStage, PROTECTED, SurgeLoad, goodput, p99_ms, print_head, print_row, surge_arguments,
+    OverloadStage, PROTECTED, SurgeLoad, p99_ms, peak_goodput, print_head, print_row,
+    share_of_peak, surge_arguments,
 };
 use crate::load_generator::LoadRun;
 use crate::reports::number;
@@ -57,12 +58,15 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     };
     let other = Contender { name: peer, start: &start_peer };
     let (own, other) = (measure_router(&stage, &own)?, measure_router(&stage, &other)?);
+    let seconds = bench.seconds;
+    let [own_peak, other_peak] =
+        [&own, &other].map(|router| peak_goodput(router.capacity, &router.runs, seconds));
     for ((run, others), multiple) in own.runs.iter().zip(&other.runs).zip(MULTIPLES) {
-        let share = share_of_peak(bench, &own, run);
+        let share = share_of_peak(run, own_peak, seconds);
         let what = format!(
             "{multiple}x: goodput of {OWN}, share of its peak ({}: {:.1} %)",
             other.name,
-            share_of_peak(bench, &other, others)
+            share_of_peak(others, other_peak, seconds)
         );
         bounds.check(what, share, Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
     }
@@ -130,15 +134,6 @@ fn run_closed_loop(
         extra: Vec::new(),
     };
     stage.bench.run_query_load(router, &load)
-}
-
-/// Returns the goodput of a run in percent of the highest one of its router (of its capacity, if that is higher), or of
-/// all that was offered.
-fn share_of_peak(bench: &Bench, router: &Measured, run: &Value) -> f64 {
-    let rates = router.runs.iter().map(|run| goodput(&run["totals"], bench.seconds));
-    let peak = rates.fold(router.capacity, f64::max);
-    let offered = number(&run["totals"]["offered"]) / f64::from(bench.seconds);
-    100.0 * goodput(&run["totals"], bench.seconds) / peak.min(offered)
 }
 
 /// Draws the runs of both routers.

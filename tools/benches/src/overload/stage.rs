@@ -119,8 +119,8 @@ pub(super) fn measure_capacity(
     Ok((capacity, run))
 }
 
-/// Returns the arguments of `starling bench surge` for a load: clients that neither cache nor repeat, unless `extra`
-/// says otherwise.
+/// Returns the arguments of `starling bench surge` for a load: clients that neither cache nor repeat, and the usual
+/// number of connections, unless `extra` says otherwise.
 pub(super) fn surge_arguments(
     bench: &Bench,
     load: SurgeLoad,
@@ -132,7 +132,6 @@ pub(super) fn surge_arguments(
         ["--duration", &duration],
         ["--warmup", &warmup],
         ["--in-time", IN_TIME],
-        ["--connections", SURGE_CONNECTIONS],
         ["--waiting", SURGE_WAITING],
     ]
     .concat()
@@ -154,6 +153,9 @@ pub(super) fn surge_arguments(
         }
     }
     let own = |option: &str| extra.contains(&option);
+    if !own("--connections") {
+        words.extend(["--connections", SURGE_CONNECTIONS].map(str::to_owned));
+    }
     if !own("--retries") {
         words.extend(["--retries", "0", "--no-client-cache"].map(str::to_owned));
     }
@@ -164,6 +166,23 @@ pub(super) fn surge_arguments(
 /// Returns the correct responses in time, in a second.
 pub(super) fn goodput(counts: &Value, seconds: u32) -> f64 {
     number(&counts["good"]) / f64::from(seconds)
+}
+
+/// Returns the highest goodput of some runs of one router, or its capacity if that is higher.
+pub(super) fn peak_goodput<'r>(
+    capacity: f64,
+    runs: impl IntoIterator<Item = &'r Value>,
+    seconds: u32,
+) -> f64 {
+    let rates = runs.into_iter().map(|run| goodput(&run["totals"], seconds));
+    rates.fold(capacity, f64::max)
+}
+
+/// Returns the goodput of a run in percent of the peak, or of all that was offered if that is less.
+pub(super) fn share_of_peak(run: &Value, peak: f64, seconds: u32) -> f64 {
+    let totals = &run["totals"];
+    let offered = number(&totals["offered"]) / f64::from(seconds);
+    100.0 * goodput(totals, seconds) / peak.min(offered)
 }
 
 /// Returns the 99th percentile of the latency in a report, or in one of its classes, in milliseconds. A report without
@@ -245,6 +264,15 @@ mod tests {
         assert_eq!(notes.len(), 1);
         assert!(notes[0].contains("`10x`: 0.98 cores, 3 late sends"), "{notes:?}");
         assert_eq!(surges(&runs).len(), 2);
+    }
+
+    #[test]
+    fn the_share_of_the_peak_is_that_of_all_that_was_offered_if_that_is_less() {
+        let run = |offered: u32, good: u32| json!({"totals": {"offered": offered, "good": good}});
+        let runs = [run(1000, 900), run(3000, 1800)];
+        assert_eq!(peak_goodput(100.0, &runs, 10), 180.0);
+        assert_eq!(peak_goodput(200.0, &runs, 10), 200.0);
+        assert_eq!(runs.each_ref().map(|run| share_of_peak(run, 200.0, 10)), [90.0, 90.0]);
     }
 
     #[test]

@@ -1,0 +1,312 @@
+//! The control of admission as all workers share it: behind a lock, with the clock, the tasks that wait and the counters.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use admission::{
+    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
+    Request, Ticket, WaiterId,
+};
+use execute::{ErrorCode, GraphqlError};
+use tokio::sync::oneshot;
+
+use super::stats::AdmissionStats;
+
+/// The control of admission of the process.
+#[derive(Debug)]
+pub(super) struct SharedAdmission {
+    state: Mutex<AdmissionState>,
+    pub(super) stats: AdmissionStats,
+    /// The limit in units of work, as of the last change of the work in flight.
+    limit: AtomicU64,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct AdmissionState {
+    control: AdmissionControl,
+    /// The tasks that wait. Each gets its decision once.
+    waiting: HashMap<WaiterId, oneshot::Sender<Result<HeldTicket, Refusal>>>,
+}
+
+/// A ticket that is given back when this is dropped: the work has ended, and other work may begin.
+pub(super) struct HeldTicket {
+    admission: Arc<SharedAdmission>,
+    /// `None` while it is dropped only.
+    ticket: Option<Ticket>,
+    /// The end of the work, if it is dropped now.
+    pub(super) outcome: Outcome,
+}
+
+impl SharedAdmission {
+    pub(super) fn new(settings: AdmissionSettings) -> Self {
+        let control = AdmissionControl::new(settings);
+        Self {
+            limit: AtomicU64::new(control.limit()),
+            state: Mutex::new(AdmissionState { control, waiting: HashMap::new() }),
+            stats: AdmissionStats::default(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Begins the ramp (`warming.ramp`).
+    pub(super) fn begin_ramp(&self) {
+        let mut state = self.lock();
+        state.control.begin_ramp(self.now());
+        self.limit.store(state.control.limit(), Ordering::Relaxed);
+    }
+
+    /// Notes the time for the ramp.
+    pub(super) fn advance_ramp(&self) {
+        let mut state = self.lock();
+        state.control.advance_ramp(self.now());
+        self.limit.store(state.control.limit(), Ordering::Relaxed);
+    }
+
+    /// Returns the limit in units of work.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Returns the load at present.
+    pub(super) fn load(&self) -> Load {
+        self.lock().control.load()
+    }
+
+    /// Returns the time since the creation, which is the clock of the control.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Admits work: waits in the queue while the limit is reached, until `deadline` at most. Dropping the future leaves
+    /// the queue.
+    ///
+    /// # Errors
+    /// `OVERLOADED`: the work is refused, with the time after which the client may try again.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<HeldTicket, GraphqlError> {
+        let admitted = self.wait_for_ticket(request, deadline).await;
+        admitted.map_err(|refusal| {
+            self.stats.count_refused(request.class, refusal.reason);
+            overloaded(&refusal)
+        })
+    }
+
+    async fn wait_for_ticket(
+        self: &Arc<Self>,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<HeldTicket, Refusal> {
+        let now = self.now();
+        let deadline = deadline.saturating_duration_since(self.started);
+        let (id, until, decided) = {
+            let mut state = self.lock();
+            match state.control.request(request, deadline, now, fastrand::u64(..)) {
+                Decision::Admitted(ticket) => {
+                    drop(state);
+                    return Ok(self.hold(ticket, Duration::ZERO));
+                }
+                Decision::Refused(refusal) => return Err(refusal),
+                Decision::Waiting(id, until) => {
+                    let (sender, decided) = oneshot::channel();
+                    state.waiting.insert(id, sender);
+                    self.announce_decisions(state);
+                    (id, until, decided)
+                }
+            }
+        };
+        let place = WaitingPlace { admission: self, id };
+        let mut decided = decided;
+        match tokio::time::timeout_at((self.started + until).into(), &mut decided).await {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(_)) | Err(_) => match place.leave() {
+                Some(refusal) => Err(refusal),
+                // The decision was made in this moment. It is there, because it is sent before the lock is released to
+                // `leave`, or right after.
+                None => decided.await.unwrap_or(Err(NOT_DECIDED)),
+            },
+        }
+    }
+
+    fn hold(self: &Arc<Self>, ticket: Ticket, waited: Duration) -> HeldTicket {
+        self.stats.count_admitted(ticket.request().class, waited);
+        let admission = Arc::clone(self);
+        HeldTicket { admission, ticket: Some(ticket), outcome: Outcome::Abandoned }
+    }
+
+    /// Sends the decisions that the control has made to the tasks that wait, once the lock is released: a task that has
+    /// gone gives its ticket back at once.
+    fn announce_decisions(self: &Arc<Self>, mut state: MutexGuard<'_, AdmissionState>) {
+        let mut decisions = Vec::new();
+        while let Some(event) = state.control.poll_event() {
+            let (Event::Admitted(id, ..) | Event::Refused(id, _)) = event;
+            decisions.push((state.waiting.remove(&id), event));
+        }
+        drop(state);
+        for (waiter, event) in decisions {
+            let decision = match event {
+                Event::Admitted(_, ticket, waited) => Ok(self.hold(ticket, waited)),
+                Event::Refused(_, refusal) => Err(refusal),
+            };
+            if let Some(waiter) = waiter {
+                // A task that has gone needs no decision.
+                let _ = waiter.send(decision);
+            }
+        }
+    }
+
+    /// Ends admitted work, and lets others begin.
+    fn finish(self: &Arc<Self>, ticket: Ticket, outcome: Outcome) {
+        let mut state = self.lock();
+        state.control.finish(ticket, outcome, self.now(), fastrand::u64(..));
+        self.limit.store(state.control.limit(), Ordering::Relaxed);
+        self.announce_decisions(state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AdmissionState> {
+        // The control makes no calls that could panic half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldTicket {
+    /// Returns the control that has admitted the work.
+    pub(super) fn admission(&self) -> &Arc<SharedAdmission> {
+        &self.admission
+    }
+
+    /// Returns the ticket; `None` while this is dropped only.
+    pub(super) fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+}
+
+impl Drop for HeldTicket {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.admission.finish(ticket, self.outcome);
+        }
+    }
+}
+
+impl fmt::Debug for HeldTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldTicket").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+/// The decision about a request if its own got lost. It cannot happen: each one is sent once.
+const NOT_DECIDED: Refusal =
+    Refusal { reason: RefusalReason::WaitedTooLong, retry_after_seconds: 1 };
+
+/// The place of a task in the queue, which it leaves when this is dropped.
+struct WaitingPlace<'a> {
+    admission: &'a SharedAdmission,
+    id: WaiterId,
+}
+
+impl WaitingPlace<'_> {
+    /// Leaves the queue. `None` if there has been a decision.
+    fn leave(&self) -> Option<Refusal> {
+        let mut state = self.admission.lock();
+        state.waiting.remove(&self.id)?;
+        state.control.leave(self.id, self.admission.now(), fastrand::u64(..))
+    }
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Returns the error of a refused request.
+pub(super) fn overloaded(refusal: &Refusal) -> GraphqlError {
+    let seconds = refusal.retry_after_seconds;
+    let message = format!("the router is overloaded: try again in {seconds} s");
+    let mut error = GraphqlError::new(ErrorCode::Overloaded, message);
+    error.extensions = Some(format!(r#"{{"retryAfter":{seconds}}}"#).into());
+    error.retry_after_seconds = NonZeroU16::new(u16::try_from(seconds).unwrap_or(u16::MAX));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::{Class, LimitBounds, QueueSettings};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Returns a control that admits one piece of work at a time, and in whose queue others wait for a minute.
+    fn admission(waiting_max: u32) -> Arc<SharedAdmission> {
+        Arc::new(SharedAdmission::new(AdmissionSettings {
+            limit: LimitBounds { initial: 1, min: 1, max: 1 },
+            queue: QueueSettings { waiting_max, target: MINUTE, interval: MINUTE },
+            ramp: Duration::ZERO,
+        }))
+    }
+
+    async fn admit(admission: &Arc<SharedAdmission>) -> Result<HeldTicket, GraphqlError> {
+        let request = Request { client: 1, operation: 1, class: Class::Normal };
+        admission.admit(request, Instant::now() + MINUTE).await
+    }
+
+    #[tokio::test]
+    async fn work_that_ends_lets_waiting_work_begin() {
+        let admission = admission(10);
+        let first = admit(&admission).await.expect("there is room");
+        let (waited, ()) = tokio::join!(admit(&admission), async {
+            assert_eq!(admission.load().waiting, [0, 1, 0]);
+            drop(first);
+        });
+        drop(waited.expect("the other work has ended"));
+        assert_eq!(admission.load().in_flight, 0);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_gone_leaves_the_queue() {
+        let admission = admission(10);
+        let first = admit(&admission).await.expect("there is room");
+        {
+            let waiting = std::pin::pin!(admit(&admission));
+            assert!(futures_util::poll!(waiting).is_pending());
+            assert_eq!(admission.load().waiting, [0, 1, 0]);
+        }
+        let state = admission.lock();
+        assert_eq!((state.control.load().waiting, state.waiting.len()), ([0; 3], 0));
+        drop(state);
+        drop(first);
+    }
+
+    #[tokio::test]
+    async fn a_ticket_that_nobody_takes_is_given_back() {
+        let admission = admission(10);
+        let first = admit(&admission).await.expect("there is room");
+        {
+            let waiting = std::pin::pin!(admit(&admission));
+            assert!(futures_util::poll!(waiting).is_pending());
+            // The ticket of the waiting task is in its channel when the task is dropped.
+            drop(first);
+            assert_eq!(admission.load().in_flight, 1000);
+        }
+        assert_eq!(admission.load().in_flight, 0);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_says_when_to_come_back() {
+        let admission = admission(0);
+        let _first = admit(&admission).await.expect("there is room");
+        let error = admit(&admission).await.expect_err("there is no room");
+        let seconds = error.retry_after_seconds.expect("a time");
+        assert_eq!(error.code, ErrorCode::Overloaded);
+        assert_eq!(error.extensions.as_deref(), Some(&*format!(r#"{{"retryAfter":{seconds}}}"#)));
+    }
+}
