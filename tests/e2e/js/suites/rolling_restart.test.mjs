@@ -1,0 +1,244 @@
+// Three routers behind HAProxy are restarted one after the other while clients subscribe and query: no query fails, and
+// no event is lost. HAProxy has the configuration of the documentation, and routers have the default times.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import http from "node:http";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { startHaproxy } from "../haproxy.mjs";
+import { haproxy, skipBecause, skipWithout } from "../programs.mjs";
+import { SOURCES } from "../resume/brokers.mjs";
+import { EventStreamClient, SocketClient } from "../resume/clients.mjs";
+import { figures } from "../resume/figures.mjs";
+import { startSubgraphProcess } from "../resume/subgraphs.mjs";
+import { freePort, startServe } from "../router.mjs";
+import { eventually, within } from "../waiting.mjs";
+
+const ROUTERS = 3;
+
+/** Subscribers, and how many of them connect before the next ones do. One in five uses an event stream. */
+const SUBSCRIBERS = 5_000;
+const CONNECTING_MAX = 250;
+
+/** Queries in a second, whether or not earlier ones have their responses, and the connections that they share. */
+const QUERIES_PER_SECOND = 500;
+const QUERY_CONNECTIONS = 64;
+
+/** Time after which a query has failed, on a busy machine. */
+const QUERY_MS = 10_000;
+
+/** Time between two events. Each reaches all subscribers, so that they receive 10,000 results in a second. */
+const EVENT_MS = 500;
+
+/** More events than the test publishes. */
+const EVENTS_MAX = 1_000;
+
+/** Time until a router has ended: `shutdown.delay` and `subscriptions.drain_period` at most, and some more. */
+const END_MS = 45_000;
+
+/** HAProxy has two descriptors for each subscriber. */
+const DESCRIPTORS_MIN = 2 * SUBSCRIBERS + 1_000;
+
+const TOPIC = "moves.rolling";
+const SUBSCRIPTION = "subscription { flightMoved { id altitude number } }";
+const QUERY = "query Flight($id: ID!) { flight(id: $id) { id number } }";
+const NUMBERS = ["ST 101", "ST 202", "ST 303"];
+
+const jetStream = SOURCES.find(({ name }) => name === "jetstream");
+
+function skip() {
+  const descriptors = Number(execFileSync("sh", ["-c", "ulimit -Hn"], { encoding: "utf8" }));
+  // `unlimited` is not a number.
+  if (descriptors < DESCRIPTORS_MIN) return skipBecause(`the limit of open files is below ${DESCRIPTORS_MIN}`);
+  return skipWithout(haproxy, "haproxy") || skipWithout(jetStream.program, "nats-server");
+}
+
+/** Sends queries at a constant rate on kept-alive connections, and records each without a right response. */
+class QueryLoad {
+  failures = [];
+  sent = 0;
+  /** Connections that were opened. */
+  opened = 0;
+  slowestMs = 0;
+  #agent = new http.Agent({ keepAlive: true, maxSockets: QUERY_CONNECTIONS });
+  #pending = new Set();
+  #begun = performance.now();
+  #timer;
+
+  constructor(address) {
+    this.address = address;
+    this.#timer = setInterval(() => {
+      const due = ((performance.now() - this.#begun) * QUERIES_PER_SECOND) / 1_000;
+      while (this.sent < due) this.#send();
+    }, 5);
+  }
+
+  #send() {
+    const index = this.sent % NUMBERS.length;
+    const id = `${index + 1}`;
+    const begun = performance.now();
+    this.sent += 1;
+    const query = this.#request(JSON.stringify({ query: QUERY, variables: { id } })).then(({ status, text }) => {
+      const expected = JSON.stringify({ data: { flight: { id, number: NUMBERS[index] } } });
+      if (status !== 200 || text !== expected) throw new Error(`status ${status}: ${text}`);
+    }).catch((error) => {
+      this.failures.push(`${new Date().toISOString()}: ${error.code ?? ""} ${error.message}`);
+    }).finally(() => {
+      this.slowestMs = Math.max(this.slowestMs, Math.round(performance.now() - begun));
+      this.#pending.delete(query);
+    });
+    this.#pending.add(query);
+  }
+
+  #request(body) {
+    return new Promise((resolve, reject) => {
+      const request = http.request(`http://${this.address}/graphql`, {
+        agent: this.#agent,
+        method: "POST",
+        headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body) },
+        timeout: QUERY_MS,
+      });
+      request.on("socket", () => {
+        if (!request.reusedSocket) this.opened += 1;
+      });
+      request.on("timeout", () => request.destroy(new Error(`no response in ${QUERY_MS} ms`)));
+      request.on("error", reject);
+      request.on("response", (response) => {
+        let text = "";
+        response.setEncoding("utf8").on("data", (part) => {
+          text += part;
+        });
+        response.on("error", reject);
+        response.on("end", () => resolve({ status: response.statusCode, text }));
+      });
+      request.end(body);
+    });
+  }
+
+  /** Ends when all queries have their responses. */
+  async stop() {
+    clearInterval(this.#timer);
+    await within(Promise.all(this.#pending), "the last queries");
+    this.#agent.destroy();
+  }
+}
+
+describe("rolling restart", { skip: skip() }, () => {
+  let subgraphs, broker, balancer;
+  const routers = [];
+  const subscribers = [];
+  before(async () => {
+    [subgraphs, broker] = await Promise.all([startSubgraphProcess(), jetStream.start()]);
+    await broker.createTopic(TOPIC);
+    const places = [];
+    for (let index = 0; index < ROUTERS; index += 1) {
+      places.push({ graphql: await freePort(), admin: await freePort() });
+    }
+    routers.push(...await Promise.all(places.map(startRouter)));
+    balancer = await startHaproxy(places);
+  });
+  after(async () => {
+    for (const subscriber of subscribers) subscriber.close();
+    // The test has stopped them as operators do.
+    await Promise.all(routers.filter((router) => router.isRunning()).map((router) => router.kill("SIGKILL")));
+    await balancer?.stop();
+    await broker?.stop();
+    await subgraphs?.stop();
+  });
+
+  const startRouter = (ports) => startServe({
+    supergraph: broker.supergraph(TOPIC),
+    ports,
+    config: {
+      subgraphs: subgraphs.configuration,
+      cursor: { keys: ["a key of more than 16 bytes"], heartbeat: "1s" },
+      events: broker.configuration,
+    },
+  });
+
+  /** Connects all subscribers and waits until each has a cursor: then it can lose nothing. */
+  async function subscribe() {
+    const { address } = balancer;
+    while (subscribers.length < SUBSCRIBERS) {
+      const next = Array.from({ length: Math.min(CONNECTING_MAX, SUBSCRIBERS - subscribers.length) }, (_, index) => {
+        const isSocket = index % 5 !== 0;
+        const Client = isSocket ? SocketClient : EventStreamClient;
+        const client = new Client({ address, query: SUBSCRIPTION, events: EVENTS_MAX });
+        return Object.assign(client, { isSocket, isJoined: true });
+      });
+      subscribers.push(...next);
+      for (const subscriber of next) subscriber.open();
+      await eventually(() => next.every(({ connections }) => connections > 0), "subscribers to connect");
+    }
+    await eventually(() => subscribers.every(({ cursor }) => cursor), "the position of each subscriber");
+  }
+
+  /** Publishes events 1, 2, 3, … until it is stopped; `stop()` returns the number of the last one. */
+  function publishEvents() {
+    let isOver = false;
+    const publishing = (async () => {
+      for (let number = 1; ; number += 1) {
+        assert.ok(number <= EVENTS_MAX, "EVENTS_MAX is too small");
+        await broker.publish(TOPIC, [number]);
+        if (isOver) return number;
+        await pause(EVENT_MS);
+      }
+    })();
+    publishing.catch(() => {});
+    return {
+      stop() {
+        isOver = true;
+        return publishing;
+      },
+    };
+  }
+
+  /** Restarts a router as an operator does. */
+  async function restart(index) {
+    const router = routers[index];
+    const ended = router.kill("SIGTERM", END_MS);
+    ended.catch(() => {});
+    await balancer.untilServer(index, "DOWN");
+    assert.ok(router.isRunning(), "HAProxy notices before the router has ended");
+    await ended;
+    assert.equal(await router.stop(), 0, router.output());
+    routers[index] = await startRouter(router.ports);
+    await balancer.untilServer(index, "UP");
+  }
+
+  it("fails no query and loses no event", async (test) => {
+    const started = Date.now();
+    await subscribe();
+    const publishing = Date.now();
+    const events = publishEvents();
+    const queries = new QueryLoad(balancer.address);
+    let published;
+    try {
+      for (const index of routers.keys()) await restart(index);
+    } finally {
+      published = await events.stop();
+      await queries.stop();
+    }
+    const publishedMs = Date.now() - publishing;
+    for (const { account } of subscribers) account.events = published;
+    await eventually(() => subscribers.every(({ account }) => account.missing === 0), "all events").catch(() => {});
+
+    const row = figures({ clients: subscribers, events: published, publishedMs, started });
+    const servers = await balancer.servers();
+    const total = (column) => servers.reduce((sum, server) => sum + Number(server[column]), 0);
+    test.diagnostic(`${published} events, ${row.reconnections} reconnections, ${row.repeated} repeated results`);
+    test.diagnostic(`${queries.sent} queries on ${queries.opened} connections, ${queries.slowestMs} ms at most`);
+    test.diagnostic(`connections that HAProxy repeated: ${total("wretr")}, with another router: ${total("wredis")}`);
+
+    assert.deepEqual(queries.failures.slice(0, 5), [], `${queries.failures.length} queries failed\n${balancer.output()}`);
+    assert.ok(queries.sent > QUERIES_PER_SECOND * (publishedMs / 1_000 - 1), `only ${queries.sent} queries were sent`);
+    assert.ok(queries.opened <= QUERY_CONNECTIONS, `clients had to open ${queries.opened} connections`);
+    // Nothing depended on it.
+    assert.deepEqual({ retries: total("wretr"), redispatches: total("wredis") }, { retries: 0, redispatches: 0 });
+
+    const none = { missing: 0, outOfOrder: 0, repeatedOnConnection: 0, lost: 0, gaps: 0, unrecognised: 0, refused: 0 };
+    assert.deepEqual(row.faults, none, row.details.join("\n"));
+    assert.equal(row.repeated, 0, "each client got each event once");
+    assert.ok(row.reconnections >= SUBSCRIBERS, `${row.reconnections} reconnections: which router was restarted?`);
+  });
+});
