@@ -3,10 +3,7 @@
 import { once } from "node:events";
 import http from "node:http";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
-import { within } from "./waiting.mjs";
-
-/** Time after which a query has failed, on a busy machine. */
-const QUERY_MS = 10_000;
+import { WAIT_TIMEOUT_MS, within } from "./waiting.mjs";
 
 /** Time between two looks at the clock. */
 const TICK_MS = 5;
@@ -29,7 +26,7 @@ export function startQueryLoad({ address, queries, perSecond, connections }) {
     async stop() {
       const result = once(worker, "message");
       worker.postMessage("stop");
-      const [figures] = await within(result, "the last queries");
+      const [figures] = await within(result, "the last queries", 2 * WAIT_TIMEOUT_MS);
       return figures;
     },
   };
@@ -47,7 +44,7 @@ if (!isMainThread) {
       agent,
       method: "POST",
       headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body) },
-      signal: AbortSignal.timeout(QUERY_MS),
+      signal: AbortSignal.timeout(WAIT_TIMEOUT_MS),
     });
     request.on("socket", (socket) => {
       if (!sockets.has(socket)) figures.opened += 1;
