@@ -1,5 +1,5 @@
-// Queries at a constant rate, whether or not earlier ones have their responses, on kept-alive connections. They are sent
-// by a thread of their own: subscribers of a test delay neither the next query nor the time that is measured.
+// Queries at a constant rate, whether or not earlier ones have their responses, on kept-alive connections. A thread of
+// their own sends them: subscribers of a test delay neither the next query nor the time that is measured.
 import { once } from "node:events";
 import http from "node:http";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";

@@ -1,5 +1,5 @@
 // Three routers behind HAProxy are restarted one after the other while clients subscribe and query: no query fails, and
-// no event is lost. HAProxy has the configuration of the documentation, and routers have the default times.
+// no event is lost. HAProxy has the configuration of the documentation, and routers have the default times of a shutdown.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, describe, it } from "node:test";
@@ -81,6 +81,7 @@ describe("rolling restart", { skip: skip() }, () => {
     ports,
     config: {
       subgraphs: subgraphs.configuration,
+      // Subscribers get their first position within a second; the default is half a minute.
       cursor: { keys: ["a key of more than 16 bytes"], heartbeat: "1s" },
       events: broker.configuration,
     },
@@ -166,7 +167,7 @@ describe("rolling restart", { skip: skip() }, () => {
     assert.deepEqual(queries.failures, [], `${queries.failed} queries failed\n${balancer.output()}`);
     assert.ok(queries.sent > QUERIES_PER_SECOND * (queries.seconds - 1), `only ${queries.sent} queries were sent`);
     assert.ok(queries.opened <= QUERY_CONNECTIONS, `clients had to open ${queries.opened} connections`);
-    // Nothing depended on it.
+    // The sample lets HAProxy repeat requests that could not be connected. A restart in good order does not need that.
     assert.deepEqual({ retries: total("wretr"), redispatches: total("wredis") }, { retries: 0, redispatches: 0 });
 
     const none = { missing: 0, outOfOrder: 0, repeatedOnConnection: 0, lost: 0, gaps: 0, unrecognised: 0, refused: 0 };
