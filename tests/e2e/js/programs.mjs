@@ -15,6 +15,7 @@ export const actionlint = () => locate("STARLING_TEST_ACTIONLINT", ["actionlint"
 /** The folder of the definitions of `ServiceMonitor` and its relatives. */
 export const monitoringDefinitions = () => locate("STARLING_TEST_MONITORING_DEFINITIONS", []);
 export const promtool = () => locate("STARLING_TEST_PROMTOOL", ["promtool"]);
+export const haproxy = () => locate("STARLING_TEST_HAPROXY", ["haproxy"]);
 export const nginx = () => locate("STARLING_TEST_NGINX", ["nginx"]);
 export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);

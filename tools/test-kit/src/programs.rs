@@ -46,6 +46,10 @@ pub static CHROMIUM: Program = Program {
 pub static NGINX: Program =
     Program { package: "nginx", variable: "STARLING_TEST_NGINX", names: &["nginx"] };
 
+/// The load balancer in front of several routers.
+pub static HAPROXY: Program =
+    Program { package: "haproxy", variable: "STARLING_TEST_HAPROXY", names: &["haproxy"] };
+
 /// The checks of Prometheus for metrics and alert rules.
 pub static PROMTOOL: Program =
     Program { package: "prometheus", variable: "STARLING_TEST_PROMTOOL", names: &["promtool"] };
@@ -106,7 +110,8 @@ pub const MONITORING_DEFINITIONS: (&str, &str) = (
 );
 
 /// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
-pub static PROGRAMS: [&Program; 5] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &PROMTOOL];
+pub static PROGRAMS: [&Program; 6] =
+    [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &HAPROXY, &PROMTOOL];
 
 /// The environment variable with the folder of Kafka's jars.
 pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";
