@@ -124,7 +124,6 @@ pub(super) async fn handle(
             response
         }
     };
-    pipeline.refusals.hold(&response, deadline).await;
     pipeline.compressor.compress(coding, copies, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
@@ -146,6 +145,9 @@ pub(super) async fn handle(
         span.finish(&response);
     }
     pipeline.metrics.count_response(response.status());
+    // After the span has ended and the line of the access log is written: the pause is no work, and refusals must not
+    // count as slow requests, which are exported.
+    pipeline.refusals.hold(&response, deadline).await;
     response
 }
 
