@@ -27,7 +27,7 @@ pub enum HistoryStep {
     Delivered,
     /// Results had to wait, because the socket was full.
     Queued,
-    /// Waiting results were dropped by the policy for slow subscribers, or because the client completed the subscription
+    /// Waiting results were dropped: by the policy for slow subscribers, or when the client completed the subscription
     /// or its connection ended.
     Dropped,
     /// Nothing waits any more.
