@@ -241,7 +241,7 @@ impl<'a> Execution<'a> {
         let plan = &**executable.plan();
         let mut ready = self.initial_fetches();
         let mut in_flight = FuturesUnordered::new();
-        let mut calls = Vec::new();
+        let mut calls: Vec<(usize, OutgoingRequest<'_>)> = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
             in_flight.extend(calls.drain(..).map(|(request, it)| {
