@@ -10,7 +10,6 @@ const REASONS = {
   client_completed: "its client has completed it",
   connection_closed: "its client has closed the connection, or lost it",
   source_completed: "the source has no more events",
-  token_renewed: "its client has sent another token, and has to resume with its cursor",
   SLOW_SUBSCRIBER: "its client has read too slowly, and its queue was full",
   SHUTTING_DOWN: "the router is shutting down",
 };
@@ -139,11 +138,9 @@ function subscriberView(group, id) {
       },
     ],
   });
-  let isWatched = false;
   async function update() {
-    // The history begins with the first request.
-    const it = isWatched ? await read("subscriber", { id }) : JSON.parse(await post("watch", { id }, ""));
-    isWatched = true;
+    // Begins the history, or reads it. If it was forgotten while the page was hidden, it begins again.
+    const it = JSON.parse(await post("watch", { id }, ""));
     const { totals } = it;
     setText(heading, `Subscriber ${id} (${it.transport})`);
     setText(state, describeState(it));
@@ -174,19 +171,14 @@ function subscriberView(group, id) {
 }
 
 /** Says how the subscriber is, or why it has ended. */
-function describeState({ entries, totals, behindSeconds, waiting }) {
+function describeState({ entries, behindSeconds, waiting }) {
   const end = entries.findLast((it) => it.step === "ended");
-  const elsewhere = totals.lost - totals.dropped;
-  const lost =
-    elsewhere > 0
-      ? ` ${counted(elsewhere, "event")} were lost before its queue: the broker or the router dropped them.`
-      : "";
-  if (end !== undefined) return `It has ended: ${REASONS[end.reason] ?? `the error ${end.reason}`}.${lost}`;
+  if (end !== undefined) return `It has ended: ${REASONS[end.reason] ?? `the error ${end.reason}`}.`;
   if (behindSeconds !== null) {
     return (
       `It reads too slowly: its socket has been full for ${duration(behindSeconds)}, ` +
-      `and ${counted(waiting, "result")} wait.${lost}`
+      `and ${counted(waiting, "result")} wait.`
     );
   }
-  return `It reads its results in time.${lost}`;
+  return "It reads its results in time.";
 }

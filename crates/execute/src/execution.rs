@@ -241,30 +241,23 @@ impl<'a> Execution<'a> {
         let plan = &**executable.plan();
         let mut ready = self.initial_fetches();
         let mut in_flight = FuturesUnordered::new();
-        let mut calls = Vec::new();
+        let mut calls: Vec<(usize, OutgoingRequest<'_>)> = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
-            while let Some(index) = ready.pop_front() {
-                let fetch = &plan.fetches[index];
-                self.start_fetch(index, fetch, &mut ready, &mut calls);
-                let (sent, times) = (&self.sent, &executable.times[index]);
-                in_flight.extend(calls.drain(..).map(|(request, it)| {
-                    let place = sent[request].place();
-                    send_request(request, (fetch, place, times), it, context)
-                }));
+            in_flight.extend(calls.drain(..).map(|(request, it)| {
+                let place = self.sent[request].place();
+                let (fetch, times) = (&plan.fetches[place.fetch], &executable.times[place.fetch]);
+                send_request(request, (fetch, place, times), it, context)
+            }));
+            if let Some(index) = ready.pop_front() {
+                self.start_fetch(index, &plan.fetches[index], &mut ready, &mut calls);
+                continue;
             }
             tokio::select! {
                 biased;
                 finished = in_flight.next() => {
                     let Some((request, outcome)) = finished else { return };
-                    let index = self.sent[request].fetch;
-                    let (fetch, times) = (&plan.fetches[index], &executable.times[index]);
                     self.finish_request(request, outcome, &mut ready, &mut calls);
-                    let sent = &self.sent;
-                    in_flight.extend(calls.drain(..).map(|(request, it)| {
-                        let place = sent[request].place();
-                    send_request(request, (fetch, place, times), it, context)
-                    }));
                 }
                 () = &mut deadline => {
                     self.end_at_deadline();

@@ -2,7 +2,6 @@
 //! access log and the console.
 
 use execute::{ErrorCode, GraphqlError};
-use hub::EndReason;
 use wire::websocket::CloseCode;
 
 /// The close code for a queue that ran over. RFC 6455, section 7.4.2, leaves 4000 to 4999 to applications;
@@ -31,14 +30,6 @@ pub(crate) const SOURCE_COMPLETED: &str = "source_completed";
 
 /// The client has completed the subscription.
 pub(crate) const CLIENT_COMPLETED: &str = "client_completed";
-
-/// Returns the reason of an end by the hub: the code of its error, or that the source is complete.
-pub(crate) fn reason_of(end: &EndReason) -> &'static str {
-    match end {
-        EndReason::Complete => SOURCE_COMPLETED,
-        EndReason::Error(error) => error.code.as_str(),
-    }
-}
 
 /// The error of an operation that a defect of the router ended.
 pub(super) fn broken_off() -> GraphqlError {

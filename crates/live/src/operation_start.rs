@@ -11,12 +11,22 @@ pub(crate) struct OperationStart(u32);
 impl OperationStart {
     /// Returns the current time.
     pub(crate) fn now() -> Self {
-        Self(first().elapsed().as_secs() as u32)
+        Self::after(first().elapsed())
+    }
+
+    /// Returns the time that is `elapsed` after the first operation.
+    fn after(elapsed: Duration) -> Self {
+        Self(elapsed.as_secs() as u32)
     }
 
     /// Returns the time since then, at most a second too much.
     pub(crate) fn age(self) -> Duration {
-        first().elapsed().saturating_sub(Duration::from_secs(u64::from(self.0)))
+        self.age_after(first().elapsed())
+    }
+
+    /// Returns the age when `elapsed` has passed since the first operation.
+    fn age_after(self, elapsed: Duration) -> Duration {
+        elapsed.saturating_sub(Duration::from_secs(u64::from(self.0)))
     }
 }
 
@@ -31,9 +41,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_that_begins_now_is_younger_than_two_seconds() {
-        let start = OperationStart::now();
-        assert!(start.age() < Duration::from_secs(2), "{:?}", start.age());
-        assert!(start <= OperationStart::now());
+    fn an_age_is_at_most_a_second_too_much() {
+        let start = OperationStart::after(Duration::from_millis(7_900));
+        assert_eq!(start.age_after(Duration::from_millis(7_900)), Duration::from_millis(900));
+        assert_eq!(start.age_after(Duration::from_millis(9_000)), Duration::from_millis(2_000));
+        assert_eq!(start.age_after(Duration::from_millis(6_900)), Duration::ZERO);
+    }
+
+    #[test]
+    fn operations_are_ordered_by_their_start() {
+        let first = OperationStart::now();
+        assert!(first <= OperationStart::now());
     }
 }

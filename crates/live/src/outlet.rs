@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::backlog::{Backlog, BacklogBounds};
 pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
-use crate::end_reasons::{CLIENT_COMPLETED, CONNECTION_CLOSED, reason_of};
+use crate::end_reasons::{CLIENT_COMPLETED, CONNECTION_CLOSED};
 use crate::metrics::Transport;
 use crate::open_outlets::OpenOutlets;
 use crate::operation_start::OperationStart;
@@ -110,18 +110,19 @@ struct OutletMember {
 impl Queue {
     /// Notes something in the history of an operation, if it is watched. `note` also gets the number of its waiting
     /// results.
-    fn note(&self, operation: u32, note: impl FnOnce(&mut SubscriberHistory, Instant, usize)) {
+    fn note(&self, operation: u32, note: impl Fn(&mut SubscriberHistory, Instant, usize)) {
         let Self { watched, backlog, .. } = self;
-        if let Some((_, history)) = watched.iter().find(|(number, _)| *number == operation) {
+        // There are two histories if two operators began to watch it at once.
+        for (_, history) in watched.iter().filter(|(number, _)| *number == operation) {
             let waiting = backlog.waiting_of(operation);
             history.note(|history, now| note(history, now, waiting));
         }
     }
 
-    /// Notes the end of an operation.
+    /// Notes the end of an operation. The results that wait are still written.
     fn note_end(&mut self, operation: u32, reason: &'static str) {
         self.note(operation, |history, now, _| history.note_end(now, reason));
-        self.watched.retain(|(number, it)| *number != operation && !it.is_over());
+        self.watched.retain(|(_, it)| !it.is_finished());
     }
 
     /// Notes what the backlog has dropped by itself.
@@ -149,6 +150,12 @@ impl Queue {
             });
             self.note_dropped();
         }
+    }
+
+    /// Queues the end of an operation.
+    fn push_end(&mut self, end: Delivery) {
+        self.note_end(end.operation(), end.reason());
+        self.backlog.push_end(end);
     }
 
     /// True unless the limits would drop an event of `group` only because the writer has not run yet.
@@ -221,7 +228,7 @@ impl ConnectionOutlet {
         let id = SubscriberId::Stream { stream: self.number, operation };
         let waiting = queue.backlog.waiting_of(operation);
         let watched = WatchedSubscriber::new(id, self.transport, (age, waiting));
-        queue.watched.retain(|(_, it)| !it.is_over());
+        queue.watched.retain(|(_, it)| !it.is_finished());
         queue.watched.push((operation, Arc::clone(&watched)));
         Some(watched)
     }
@@ -234,18 +241,16 @@ impl ConnectionOutlet {
 
     /// Queues the end of an operation.
     pub(crate) fn push_end(&self, end: Delivery) {
-        let mut queue = self.lock();
-        queue.note_end(end.operation(), end.reason());
-        queue.backlog.push_end(end);
-        drop(queue);
+        self.lock().push_end(end);
         self.output_ready.notify_one();
     }
 
     /// Drops the deliveries of an operation that its client has completed.
     pub(crate) fn drop_deliveries_of(&self, operation: u32) {
         let mut queue = self.lock();
-        queue.note_end(operation, CLIENT_COMPLETED);
         queue.backlog.drop_deliveries_of(operation);
+        queue.note_dropped();
+        queue.note_end(operation, CLIENT_COMPLETED);
     }
 
     /// Drops all deliveries: the connection is to be closed.
@@ -304,6 +309,13 @@ impl ConnectionOutlet {
 impl Drop for ConnectionOutlet {
     fn drop(&mut self) {
         self.open.remove(self.number);
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (_, history) in queue.watched.drain(..) {
+            history.note(|history, now| {
+                history.note_waiting(now, 0);
+                history.note_end(now, CONNECTION_CLOSED);
+            });
+        }
     }
 }
 
@@ -351,7 +363,6 @@ impl Outlet for ConnectionOutlet {
                         queue.members.remove(&group);
                     }
                 }
-                queue.note_end(member.operation, CONNECTION_CLOSED);
                 return queue.backlog.clear_missed(member.operation);
             }
             OutletCommand::Merge { from, into } => {
@@ -362,8 +373,7 @@ impl Outlet for ConnectionOutlet {
             OutletCommand::End { group, reason } => {
                 let members = queue.members.remove(&group).unwrap_or_default();
                 for OutletMember { operation, .. } in members {
-                    queue.note_end(operation, reason_of(&reason));
-                    queue.backlog.push_end(Delivery::end(operation, &reason));
+                    queue.push_end(Delivery::end(operation, &reason));
                 }
             }
         }
@@ -385,6 +395,8 @@ mod tests {
     use hub::{EndReason, Subscriber};
 
     use super::*;
+    use crate::end_reasons::SOURCE_COMPLETED;
+    use crate::watches::HistoryStep;
     use config::OverflowPolicy;
 
     fn payload(text: &'static str) -> Payload {
@@ -669,6 +681,44 @@ mod tests {
             outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
         event(&full, 0, patch("1"));
         assert_eq!(full.next_delivery(), NextDelivery::Overflown);
+    }
+
+    #[test]
+    fn histories_have_the_results_that_are_written_after_the_end() {
+        let outlet = outlet(OverflowPolicy::DropOldest, 100, 10);
+        let (group, other) = (GroupId(1), GroupId(2));
+        for (group, operation) in [(group, 7), (other, 8), (other, 9)] {
+            let member = Subscriber { connection: 0, operation };
+            outlet.send(OutletCommand::Join { group, member });
+        }
+        let watch = |operation| outlet.watch(operation).expect("it is a subscriber");
+        // Two operators begin to watch one of them at once.
+        let (ended, again, stopped, left) = (watch(7), watch(7), watch(8), watch(9));
+        for group in [group, group, other] {
+            outlet.send(deliver(group, "1"));
+        }
+        outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
+        outlet.drop_deliveries_of(8);
+        while let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
+            if matches!(delivery, Delivery::Complete { .. }) {
+                break;
+            }
+        }
+        outlet.send(deliver(other, "2"));
+        drop(outlet);
+        let describe = |it: &WatchedSubscriber| {
+            let history = it.read(Instant::now()).history;
+            let end = history.entries.iter().find_map(|it| match it.step {
+                HistoryStep::Ended(reason) => Some(reason),
+                _ => None,
+            });
+            (history.totals.delivered, history.totals.dropped, end)
+        };
+        for both in [ended, again] {
+            assert_eq!(describe(&both), (2, 0, Some(SOURCE_COMPLETED)));
+        }
+        assert_eq!(describe(&stopped), (0, 1, Some(CLIENT_COMPLETED)));
+        assert_eq!(describe(&left), (1, 1, Some(CONNECTION_CLOSED)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use wire::BodyMachine;
 use wire::result_stream::{ResultStream, StreamFormat};
 
 use super::connection_operations::ConnectionOperations;
-use super::end_reasons::{SOURCE_COMPLETED, shutting_down_error, too_slow};
+use super::end_reasons::{shutting_down_error, too_slow};
 use super::live_server::LiveServer;
 use super::operation_runner::OperationRunner;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
@@ -103,13 +103,8 @@ async fn write_results(
                 break;
             }
             if let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
-                match &delivery {
-                    Delivery::Complete { .. } => operations.note_end(OPERATION, SOURCE_COMPLETED),
-                    Delivery::Failed { errors, .. } => {
-                        let code = errors.first().map(|error| error.code.as_str());
-                        operations.note_end(OPERATION, code.unwrap_or_default());
-                    }
-                    Delivery::Next { .. } | Delivery::Position { .. } => {}
+                if matches!(delivery, Delivery::Complete { .. } | Delivery::Failed { .. }) {
+                    operations.note_end(OPERATION, delivery.reason());
                 }
                 write_delivery(&mut results, delivery);
                 continue;

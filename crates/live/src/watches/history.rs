@@ -17,7 +17,7 @@ const ENTRY_TIME: Duration = Duration::from_secs(1);
 const LOOKED_BACK: usize = 5;
 
 /// The maximum number of waiting results with a known time. More wait only with a larger `subscriptions.queue_events`;
-/// the times of those behind them are not measured.
+/// those behind them are counted, but not how long they wait.
 const WAITING_MAX: usize = 4_096;
 
 /// A step in a history.
@@ -27,7 +27,8 @@ pub enum HistoryStep {
     Delivered,
     /// Results had to wait, because the socket was full.
     Queued,
-    /// Waiting results were dropped by the policy for slow subscribers, or with the connection.
+    /// Waiting results were dropped: by the policy for slow subscribers, or when the client completed the subscription
+    /// or its connection ended.
     Dropped,
     /// Nothing waits any more.
     CaughtUp,
@@ -102,7 +103,8 @@ pub(crate) struct SubscriberHistory {
     entries: VecDeque<HistoryEntry>,
     left_out: u64,
     totals: HistoryTotals,
-    /// The times at which the waiting results were queued, the oldest first.
+    waiting: usize,
+    /// The times at which the oldest waiting results were queued, the oldest first.
     queued_at: VecDeque<Instant>,
     behind_since: Option<Instant>,
     has_ended: bool,
@@ -116,6 +118,7 @@ impl SubscriberHistory {
             entries: VecDeque::new(),
             left_out: 0,
             totals: HistoryTotals::default(),
+            waiting: 0,
             queued_at: VecDeque::new(),
             behind_since: None,
             has_ended: false,
@@ -134,9 +137,11 @@ impl SubscriberHistory {
     /// Notes a result that was queued. `waiting` results wait then, and the socket `is_full` unless its writer has only
     /// not run yet.
     pub(crate) fn note_queued(&mut self, now: Instant, waiting: usize, is_full: bool) {
-        if self.queued_at.len() < WAITING_MAX {
+        // Behind a result without a time, a time would be taken for that of the other result.
+        if self.waiting < WAITING_MAX && self.queued_at.len() == self.waiting {
             self.queued_at.push_back(now);
         }
+        self.waiting += 1;
         if is_full {
             self.totals.queued += 1;
             self.behind_since.get_or_insert(now);
@@ -149,11 +154,13 @@ impl SubscriberHistory {
 
     /// Notes that only `waiting` results are left. The oldest others were dropped.
     pub(crate) fn note_waiting(&mut self, now: Instant, waiting: usize) {
-        let dropped = self.queued_at.len().saturating_sub(waiting);
+        let dropped = self.waiting.saturating_sub(waiting);
         if dropped > 0 {
-            self.queued_at.drain(..dropped);
+            self.waiting = waiting;
+            self.queued_at.drain(..dropped.min(self.queued_at.len()));
             self.totals.dropped += dropped as u64;
             self.entry(now, HistoryStep::Dropped).count += dropped as u64;
+            self.stop_if_finished(now);
         }
     }
 
@@ -165,6 +172,7 @@ impl SubscriberHistory {
         missed: Missed,
         waiting: usize,
     ) {
+        self.waiting = self.waiting.saturating_sub(1);
         let waited = self.queued_at.pop_front().map_or(Duration::ZERO, |at| now - at);
         self.add_delivery(now, bytes, missed, waited);
         self.note_waiting(now, waiting);
@@ -173,20 +181,23 @@ impl SubscriberHistory {
         }
     }
 
-    /// Notes the end of the subscription. Only the first reason counts.
+    /// Notes the end of the subscription. Only the first reason counts. The results that wait then are still written,
+    /// unless their queue is discarded: that is noted by [`SubscriberHistory::note_waiting`].
     pub(crate) fn note_end(&mut self, now: Instant, reason: &'static str) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            self.note_waiting(now, 0);
-            if let Some(since) = self.behind_since.take() {
-                self.totals.behind += now - since;
-            }
             self.entry(now, HistoryStep::Ended(reason)).count = 1;
+            self.stop_if_finished(now);
         }
     }
 
     /// True if the subscription has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    /// True if the subscription has ended and nothing waits for its socket any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.has_ended && self.waiting == 0
     }
 
     /// Returns a copy.
@@ -196,8 +207,17 @@ impl SubscriberHistory {
             entries: self.entries.iter().cloned().collect(),
             left_out: self.left_out,
             totals: self.totals.clone(),
-            waiting: self.queued_at.len(),
+            waiting: self.waiting,
             behind_for: self.behind_since.map(|since| now - since),
+        }
+    }
+
+    /// Ends the time for which the subscriber is behind, if there is nothing left that it could catch up with.
+    fn stop_if_finished(&mut self, now: Instant) {
+        if self.is_finished()
+            && let Some(since) = self.behind_since.take()
+        {
+            self.totals.behind += now - since;
         }
     }
 
@@ -232,7 +252,9 @@ impl SubscriberHistory {
         let known = self.entries.range(first..).rposition(is_equal).map(|place| first + place);
         let place = known.unwrap_or_else(|| {
             if self.entries.len() >= ENTRIES_MAX {
-                self.entries.pop_front();
+                // The end stays, also if waiting results are written long after it.
+                let is_end = |it: &HistoryEntry| matches!(it.step, HistoryStep::Ended(_));
+                self.entries.remove(usize::from(self.entries.front().is_some_and(is_end)));
                 self.left_out += 1;
             }
             self.entries.push_back(HistoryEntry {
@@ -317,10 +339,72 @@ mod tests {
     }
 
     #[test]
+    fn results_that_wait_at_the_end_are_still_delivered() {
+        use HistoryStep::{CaughtUp, Delivered, Ended, Queued};
+        let start = Instant::now();
+        let mut history = SubscriberHistory::new(start, 2);
+        history.note_end(at(start, 100), "source_completed");
+        let reading = history.read(at(start, 150));
+        assert_eq!((reading.waiting, reading.behind_for), (2, Some(Duration::from_millis(150))));
+        history.note_taken(at(start, 200), 10, NOTHING, 1);
+        assert!(history.has_ended() && !history.is_finished());
+        history.note_taken(at(start, 300), 10, NOTHING, 0);
+        assert!(history.is_finished());
+        assert_eq!(
+            steps(&history),
+            [
+                (0, Queued, 2),
+                (100, Ended("source_completed"), 1),
+                (200, Delivered, 2),
+                (300, CaughtUp, 1)
+            ]
+        );
+        let totals = history.read(at(start, 900)).totals;
+        assert_eq!((totals.delivered, totals.dropped), (2, 0));
+        assert_eq!(totals.behind, Duration::from_millis(300));
+    }
+
+    #[test]
+    fn results_that_are_discarded_after_the_end_are_dropped() {
+        let start = Instant::now();
+        let mut history = SubscriberHistory::new(start, 2);
+        history.note_end(at(start, 100), "source_completed");
+        history.note_waiting(at(start, 200), 0);
+        history.note_end(at(start, 200), "connection_closed");
+        let reading = history.read(at(start, 900));
+        assert_eq!((reading.totals.dropped, reading.waiting), (2, 0));
+        assert_eq!((reading.totals.behind.as_millis(), reading.behind_for), (200, None));
+    }
+
+    #[test]
+    fn results_without_a_known_time_are_counted_too() {
+        let start = Instant::now();
+        let mut history = SubscriberHistory::new(start, WAITING_MAX + 1);
+        assert_eq!(history.read(start).waiting, WAITING_MAX + 1);
+        history.note_queued(at(start, 10), WAITING_MAX + 1, true);
+        let reading = history.read(start);
+        assert_eq!((reading.totals.dropped, reading.waiting), (1, WAITING_MAX + 1));
+        // Those with a known time are dropped. None is measured until the others have gone, too.
+        history.note_waiting(at(start, 20), 2);
+        history.note_queued(at(start, 1_000), 3, true);
+        for waiting in [2, 1, 0] {
+            history.note_taken(at(start, 1_500), 1, NOTHING, waiting);
+        }
+        let totals = history.read(at(start, 1_500)).totals;
+        assert_eq!((totals.delivered, totals.dropped), (3, WAITING_MAX as u64));
+        assert_eq!(totals.longest_wait, Duration::ZERO);
+        history.note_queued(at(start, 2_000), 1, true);
+        history.note_taken(at(start, 2_100), 1, NOTHING, 0);
+        let totals = history.read(at(start, 2_100)).totals;
+        assert_eq!(totals.longest_wait, Duration::from_millis(100));
+    }
+
+    #[test]
     fn results_that_waited_before_the_history_are_part_of_it() {
         let start = Instant::now();
         let mut history = SubscriberHistory::new(start, 2);
         history.note_taken(at(start, 50), 1, NOTHING, 1);
+        history.note_waiting(at(start, 60), 0);
         history.note_end(at(start, 60), "SLOW_SUBSCRIBER");
         history.note_end(at(start, 70), "connection_closed");
         let reading = history.read(at(start, 80));
@@ -341,6 +425,14 @@ mod tests {
         let reading = history.read(at(start, 1_000 * count));
         assert_eq!((reading.entries.len(), reading.left_out), (ENTRIES_MAX, 20));
         assert_eq!(reading.totals.delivered, count);
+        // The results that waited at the end are written long after it.
+        history.note_end(at(start, 1_000 * count), "source_completed");
+        for second in count..3 * count {
+            history.note_sent(at(start, 1_000 * second), 1, NOTHING);
+        }
+        let reading = history.read(at(start, 3_000 * count));
+        assert_eq!(reading.entries.len(), ENTRIES_MAX);
+        assert_eq!(reading.entries[0].step, HistoryStep::Ended("source_completed"));
     }
 
     #[test]

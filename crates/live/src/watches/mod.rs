@@ -118,12 +118,18 @@ impl WatchedSubscriber {
         note(&mut self.lock(), Instant::now());
     }
 
-    /// True if the history is not read any more, so that nothing has to be noted.
-    pub(crate) fn is_over(&self) -> bool {
+    /// True if nothing has to be noted any more: no operator reads the history, or the subscription has ended and
+    /// nothing waits for its socket.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_over() || self.lock().is_finished()
+    }
+
+    fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    fn read(&self, now: Instant) -> WatchReading {
+    /// Returns what an operator sees of the subscriber now.
+    pub(crate) fn read(&self, now: Instant) -> WatchReading {
         let history = self.lock().read(now);
         let mut latest = history.entries.iter().rev();
         let ended = latest.find(|it| matches!(it.step, HistoryStep::Ended(_)));

@@ -162,7 +162,7 @@ fn watched(result: Result<Value, WatchRefused>) -> Response {
             let minutes = UNREAD_TIME_MAX.as_secs() / 60;
             let text = format!(
                 "{WATCHED_MAX} subscribers are watched, the maximum; each is forgotten {minutes} minutes after its page \
-                 was closed\n"
+                 was last updated\n"
             );
             response::text(StatusCode::TOO_MANY_REQUESTS, text)
         }

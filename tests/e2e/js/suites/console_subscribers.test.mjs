@@ -22,6 +22,9 @@ const QUEUE_EVENTS = 4;
 /** The subscribers that may be watched at a time. */
 const WATCHED_MAX = 16;
 
+/** Follows the events of which a test does not know the number. */
+const MARKER = event("3", 0);
+
 /** A subscription to events that are so large that few of them fill a socket. */
 const LARGE = "subscription Large { flightMoved { id } }";
 const LARGE_EVENT = event("7".repeat(60_000), 5);
@@ -36,10 +39,12 @@ describe("the subscribers on the console", () => {
   const publish = (altitude = 5) => board.router.publish(PROVIDER, TOPIC, event("1", altitude));
   const watch = (id) => api("watch", { id }, { method: "POST" });
 
-  /** Subscribes over a WebSocket, and waits for an event. */
+  /** Subscribes over a WebSocket, and waits until all events have come that were published for that. */
   async function follow(query = SUBSCRIPTION, socket = keep(openSocket(board.router, {}))) {
     const moves = socket.subscribe(query);
     await repeatUntil(moves.next(), publish, "an event");
+    await board.router.publish(PROVIDER, TOPIC, MARKER);
+    await moves.find(({ data }) => data.flightMoved.id === MARKER.id, "the last of these events");
     return moves;
   }
 
@@ -60,6 +65,16 @@ describe("the subscribers on the console", () => {
       const { body } = await api("subscriber", { id });
       return condition(body) && body;
     }, what);
+
+  const publishLarge = () => board.router.publish(PROVIDER, TOPIC, LARGE_EVENT);
+
+  /** Publishes until results wait for the first listed subscriber of the group, and returns that subscriber. */
+  const slowSubscriberOf = (group) =>
+    eventually(async () => {
+      await publishLarge();
+      const [first] = (await subscribersOf(group)).subscribers;
+      return first.waiting > 0 && first;
+    }, "a slow subscriber");
 
   const steps = ({ entries }) => entries.map(({ step }) => step);
 
@@ -97,15 +112,10 @@ describe("the subscribers on the console", () => {
 
   it("that read too slowly come first, with their waiting times and losses", async () => {
     await follow(LARGE);
-    const publishLarge = () => board.router.publish(PROVIDER, TOPIC, LARGE_EVENT);
     const reader = await openStalledStream(board.router, LARGE);
     keep({ stop: () => reader.request.destroy() });
     const group = await groupOf("Large", 2);
-    const slow = await eventually(async () => {
-      await publishLarge();
-      const [first] = (await subscribersOf(group)).subscribers;
-      return first.waiting > 0 && first;
-    }, "a slow subscriber");
+    const slow = await slowSubscriberOf(group);
     assert.equal(slow.transport, "sse");
     const { body: began } = await watch(slow.id);
     assert.ok(began.waiting > 0 && began.behindSeconds !== null, JSON.stringify(began));
@@ -131,6 +141,22 @@ describe("the subscribers on the console", () => {
     assert.deepEqual(others.map(({ waiting }) => waiting), [0]);
   });
 
+  it("get the results that wait for them also after the end, and their history has them", async () => {
+    const reader = await openStalledStream(board.router, "subscription Ending { flightMoved { id } }");
+    keep({ stop: () => reader.request.destroy() });
+    const { id } = await slowSubscriberOf(await groupOf("Ending"));
+    await watch(id);
+    const target = new URL(`/admin/complete?${new URLSearchParams({ topic: TOPIC })}`, board.router.admin);
+    assert.equal((await fetch(target, { method: "POST" })).status, 200);
+    const ended = await history(id, (it) => steps(it).includes("ended"), "the end");
+    assert.ok(ended.waiting > 0 && ended.behindSeconds !== null, JSON.stringify(ended));
+    reader.response.resume();
+    const written = await history(id, ({ waiting }) => waiting === 0, "the last result");
+    assert.equal(written.totals.delivered, ended.totals.delivered + ended.waiting);
+    assert.deepEqual([written.totals.dropped, written.behindSeconds], [ended.totals.dropped, null]);
+    assert.equal(written.entries.find(({ step }) => step === "ended").reason, "source_completed");
+  });
+
   it("are found and watched on streams over HTTP/2, too", async () => {
     const session = http2.connect(board.router.url);
     keep({ stop: () => session.destroy() });
@@ -146,11 +172,15 @@ describe("the subscribers on the console", () => {
     const group = await groupOf("Streamed");
     const [{ id, transport }] = (await subscribersOf(group)).subscribers;
     assert.equal(transport, "sse");
+    const has = (sign) => eventually(() => text.includes(sign), sign);
+    await repeatUntil(has("event: next"), publish, "an event");
+    await board.router.publish(PROVIDER, TOPIC, MARKER);
+    await has(`"id":"${MARKER.id}"`);
     await watch(id);
     await publish(4_711);
     const one = await history(id, ({ totals }) => totals.delivered === 1, "a delivery");
     assert.deepEqual([one.totals.queued, one.waiting, steps(one)], [0, 0, ["delivered"]]);
-    await eventually(() => text.includes("4711"), "the event");
+    await has("4711");
     stream.close();
     const over = await history(id, ({ entries }) => entries.at(-1).step === "ended", "the end");
     assert.equal(over.entries.at(-1).reason, "connection_closed");

@@ -11,6 +11,7 @@ import { SUBSCRIPTION, event, jetStreamSupergraph, memorySupergraph, startSubgra
 import { adopt } from "../children.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { blocksOf } from "../documentation/blocks.mjs";
+import { readConsole } from "../console_api.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startNats } from "../nats.mjs";
 import { natsServer, skipWithout } from "../programs.mjs";
@@ -83,6 +84,11 @@ describe("renewal of a token", () => {
     const connection = client(bearer(issuer.issue({ sub: "ann" })));
     const subscription = connection.subscribe(SUBSCRIPTION);
     await find(subscription);
+    const [{ groups: [{ id: group }] }] = (await readConsole(router, "live")).body.triggers;
+    const [{ id }] = (await readConsole(router, "subscribers", { group })).body.subscribers;
+    const history = () =>
+      eventually(async () => (await readConsole(router, "watch", { id }, { method: "POST" })).body, "the history");
+    await history();
     connection.ping(bearer(issuer.issue({ sub: "ann", jti: "2" })));
     const moved = await find(subscription, ({ extensions }) => extensions?.gap);
     assert.equal(moved.data.flightMoved.number, "ST 101");
@@ -91,8 +97,12 @@ describe("renewal of a token", () => {
     // The first group has ended.
     await eventually(async () => await readMetric(router, "starling_hub_groups") === 1, "one group");
     assert.equal(connection.opened(), 1);
+    // For operators it goes on, too.
+    const { entries, totals } = await history();
+    assert.deepEqual([totals.gaps, entries.some(({ step }) => step === "ended")], [1, false]);
     subscription.stop();
     await eventually(async () => await readMetric(router, "starling_hub_subscribers") === 0, "no subscriber");
+    assert.equal((await history()).entries.at(-1).reason, "client_completed");
   });
 
   it("closes the connection for a token of another subject, or an invalid one", async () => {

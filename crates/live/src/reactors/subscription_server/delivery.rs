@@ -15,7 +15,6 @@ use super::broadcast::GroupResult;
 use super::watching::waiting_of;
 use super::{ClientSockets, SubscriptionServer};
 use crate::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
-use crate::end_reasons::reason_of;
 
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
@@ -208,12 +207,12 @@ impl SubscriptionServer {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
-        self.end_records(token, operation, reason_of(reason));
         self.send_end(sockets, token, Delivery::end(operation, reason));
     }
 
-    /// Sends the end of an operation, after everything that waits for its client.
+    /// Sends the end of an operation, after everything that waits for its client, and ends its records.
     pub(super) fn send_end(&mut self, sockets: &mut ClientSockets, token: Token, end: Delivery) {
+        self.end_records(token, end.operation(), end.reason());
         let backlog = sockets.client(token).and_then(|client| client.backlog.as_mut());
         match backlog {
             Some(backlog) => {
@@ -324,12 +323,15 @@ impl SubscriptionServer {
                     Some((&head[..], body, tail))
                 });
                 debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the callers check for room");
-                if !self.watched.is_empty() && is_event {
+                if !self.watched.is_empty() {
                     let member = Subscriber { connection: token.to_u64(), operation };
                     let waiting = waiting_of(sockets, member);
                     let (bytes, missed) = (payload.bytes.len(), payload.missed());
-                    self.watched.note(member, |history, now| {
-                        history.note_taken(now, bytes, missed, waiting);
+                    self.watched.note(member, |history, now| match sent {
+                        Some(SendOutcome::Taken) => {
+                            history.note_taken(now, bytes, missed, waiting);
+                        }
+                        _ => history.note_waiting(now, waiting),
                     });
                 }
             }

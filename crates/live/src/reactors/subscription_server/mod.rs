@@ -191,6 +191,7 @@ impl Application for SubscriptionServer {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
+                self.note_waiting(sockets, token);
                 self.end_records(token, number, CLIENT_COMPLETED);
                 self.check_started(sockets, token, number, None);
             }

@@ -215,7 +215,8 @@ impl SubscriptionServer {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
                 client.forget(number);
-                self.end_records(token, number, "token_renewed");
+                // The access log gets a record of the new group. For client and operators the subscription goes on.
+                self.records.end(token, number, "token_renewed");
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 // The first result of a live query is complete.
                 if ready.prepared.live.is_none() {
@@ -225,7 +226,6 @@ impl SubscriptionServer {
             }
             RenewalStep::End(error) => {
                 client.forget(number);
-                self.end_records(token, number, error.code.as_str());
                 let errors = vec![error];
                 self.send_end(sockets, token, Delivery::Failed { operation: number, errors });
             }

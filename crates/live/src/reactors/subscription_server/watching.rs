@@ -12,7 +12,8 @@ use crate::reactors::message::{FoundMember, FoundMembers};
 use crate::watches::{SubscriberId, SubscriberList, WatchedSubscriber};
 
 impl SubscriptionServer {
-    /// Returns some subscribers of a group: first those with a full socket, which an operator looks for.
+    /// Returns at most [`SubscriberList::LISTED_MAX`] subscribers of a group: first those with a full socket, which an
+    /// operator looks for.
     pub(super) fn list_subscribers(
         &self,
         sockets: &mut ClientSockets,
@@ -21,22 +22,21 @@ impl SubscriptionServer {
         let Some(members) = self.groups.get(&group) else { return FoundMembers::default() };
         let mut listed = Vec::new();
         for (token, _) in self.behind.iter().filter(|(_, groups)| groups.contains(&group)) {
+            if listed.len() >= SubscriberList::LISTED_MAX {
+                break;
+            }
             let Some(client) = sockets.client(*token) else { continue };
             let numbers = client.operations.numbers().into_iter();
             let of_client =
                 numbers.map(|operation| Subscriber { connection: token.to_u64(), operation });
             listed.extend(of_client.filter(|it| members.contains(*it)));
         }
-        let behind = listed.len();
-        for member in members.iter() {
-            if listed.len() >= behind + SubscriberList::LISTED_MAX {
-                break;
-            }
-            let token = Token::from_u64(member.connection);
-            if !self.behind.get(&token).is_some_and(|groups| groups.contains(&group)) {
-                listed.push(member);
-            }
-        }
+        listed.truncate(SubscriberList::LISTED_MAX);
+        let others = members.iter().filter(|member| {
+            let behind = self.behind.get(&Token::from_u64(member.connection));
+            !behind.is_some_and(|groups| groups.contains(&group))
+        });
+        listed.extend(others.take(SubscriberList::LISTED_MAX - listed.len()));
         let found = listed.into_iter().filter_map(|member| describe(sockets, member));
         FoundMembers { members: found.collect(), count: members.len() }
     }
@@ -61,13 +61,13 @@ impl SubscriptionServer {
 
     /// Notes results that were sent in a pass, but for the recipients in `slow`.
     pub(super) fn note_broadcast(&self, results: &[GroupResult], slow: &[(Subscriber, usize)]) {
-        for member in self.watched.members() {
+        for (member, watched) in self.watched.iter() {
             for (number, GroupResult { group, payload, .. }) in results.iter().enumerate() {
                 let members = self.groups.get(group);
-                let is_recipient = members.is_some_and(|members| members.contains(member));
-                if is_recipient && !slow.contains(&(member, number)) {
+                let is_recipient = members.is_some_and(|members| members.contains(*member));
+                if is_recipient && !slow.contains(&(*member, number)) {
                     let (bytes, missed) = (payload.bytes.len(), payload.missed());
-                    self.watched.note(member, |history, now| history.note_sent(now, bytes, missed));
+                    watched.note(|history, now| history.note_sent(now, bytes, missed));
                 }
             }
         }
@@ -79,7 +79,7 @@ impl SubscriptionServer {
         self.watched.note(member, |history, now| history.note_queued(now, waiting, true));
     }
 
-    /// Notes how many results of a connection still wait, since its backlog may have dropped some.
+    /// Notes how many results of a connection still wait, since some may have been dropped.
     pub(super) fn note_waiting(&self, sockets: &mut ClientSockets, token: Token) {
         for operation in self.watched.operations_of(token) {
             let member = Subscriber { connection: token.to_u64(), operation };
@@ -94,7 +94,7 @@ impl SubscriptionServer {
         self.watched.end(token, operation, reason);
     }
 
-    /// Does the same for all subscriptions of a connection.
+    /// Does the same for all subscriptions of a connection, whose backlog is discarded.
     pub(super) fn end_all_records(&mut self, token: Token, reason: &'static str) {
         self.records.end_all(token, reason);
         self.watched.end_all(token, reason);
