@@ -58,10 +58,14 @@ fn create_file(path: &Path, permissions: FilePermissions) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
-    if permissions == FilePermissions::Private {
+    {
         use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
+        if permissions == FilePermissions::Private {
+            options.mode(0o600);
+        }
     }
+    #[cfg(not(unix))]
+    let _ = permissions;
     options.open(path)
 }
 
