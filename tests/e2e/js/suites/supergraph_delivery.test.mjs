@@ -267,6 +267,13 @@ describe("a supergraph by URL", () => {
       await logs(third, /connection failed: .*; the router starts with the copy \S+, written \d+ s ago/);
       assert.ok((await fields(third)).includes("landmarks"));
       await assertServes(third, 1);
+      // The command that reads the same graph says so, too.
+      const operations = path.join(folder, "operations.graphql");
+      await writeFile(operations, "query Landmarks { landmarks { __typename } }");
+      const words = ["validate", "--config", path.join(third.folder, "starling.yaml"), "--operations", operations];
+      const validated = await run(process.env.STARLING_BIN, words);
+      assert.match(validated.stderr, /the router starts with the copy/);
+      assert.match(validated.stdout, /^1 operation: 0 errors/);
       await server.restart();
       server.publish(withField("landmarks"));
       const servesCopy = async () => (await scrape(third)).value("starling_supergraph_download_serves_copy");
