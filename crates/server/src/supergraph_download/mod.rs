@@ -486,13 +486,15 @@ impl Mirror {
         }
         let consequence = if has_graph { "; the last good one stays in use" } else { "" };
         match (is_provided, failure.is_refused) {
-            (true, _) => tracing::warn!(
-                url,
-                reason,
-                "a server does not provide the supergraph; another one does"
-            ),
+            (true, _) => {
+                tracing::warn!(
+                    url,
+                    reason,
+                    "a server does not provide the supergraph; another one does"
+                );
+            }
             (false, true) => {
-                tracing::error!(url, reason, "the supergraph of a server was refused{consequence}")
+                tracing::error!(url, reason, "the supergraph of a server was refused{consequence}");
             }
             (false, false) => {
                 tracing::warn!(url, reason, "the supergraph cannot be read{consequence}");
