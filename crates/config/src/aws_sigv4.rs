@@ -27,7 +27,8 @@ pub struct AwsSigv4 {
     pub service: String,
 
     /// The id of the access key. Without this and `secret_access_key`, the credentials are those of the environment
-    /// variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, read at each load.
+    /// variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, read at each load (those of
+    /// `supergraph.url`: at the start).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = null), length(min = 1, max = 128), example = &"${REVIEWS_KEY_ID}")]
     pub access_key_id: Option<String>,

@@ -50,9 +50,8 @@ const ITEMS: [HardeningItem; 18] = [
         change: "`supergraph.url.signature` ([delivery](supergraph-delivery.md#signatures))",
         why: "write access to its server is enough to send requests, with their tokens, elsewhere",
         open_keys: |config| {
-            let signature = config.supergraph.url.as_ref().map(|it| &it.signature);
-            let is_open = signature.is_some_and(|it| it.hmac.is_none() && it.minisign.is_none());
-            open("supergraph.url", is_open)
+            let url = config.supergraph.url.as_ref();
+            open("supergraph.url", url.is_some_and(|it| !it.signature.is_required()))
         },
     },
     HardeningItem {

@@ -15,6 +15,7 @@ use super::quantity;
 use super::secret::Secret;
 use super::signature::{SECRET_BYTES_MIN, header_default};
 use super::subgraph_subscription::QueryTransport;
+use super::token_consistency::is_remote_without_tls;
 
 /// A supergraph that is read by URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -162,7 +163,7 @@ impl SupergraphDownload {
         }
     }
 
-    /// Reports a secret that is too short, and half of a key of AWS.
+    /// Reports a secret that is too short, half of a key of AWS, and URLs without TLS that need it.
     pub(super) fn check(&self, places: &KeyPlaces, findings: &mut Findings) {
         let secret = self.signature.hmac.as_ref().and_then(|it| it.secret.as_ref());
         let length = secret.map(|it| it.expose().len());
@@ -179,6 +180,41 @@ impl SupergraphDownload {
         if let Some(aws) = &self.aws_sigv4 {
             aws.check("supergraph.url", QueryTransport::Http, places, findings);
         }
+        self.check_tls(places, findings);
+    }
+
+    fn check_tls(&self, places: &KeyPlaces, findings: &mut Findings) {
+        let (risk, help) = match (self.signature.is_required(), self.headers.is_empty()) {
+            (true, true) => return,
+            (true, false) => {
+                ("an attacker on the network can read the headers", "write `https://`")
+            }
+            (false, true) => (
+                "an attacker on the network can replace the supergraph",
+                "write `https://`, or set `supergraph.url.signature`",
+            ),
+            (false, false) => (
+                "an attacker on the network can replace the supergraph and read the headers",
+                "write `https://`",
+            ),
+        };
+        for (index, url) in self.urls.iter().enumerate() {
+            if is_remote_without_tls(url) {
+                let path = format!("supergraph.url.urls[{index}]");
+                let place = places.get(&path).or_else(|| places.get("supergraph.url"));
+                findings
+                    .warning("not-secure", format!("`{path}` is requested without TLS"))
+                    .at_place(place, risk)
+                    .help(help);
+            }
+        }
+    }
+}
+
+impl DownloadSignature {
+    /// True if a supergraph must be signed.
+    pub fn is_required(&self) -> bool {
+        self.hmac.is_some() || self.minisign.is_some()
     }
 }
 
@@ -304,5 +340,29 @@ mod tests {
         let half = "aws_sigv4: {region: eu-central-1, service: s3, access_key_id: id}";
         let half = refused(&format!("supergraph: {{url: {{urls: ['http://g/'], {half}}}}}"));
         assert!(half.contains("`supergraph.url.aws_sigv4` has no `secret_access_key`"), "{half}");
+    }
+
+    #[test]
+    fn requests_without_tls_are_reported_unless_an_attacker_gains_nothing() {
+        const KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+        let warnings = |keys: &str| {
+            let loaded = load(&format!("supergraph: {{url: {keys}}}")).expect("it is valid");
+            assert!(loaded.warnings.iter().all(|it| it.code == "not-secure"), "{keys}");
+            render(&loaded.warnings, Style::Plain)
+        };
+        let signature = format!("signature: {{minisign: {{public_keys: ['{KEY}']}}}}");
+        let headers = "headers: [{name: x-key, value: k}]";
+        assert_eq!(warnings("'https://g.example.com/s'"), "");
+        assert_eq!(warnings("'http://127.0.0.1:4001/s'"), "");
+        assert_eq!(warnings(&format!("{{urls: ['http://g/'], {signature}}}")), "");
+
+        let short = warnings("'http://g/'");
+        assert!(short.contains("starling.yaml:1:19"), "{short}");
+        assert!(short.contains("can replace the supergraph\n"), "{short}");
+        let second = warnings(&format!("{{urls: ['https://g/', 'http://h/'], {headers}}}"));
+        assert!(second.contains("`supergraph.url.urls[1]` is requested without TLS"), "{second}");
+        assert!(second.contains("replace the supergraph and read the headers"), "{second}");
+        let signed = warnings(&format!("{{urls: ['http://g/'], {headers}, {signature}}}"));
+        assert!(signed.contains("network can read the headers"), "{signed}");
     }
 }

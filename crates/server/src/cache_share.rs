@@ -9,7 +9,7 @@ use admission::memory::MemoryAccount;
 /// The minimum time between two reductions: the allocator needs about as long to return the memory of evicted entries.
 const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time without a shortage after which caches may use twice as much again.
+/// The minimum time after a change before caches may use twice as much again.
 const GROW_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The number of times that the configured memory is halved at most: an eighth is left.
@@ -27,37 +27,30 @@ const UNCOUNTED_PART: u64 = 2;
 #[derive(Default, Debug)]
 pub(crate) struct CacheShare {
     halvings: u32,
-    /// The time of the last change, or of the last moment at which the caches could not grow.
+    /// The time of the last change.
     since: Option<Instant>,
 }
 
 impl CacheShare {
-    /// Returns the number of times that the configured memory is halved.
-    pub(crate) fn halvings(&self) -> u32 {
-        self.halvings
-    }
-
     /// Decides by the memory of the process. Returns the number of times that the configured memory is halved from now
-    /// on, if that changes.
-    pub(crate) fn update(&mut self, memory: &MemoryAccount, now: Instant) -> Option<u32> {
-        let budget = memory.budget()?;
+    /// on.
+    pub(crate) fn update(&mut self, memory: &MemoryAccount, now: Instant) -> u32 {
+        let Some(budget) = memory.budget() else { return self.halvings };
         let waited = self.since.map(|since| now.saturating_duration_since(since));
         let has_waited = |time| waited.is_none_or(|waited| waited >= time);
-        if memory.excess() > 0 && memory.uncounted() > budget / UNCOUNTED_PART {
-            if self.halvings == HALVINGS_MAX || !has_waited(SHRINK_INTERVAL) {
-                return None;
-            }
-            self.halvings += 1;
-        } else if self.halvings > 0 && memory.used() < budget / 8 * GROW_EIGHTHS {
-            if !has_waited(GROW_INTERVAL) {
-                return None;
-            }
-            self.halvings -= 1;
+        let is_short = memory.excess() > 0 && memory.uncounted() > budget / UNCOUNTED_PART;
+        let has_room = memory.used() < budget / 8 * GROW_EIGHTHS;
+        let halvings = if is_short && has_waited(SHRINK_INTERVAL) {
+            HALVINGS_MAX.min(self.halvings + 1)
+        } else if has_room && has_waited(GROW_INTERVAL) {
+            self.halvings.saturating_sub(1)
         } else {
-            return None;
+            self.halvings
+        };
+        if halvings != self.halvings {
+            *self = Self { halvings, since: Some(now) };
         }
-        self.since = Some(now);
-        Some(self.halvings)
+        halvings
     }
 }
 
@@ -97,12 +90,15 @@ mod tests {
     fn caches_are_halved_each_second_of_a_shortage_and_doubled_when_there_is_room_for_long() {
         let memory = MemoryAccount::new(128 * MIB);
         let (mut share, start) = (CacheShare::default(), Instant::now());
-        let mut changes = Vec::new();
+        let (mut changes, mut before) = (Vec::new(), 0);
         for tenth in 0..2000_u64 {
             // A shortage in the first 5 seconds, and then room.
             memory.measure(if tenth < 50 { 127 * MIB } else { 40 * MIB });
             let now = start + Duration::from_millis(100 * tenth);
-            changes.extend(share.update(&memory, now).map(|halvings| (tenth / 10, halvings)));
+            let halvings = share.update(&memory, now);
+            if std::mem::replace(&mut before, halvings) != halvings {
+                changes.push((tenth / 10, halvings));
+            }
         }
         assert_eq!(changes, [(0, 1), (1, 2), (2, 3), (32, 2), (62, 1), (92, 0)]);
     }
@@ -127,7 +123,8 @@ mod tests {
         memory.measure(40 * MIB);
         let _work = MemoryCharge::new(&memory, MemoryKind::Responses, 88 * MIB);
         assert!(memory.excess() > 0);
-        assert_eq!(CacheShare::default().update(&memory, Instant::now()), None);
-        assert_eq!(CacheShare::default().update(&MemoryAccount::unlimited(), Instant::now()), None);
+        for memory in [memory, MemoryAccount::unlimited()] {
+            assert_eq!(CacheShare::default().update(&memory, Instant::now()), 0);
+        }
     }
 }

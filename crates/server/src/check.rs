@@ -178,14 +178,15 @@ pub(crate) async fn read_once(settings: &Supergraph) -> Result<ReadGraph, Vec<Di
     GraphWatch::new(source, false)?.read(ReadScope::Everything).await
 }
 
-/// Reads the supergraph from its URL, or from the copy on disk if no server can be reached.
+/// Reads the supergraph from its URL, or from the copy on disk if no server can be reached. The second value are
+/// warnings, such as that.
 ///
 /// # Errors
 /// All reasons why there is no supergraph.
 pub async fn download_supergraph(
     settings: &Supergraph,
-) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
-    read_once(settings).await.map(|read| read.text)
+) -> Result<(Arc<SourceText>, Vec<Diagnostic>), Vec<Diagnostic>> {
+    read_once(settings).await.map(|read| (read.text, read.warnings))
 }
 
 /// True if one of the diagnostics is an error.

@@ -49,8 +49,8 @@ enum GraphReader {
     Composition(Composer),
 }
 
-/// A reason to read the graph again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A reason to read the graph again. The later one includes the others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Notice {
     /// A file has changed.
     File,
@@ -58,11 +58,55 @@ enum Notice {
     HangUp,
 }
 
+/// The notices of changes.
+struct Notices {
+    received: mpsc::Receiver<Notice>,
+    /// What has been received and not returned by [`Self::settle`].
+    noticed: Option<Notice>,
+}
+
+impl Notices {
+    fn new(received: mpsc::Receiver<Notice>) -> Self {
+        Self { received, noticed: None }
+    }
+
+    /// Waits for a notice, unless there is one that has not been returned.
+    ///
+    /// # Cancellation
+    /// No notice is lost if the future is dropped before it is ready.
+    async fn wait(&mut self) {
+        if self.noticed.is_some() {
+            return;
+        }
+        match self.received.recv().await {
+            Some(notice) => self.noticed = Some(notice),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until no notice has followed for [`SETTLE`]. Returns the schemas that must be read again.
+    ///
+    /// # Cancellation
+    /// No notice is lost if the future is dropped before it is ready.
+    async fn settle(&mut self) -> ReadScope {
+        let quiet = async {
+            while let Ok(Some(notice)) = tokio::time::timeout(SETTLE, self.received.recv()).await {
+                self.noticed = self.noticed.max(Some(notice));
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
+        match self.noticed.take() {
+            Some(Notice::HangUp) => ReadScope::Everything,
+            Some(Notice::File) | None => ReadScope::Files,
+        }
+    }
+}
+
 /// Reads a graph and notices its changes.
 pub(crate) struct GraphWatch {
     reader: GraphReader,
     files: FileWatch,
-    changed: mpsc::Receiver<Notice>,
+    notices: Notices,
     checks: Interval,
     polls: Interval,
     /// True if the graph was read once.
@@ -79,10 +123,10 @@ impl GraphWatch {
         reloads_on_hang_up: bool,
     ) -> Result<Self, Vec<Diagnostic>> {
         // One waiting notice is enough for any number of changes.
-        let (sender, changed) = mpsc::channel(1);
-        let notices = sender.clone();
+        let (sender, received) = mpsc::channel(1);
+        let file_sender = sender.clone();
         let notify = move || {
-            let _ = notices.try_send(Notice::File);
+            let _ = file_sender.try_send(Notice::File);
         };
         // The system has few watchers for each user.
         let files = match source.file() {
@@ -111,8 +155,9 @@ impl GraphWatch {
                 GraphReader::Composition(Composer::new(file))
             }
         };
-        let (checks, polls) = (every(CHECK_INTERVAL), every(polls));
-        Ok(Self { reader, files, changed, checks, polls, was_read: false })
+        let (notices, checks, polls) =
+            (Notices::new(received), every(CHECK_INTERVAL), every(polls));
+        Ok(Self { reader, files, notices, checks, polls, was_read: false })
     }
 
     /// Returns the state of composition for metrics.
@@ -190,7 +235,7 @@ impl GraphWatch {
         &mut self,
         mut scope: ReadScope,
     ) -> Result<ReadGraph, Vec<Diagnostic>> {
-        let Self { reader, files, changed, .. } = self;
+        let Self { reader, files, notices, .. } = self;
         let GraphReader::Composition(composer) = reader else { return Err(Vec::new()) };
         loop {
             files.restart(composer.file()).await;
@@ -200,20 +245,17 @@ impl GraphWatch {
             }
             let late_change = async {
                 tokio::time::sleep(UNINTERRUPTED_READ).await;
-                match changed.recv().await {
-                    Some(notice) => notice,
-                    None => std::future::pending().await,
-                }
+                notices.wait().await;
             };
-            let notice = tokio::select! {
+            tokio::select! {
                 inputs = composer.read_schemas(scope) => {
                     let composed = composer.compose(inputs?).await?;
                     let text = Arc::new(composed.text);
                     return Ok(ReadGraph { text, warnings: composed.warnings });
                 }
-                notice = late_change => notice,
-            };
-            if settle(changed, notice).await == ReadScope::Everything {
+                () = late_change => {}
+            }
+            if notices.settle().await == ReadScope::Everything {
                 scope = ReadScope::Everything;
             }
         }
@@ -221,26 +263,18 @@ impl GraphWatch {
 
     /// Waits for a change; returns the schemas that must be read again. A server that does not respond does not delay
     /// the changes of files.
+    ///
+    /// # Cancellation
+    /// No notice is lost if the future is dropped before it is ready.
     pub(crate) async fn wait_for_change(&mut self) -> ReadScope {
-        let Self { reader, files, changed, checks, polls, .. } = self;
+        let Self { reader, files, notices, checks, polls, .. } = self;
         tokio::select! {
-            Some(notice) = changed.recv() => settle(changed, notice).await,
-            () = wait_for_files(files, checks) => ReadScope::Files,
-            () = wait_for_servers(reader, polls) => ReadScope::Files,
+            () = notices.wait() => {}
+            () = wait_for_files(files, checks) => return ReadScope::Files,
+            () = wait_for_servers(reader, polls) => return ReadScope::Files,
         }
+        notices.settle().await
     }
-}
-
-/// Waits until no notice has followed for [`SETTLE`].
-async fn settle(changed: &mut mpsc::Receiver<Notice>, first: Notice) -> ReadScope {
-    let mut has_hung_up = first == Notice::HangUp;
-    let quiet = async {
-        while let Ok(Some(notice)) = tokio::time::timeout(SETTLE, changed.recv()).await {
-            has_hung_up |= notice == Notice::HangUp;
-        }
-    };
-    let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
-    if has_hung_up { ReadScope::Everything } else { ReadScope::Files }
 }
 
 /// Waits until a check finds that a file has changed, or two checks in a row that one is missing: a file that is being
@@ -349,6 +383,22 @@ mod tests {
         let both = async { tokio::join!(watch.read(ReadScope::Everything), correct).0 };
         let read = tokio::time::timeout(DEADLINE, both).await.unwrap();
         assert!(read.unwrap().text.text.contains("type Query"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hang_up_is_kept_when_waiting_for_its_change_is_cancelled() {
+        let source = SupergraphSource::Text { name: "a.graphql".into(), sdl: String::new() };
+        let mut watch = GraphWatch::new(source, false).unwrap();
+        let (sender, received) = mpsc::channel(1);
+        watch.notices = Notices::new(received);
+        // An operator's request ends the first wait.
+        sender.try_send(Notice::HangUp).unwrap();
+        let cancelled = tokio::time::timeout(SETTLE / 2, watch.wait_for_change()).await;
+        assert!(cancelled.is_err());
+        sender.try_send(Notice::File).unwrap();
+        assert_eq!(watch.wait_for_change().await, ReadScope::Everything);
+        sender.try_send(Notice::File).unwrap();
+        assert_eq!(watch.wait_for_change().await, ReadScope::Files);
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use config::{DocumentManifest, PersistedDocuments};
 use http::HeaderValue;
 use persisted_documents::{ManifestFormat, parse_manifest};
 use tokio::sync::watch;
-use upstream::Revision;
+use upstream::{Revision, resource_tls};
 
 use crate::document_load_metrics::{DocumentLoadMetrics, DownloadResult};
 use crate::remote_file::{RemoteFile, RemoteSettings, jittered, version_of};
@@ -204,7 +204,7 @@ impl ManifestSource {
         let file = RemoteFile::new(RemoteSettings {
             url,
             headers: &manifest.headers,
-            ca: manifest.ca.as_deref(),
+            tls: resource_tls(url, manifest.ca.as_deref())?,
             accept: ACCEPT,
             bytes_max: MANIFEST_BYTES_MAX.min(settings.max_size),
             timeout: manifest.timeout,

@@ -78,8 +78,8 @@ pub(crate) async fn watch_memory(
         // Small queues are not the reason of a shortage, and dropping them would not end it.
         let queued = (queues.bytes() as u64).saturating_sub(budget / QUEUES_PART);
         queues.shed(bytes(memory.excess().min(queued)));
-        caches.update(memory, now);
-        shrink_caches(&serving, caches.halvings(), &mut bounded).await;
+        let halvings = caches.update(memory, now);
+        shrink_caches(&serving, halvings, &mut bounded).await;
         log.note(memory, now);
     }
 }

@@ -160,16 +160,11 @@ async fn reload(
         }
         Ok(NextGraph::Loaded(loaded)) => {
             log_if_enabled(&read.warnings);
-            let graph = Arc::clone(&loaded.generation.graph);
             let loaded = serve_next(reloader, &current, *loaded).await;
             history.on_loaded(read.text);
             watch.on_loaded().await;
             reloader.metrics.count(ReloadResult::Loaded);
             reloader.metrics.set_earlier(history.len());
-            reloader.announce(|| {
-                let old = &current.generation.graph;
-                GraphChange::Replaced(GraphDifference::between(old, &graph))
-            });
             ReloadOutcome::Loaded { generation: loaded, before: generation }
         }
         Err(problems) => refuse(reloader, &current, problems, false),
@@ -243,15 +238,19 @@ async fn load_next(
     })
 }
 
-/// Puts the next generation into service, and returns its id.
+/// Puts the next generation into service, announces it, and returns its id.
 async fn serve_next(
     reloader: &Arc<Reloader>,
     current: &ServingGraph,
     loaded: ServingGraph,
 ) -> String {
     warm(&loaded, current).await;
-    let generation = loaded.generation.id();
+    let (generation, graph) = (loaded.generation.id(), Arc::clone(&loaded.generation.graph));
     put_into_service(reloader, loaded).await;
+    reloader.announce(|| {
+        let old = &current.generation.graph;
+        GraphChange::Replaced(GraphDifference::between(old, &graph))
+    });
     generation
 }
 

@@ -1,13 +1,13 @@
 //! A file that is read by URL, again and again: a manifest of persisted documents, a supergraph. When it is read, and
 //! what its text means, is decided by `manifest_downloads` and `supergraph_download`.
 
-use std::path::Path;
 use std::time::Duration;
 
 use config::HeaderInsertion;
 use execute::FetchError;
 use http::header::{ETAG, HeaderMap, HeaderValue};
-use upstream::{AwsSigner, Resource, Revision, resource_tls};
+use net::TlsClient;
+use upstream::{AwsSigner, Resource, Revision};
 
 /// The part of an interval by which it may be shorter or longer, so that routers that started together do not request
 /// a file together: one in this many.
@@ -19,8 +19,8 @@ pub(crate) struct RemoteSettings<'a> {
     pub(crate) url: &'a str,
     /// Further headers of the requests.
     pub(crate) headers: &'a [HeaderInsertion],
-    /// The certificate authorities to trust in place of those of the system.
-    pub(crate) ca: Option<&'a Path>,
+    /// The settings of TLS, for https only.
+    pub(crate) tls: Option<TlsClient>,
     /// The media types that are requested.
     pub(crate) accept: &'static str,
     /// The maximum size of the file.
@@ -40,13 +40,12 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Prepares the requests. Connects to nothing. Blocks.
+    /// Prepares the requests. Connects to nothing.
     ///
     /// # Errors
-    /// The URL or the file of authorities cannot be used.
+    /// The URL cannot be used.
     pub(crate) fn new(settings: RemoteSettings<'_>) -> Result<Self, String> {
-        let RemoteSettings { url, accept, bytes_max, timeout, .. } = settings;
-        let tls = resource_tls(url, settings.ca)?;
+        let RemoteSettings { url, tls, accept, bytes_max, timeout, .. } = settings;
         let resource = Resource::new(url, tls, accept, bytes_max, timeout);
         let resource = resource.map_err(|error| error.to_string())?;
         let resource = match settings.signer {

@@ -2,7 +2,7 @@
 //! with the supergraph SDL, after a comment in its first line that says where it comes from.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::downloaded_graph::{DownloadedGraph, Provenance};
 use super::signature::Signatures;
+use crate::file_replacement::{FilePermissions, replace_file};
 
 /// The beginning of the first line.
 const MARK: &str = "# starling: ";
@@ -27,8 +28,8 @@ pub(super) struct CopyFile {
 }
 
 impl CopyFile {
-    /// Reads the copy; `None` if there is none. A supergraph without the first line is one from an unknown place.
-    /// Blocks.
+    /// Reads the copy; `None` if there is none. A supergraph without the first line is one from an unknown place. Its
+    /// signatures are not verified yet. Blocks.
     ///
     /// # Errors
     /// The file cannot be read, or it is damaged.
@@ -73,47 +74,15 @@ impl CopyFile {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let name = self.path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        // Several routers of a machine may have the same file.
-        let temporary = format!(".{}.{}.new", name.to_string_lossy(), std::process::id());
-        let temporary = self.path.with_file_name(temporary);
-        let write = || {
-            // A link of that name is removed and not followed.
-            match fs::remove_file(&temporary) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = new_file(&temporary)?;
-            file.write_all(head(graph).as_bytes())?;
-            file.write_all(graph.text.text.as_bytes())?;
-            // The rename must not survive a crash without the content.
-            file.sync_all()?;
-            fs::rename(&temporary, &self.path)
-        };
-        let written = write();
-        if written.is_err() {
-            // The first error says more than that of cleaning up.
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        // A supergraph has the URLs of subgraphs.
+        replace_file(&self.path, &[&head(graph), &graph.text.text], FilePermissions::Private)
     }
-}
-
-/// Creates a file that only the user of the router can read: a supergraph has the URLs of subgraphs.
-fn new_file(path: &std::path::Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
-    options.open(path)
 }
 
 /// Returns the first line.
 fn head(graph: &DownloadedGraph) -> String {
-    let Provenance { source, etag, modified, signed, signatures } = &graph.provenance;
+    // The time of the signature is in the signature.
+    let Provenance { source, etag, modified, signed: _, signatures } = &graph.provenance;
     let text = |value: &Option<HeaderValue>| {
         value.as_ref().and_then(|it| it.to_str().ok()).map(str::to_owned)
     };
@@ -122,7 +91,6 @@ fn head(graph: &DownloadedGraph) -> String {
         "source": hexadecimal(*source),
         "etag": text(etag),
         "modified": modified,
-        "signed": signed,
         "hmac": text(&signatures.hmac),
         "minisign": signatures.minisign,
     });
@@ -130,7 +98,7 @@ fn head(graph: &DownloadedGraph) -> String {
     format!("{MARK}{head}\n")
 }
 
-/// Returns what the first line says.
+/// Returns what the first line says. The time of the signature is known when that was verified.
 fn provenance(head: &Value) -> Provenance {
     let header = |name: &str| head[name].as_str().and_then(|it| HeaderValue::from_str(it).ok());
     let source = head["source"].as_str().and_then(|it| u64::from_str_radix(it, 16).ok());
@@ -138,7 +106,7 @@ fn provenance(head: &Value) -> Provenance {
         source: source.unwrap_or_default(),
         etag: header("etag"),
         modified: head["modified"].as_u64(),
-        signed: head["signed"].as_u64(),
+        signed: None,
         signatures: Signatures {
             hmac: header("hmac"),
             minisign: head["minisign"].as_str().map(str::to_owned),

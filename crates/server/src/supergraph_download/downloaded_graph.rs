@@ -23,13 +23,13 @@ pub(super) struct DownloadedGraph {
 /// Where and when a supergraph was published.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Provenance {
-    /// The hash of the URL.
+    /// The hash of the URL without its query.
     pub(super) source: u64,
     /// The name of the version at that URL.
     pub(super) etag: Option<HeaderValue>,
     /// The time of `last-modified`, in seconds since 1970.
     pub(super) modified: Option<u64>,
-    /// The time in its signature, in seconds since 1970.
+    /// The time in its signature, in seconds since 1970. Known once the signature has been verified.
     pub(super) signed: Option<u64>,
     /// The signatures that are required.
     pub(super) signatures: Signatures,
@@ -40,6 +40,11 @@ impl DownloadedGraph {
     pub(super) fn new(name: &str, text: String, provenance: Provenance) -> Self {
         let id = generation::identity(&text);
         Self { text: Arc::new(SourceText { name: name.to_owned(), text }), id, provenance }
+    }
+
+    /// Returns the hashes of the text and of the URL.
+    pub(super) fn key(&self) -> (u64, u64) {
+        (self.id, self.provenance.source)
     }
 }
 

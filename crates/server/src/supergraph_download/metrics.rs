@@ -101,6 +101,12 @@ impl SupergraphDownloadMetrics {
         self.serves_copy.store(u64::from(serves_copy), Relaxed);
     }
 
+    /// True if the copy on disk serves.
+    #[cfg(test)]
+    pub(super) fn serves_copy(&self) -> bool {
+        self.serves_copy.load(Relaxed) == 1
+    }
+
     /// Counts a copy that could not be written.
     pub(super) fn count_copy_failure(&self) {
         self.copy_failures.fetch_add(1, Relaxed);

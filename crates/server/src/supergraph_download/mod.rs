@@ -19,7 +19,7 @@ use http::header::HeaderValue;
 use serving::generation;
 use serving::upstreams::signer_for_aws;
 use tokio::time::Instant;
-use upstream::Revision;
+use upstream::{Revision, resource_tls};
 
 use self::copy_file::CopyFile;
 use self::downloaded_graph::{DownloadedGraph, Provenance, modification_time};
@@ -58,10 +58,8 @@ pub(crate) struct SupergraphDownloader {
     latest: Option<DownloadedGraph>,
     /// The copy on disk, until another graph has been loaded.
     fallback: Option<Arc<SourceText>>,
-    /// The hash of the text in the copy on disk.
-    copied: Option<u64>,
-    /// True if the copy serves and no server has confirmed it.
-    serves_copy: bool,
+    /// The hashes of the text and of the URL of the copy on disk.
+    copied: Option<(u64, u64)>,
     /// True if `latest` has not been taken yet.
     is_pending: bool,
     next_check: Instant,
@@ -72,8 +70,6 @@ struct Mirror {
     file: RemoteFile,
     /// The signature of minisign beside the supergraph, if one is required.
     minisign: Option<RemoteFile>,
-    /// The hash of the URL.
-    source: u64,
     /// The hash of the text that the server sent last, and the name of its version.
     known: Option<(u64, HeaderValue)>,
     /// The failure that was logged last, and when.
@@ -98,15 +94,40 @@ impl SupergraphDownloader {
         let refused = |message: String| {
             Diagnostic::error("supergraph", format!("`supergraph.url`: {message}"))
         };
-        let verifier = SignatureVerifier::new(&settings.signature).unwrap_or_else(|reasons| {
+        let verifier = SignatureVerifier::new(&settings.signature).map_err(|reasons| {
             problems.extend(reasons.into_iter().map(|it| refused(format!("signature.{it}"))));
-            SignatureVerifier::none()
         });
+        let signer = settings.aws_sigv4.as_ref();
+        let signer = signer.map(|it| signer_for_aws("supergraph.url.aws_sigv4", it)).transpose();
+        let signer = signer.map_err(|error| problems.push(*error));
+        // The servers have the same authorities, which are read once.
+        let mut urls = settings.urls.iter();
+        let tls = urls.find_map(|url| resource_tls(url, settings.ca.as_deref()).transpose());
+        let tls = tls.transpose().map_err(|reason| problems.push(refused(reason)));
+        let (Ok(verifier), Ok(signer), Ok(tls)) = (verifier, signer, tls) else {
+            return Err(problems);
+        };
+        let remote = |url: &str, bytes_max| {
+            RemoteFile::new(RemoteSettings {
+                url,
+                headers: &settings.headers,
+                tls: tls.clone(),
+                accept: ACCEPT,
+                bytes_max,
+                timeout: settings.timeout,
+                signer: signer.clone(),
+            })
+        };
         let mut mirrors = Vec::new();
         for url in &settings.urls {
-            match Mirror::new(url, settings, verifier.needs_minisign()) {
-                Ok(mirror) => mirrors.push(mirror),
-                Err(error) => problems.push(*error),
+            let needs_minisign = verifier.needs_minisign();
+            let minisign =
+                needs_minisign.then(|| remote(&minisign_url(url), MINISIGN_BYTES_MAX)).transpose();
+            match (remote(url, settings.max_size), minisign) {
+                (Ok(file), Ok(minisign)) => {
+                    mirrors.push(Mirror { file, minisign, known: None, reported: None });
+                }
+                (Err(reason), _) | (_, Err(reason)) => problems.push(refused(reason)),
             }
         }
         if !problems.is_empty() {
@@ -123,7 +144,6 @@ impl SupergraphDownloader {
             latest: None,
             fallback: None,
             copied: None,
-            serves_copy: false,
             is_pending: false,
             next_check: Instant::now(),
         })
@@ -179,7 +199,7 @@ impl SupergraphDownloader {
                 );
                 warnings.push(Diagnostic::warning("supergraph-copy", message));
                 let text = Arc::clone(&latest.text);
-                self.note_copy_serves();
+                self.metrics.set_serves_copy(true);
                 Ok((text, warnings))
             }
             _ => Err(unusable_copy.into_iter().chain([self.no_supergraph(&reasons)]).collect()),
@@ -223,25 +243,25 @@ impl SupergraphDownloader {
         let latest = self.latest.as_ref().map(|it| &it.text);
         let fallback =
             self.fallback.take().filter(|it| latest.is_none_or(|latest| latest.text != it.text))?;
-        self.note_copy_serves();
+        self.metrics.set_serves_copy(true);
         Some(fallback)
     }
 
     /// Copies the last supergraph to disk, because it was loaded.
     pub(crate) async fn keep(&mut self) {
         self.fallback = None;
-        let Some(latest) = &self.latest else { return };
-        if !self.serves_copy || self.copied != Some(latest.id) {
-            self.serves_copy = false;
-            self.metrics.set_serves_copy(false);
-        }
-        let Some(copy) = self.copy.clone().filter(|_| self.copied != Some(latest.id)) else {
+        let Some(graph) = self.latest.clone() else { return };
+        let key = graph.key();
+        // If it is the copy that was loaded, no server may have confirmed it yet.
+        if self.copied == Some(key) {
             return;
-        };
-        let (graph, id, path) = (latest.clone(), latest.id, copy.path.display().to_string());
+        }
+        self.metrics.set_serves_copy(false);
+        let Some(copy) = self.copy.clone() else { return };
+        let path = copy.path.display().to_string();
         let written = tokio::task::spawn_blocking(move || copy.write(&graph)).await;
         match written.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
-            Ok(()) => self.copied = Some(id),
+            Ok(()) => self.copied = Some(key),
             Err(error) => {
                 self.metrics.count_copy_failure();
                 tracing::warn!(
@@ -262,9 +282,10 @@ impl SupergraphDownloader {
         let Some(copy) = self.copy.clone() else { return Ok(None) };
         let (verifier, path) = (Arc::clone(&self.verifier), copy.path.display().to_string());
         let read = tokio::task::spawn_blocking(move || -> Result<_, String> {
-            let graph = copy.read()?;
-            if let Some(graph) = &graph {
-                verifier.verify(&graph.provenance.signatures, graph.text.text.as_bytes())?;
+            let mut graph = copy.read()?;
+            if let Some(DownloadedGraph { text, provenance, .. }) = &mut graph {
+                provenance.signed =
+                    verifier.verify(&provenance.signatures, text.text.as_bytes())?;
             }
             Ok(graph)
         });
@@ -276,19 +297,16 @@ impl SupergraphDownloader {
     }
 
     /// Takes the copy on disk as the last supergraph that was read.
-    fn adopt_copy(&mut self, graph: DownloadedGraph) {
-        let mirror = self.mirrors.iter_mut().find(|it| it.source == graph.provenance.source);
-        if let (Some(mirror), Some(etag)) = (mirror, &graph.provenance.etag) {
-            mirror.known = Some((graph.id, etag.clone()));
+    fn adopt_copy(&mut self, mut graph: DownloadedGraph) {
+        let provenance = &mut graph.provenance;
+        match self.mirrors.iter_mut().find(|it| it.source() == provenance.source) {
+            Some(mirror) => mirror.known = provenance.etag.clone().map(|etag| (graph.id, etag)),
+            // The supergraph of another URL may be newer, and must not keep that of the configured ones out.
+            None => (provenance.modified, provenance.signed) = (None, None),
         }
         self.fallback = Some(Arc::clone(&graph.text));
-        self.copied = Some(graph.id);
+        self.copied = Some(graph.key());
         self.latest = Some(graph);
-    }
-
-    fn note_copy_serves(&mut self) {
-        self.serves_copy = true;
-        self.metrics.set_serves_copy(true);
     }
 
     fn plan_next_check(&mut self) {
@@ -361,8 +379,7 @@ impl SupergraphDownloader {
             self.mirrors[index].known = etag.map(|etag| (graph.id, etag));
             self.latest = Some(graph);
         }
-        if self.serves_copy && self.latest.as_ref().map(|it| it.id) == self.copied {
-            self.serves_copy = false;
+        if self.latest.as_ref().map(|it| it.id) == self.copied.map(|(id, _)| id) {
             self.metrics.set_serves_copy(false);
         }
         let result = if is_changed { DownloadResult::Changed } else { DownloadResult::Unchanged };
@@ -393,7 +410,7 @@ impl SupergraphDownloader {
             },
         };
         let (verifier, name, source) =
-            (Arc::clone(&self.verifier), mirror.file.name.clone(), mirror.source);
+            (Arc::clone(&self.verifier), mirror.file.name.clone(), mirror.source());
         // A large text takes a while.
         let verified = tokio::task::spawn_blocking(move || -> Result<_, String> {
             let signed = verifier.verify(&signatures, &body)?;
@@ -450,35 +467,9 @@ fn minisign_url(url: &str) -> String {
 }
 
 impl Mirror {
-    fn new(
-        url: &str,
-        settings: &SupergraphDownload,
-        needs_minisign: bool,
-    ) -> Result<Self, Box<Diagnostic>> {
-        let aws = settings.aws_sigv4.as_ref();
-        let signer = aws.map(|it| signer_for_aws("supergraph.url.aws_sigv4", it)).transpose()?;
-        let remote = |url: &str, bytes_max| {
-            let file = RemoteFile::new(RemoteSettings {
-                url,
-                headers: &settings.headers,
-                ca: settings.ca.as_deref(),
-                accept: ACCEPT,
-                bytes_max,
-                timeout: settings.timeout,
-                signer: signer.clone(),
-            });
-            file.map_err(|reason| {
-                let message = format!("`supergraph.url`: {reason}");
-                Box::new(Diagnostic::error("supergraph", message))
-            })
-        };
-        let minisign = match needs_minisign {
-            true => Some(remote(&minisign_url(url), MINISIGN_BYTES_MAX)?),
-            false => None,
-        };
-        let file = remote(url, settings.max_size)?;
-        let source = generation::identity(url);
-        Ok(Self { file, minisign, source, known: None, reported: None })
+    /// Returns the hash of the URL without its query, which may hold a token, and may change with it.
+    fn source(&self) -> u64 {
+        generation::identity(&self.file.name)
     }
 
     /// Logs a failure, unless it was logged a short time ago. `is_provided`: another server has provided the
@@ -493,23 +484,21 @@ impl Mirror {
             tracing::debug!(url, reason, "the supergraph still cannot be read");
             return;
         }
+        let consequence = if has_graph { "; the last good one stays in use" } else { "" };
         match (is_provided, failure.is_refused) {
-            (true, _) => tracing::warn!(
-                url,
-                reason,
-                "a server does not provide the supergraph; another one does"
-            ),
-            (false, true) => tracing::error!(
-                url,
-                reason,
-                "the supergraph of a server was refused; the last good one stays in use"
-            ),
-            (false, false) if has_graph => tracing::warn!(
-                url,
-                reason,
-                "the supergraph cannot be read; the last good one stays in use"
-            ),
-            (false, false) => tracing::warn!(url, reason, "the supergraph cannot be read"),
+            (true, _) => {
+                tracing::warn!(
+                    url,
+                    reason,
+                    "a server does not provide the supergraph; another one does"
+                );
+            }
+            (false, true) => {
+                tracing::error!(url, reason, "the supergraph of a server was refused{consequence}");
+            }
+            (false, false) => {
+                tracing::warn!(url, reason, "the supergraph cannot be read{consequence}");
+            }
         }
         self.reported = Some((failure.reason.clone(), Instant::now()));
     }

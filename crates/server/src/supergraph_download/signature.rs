@@ -31,11 +31,6 @@ pub(super) struct SignatureVerifier {
 }
 
 impl SignatureVerifier {
-    /// Requires no signature.
-    pub(super) fn none() -> Self {
-        Self { hmac: None, public_keys: Vec::new() }
-    }
-
     /// Reads the keys. Blocks.
     ///
     /// # Errors

@@ -6,10 +6,14 @@ use std::sync::Mutex;
 use config::{DownloadHmac, DownloadSignature, Secret};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// The status of a server that reads a request and never responds.
+const HANGS: &str = "hangs";
 
 /// One response, and the heads of all requests.
 #[derive(Default)]
@@ -17,6 +21,7 @@ struct Script {
     /// The status line without the version, further headers, the body.
     response: (String, String, Vec<u8>),
     requests: VecDeque<String>,
+    received: Arc<Notify>,
 }
 
 /// A server that sends what a test tells it.
@@ -54,6 +59,14 @@ impl Server {
         self.script.lock().unwrap().requests.len()
     }
 
+    /// Waits until there were more than `count` requests.
+    async fn wait_for_more_than(&self, count: usize) {
+        let received = Arc::clone(&self.script.lock().unwrap().received);
+        while self.requests() <= count {
+            received.notified().await;
+        }
+    }
+
     fn last_request(&self) -> String {
         self.script.lock().unwrap().requests.back().cloned().unwrap()
     }
@@ -70,7 +83,14 @@ async fn respond(mut stream: TcpStream, script: Arc<Mutex<Script>>) {
     let (status, headers, body) = script.lock().unwrap().response.clone();
     let known = request.lines().find_map(|line| line.strip_prefix("if-none-match: "));
     let is_known = known.is_some_and(|etag| headers.contains(&format!("etag: {etag}\r\n")));
-    script.lock().unwrap().requests.push_back(request.clone());
+    {
+        let mut script = script.lock().unwrap();
+        script.requests.push_back(request.clone());
+        script.received.notify_one();
+    }
+    if status == HANGS {
+        return std::future::pending().await;
+    }
     let (status, body) = if is_known { ("304 Not Modified", Vec::new()) } else { (&*status, body) };
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n");
@@ -137,6 +157,33 @@ async fn a_change_is_taken_once_and_polls_may_be_cancelled() {
     let count = server.requests();
     assert_eq!(downloader.read(false).await.unwrap().text, "2");
     assert_eq!(server.requests(), count);
+}
+
+#[tokio::test]
+async fn a_request_that_is_cancelled_changes_nothing() {
+    let (first, second) = (Server::start().await, Server::start().await);
+    first.publish("1", "\"a\"", "");
+    let settings =
+        SupergraphDownload { refresh: Duration::from_millis(100), ..settings(&[&first, &second]) };
+    let mut downloader = downloader(&settings);
+    start(&mut downloader).await.unwrap();
+    // One server has failed, and the other one has not responded yet.
+    first.set("503 Service Unavailable", "", "");
+    second.set(HANGS, "", "");
+    let asked = second.wait_for_more_than(0);
+    tokio::select! {
+        () = downloader.wait_for_change() => panic!("nothing has changed"),
+        () = asked => {}
+    }
+    assert_eq!(downloader.latest.as_ref().unwrap().text.text, "1");
+    assert!(!downloader.is_pending && downloader.mirrors[0].reported.is_none());
+    // The version that is known is still named.
+    first.publish("1", "\"a\"", "");
+    assert_eq!(downloader.check(true).await, Ok(false));
+    assert!(first.last_request().contains("if-none-match: \"a\"\r\n"));
+    first.publish("2", "\"b\"", "");
+    downloader.wait_for_change().await;
+    assert_eq!(downloader.read(false).await.unwrap().text, "2");
 }
 
 #[tokio::test]
@@ -268,19 +315,60 @@ async fn a_router_starts_with_the_copy_and_keeps_what_was_loaded() {
     let mut third = downloader(&settings);
     let (text, warnings) = start(&mut third).await.unwrap();
     assert_eq!((&*text, warnings.len()), ("1", 1));
-    assert!(third.serves_copy);
+    assert!(third.metrics.serves_copy());
     third.keep().await;
-    assert!(third.serves_copy);
+    assert!(third.metrics.serves_copy());
     server.publish("1", "\"c\"", "");
     assert_eq!(third.check(true).await, Ok(false));
-    assert!(!third.serves_copy);
+    assert!(!third.metrics.serves_copy());
 
     // A text of the server that cannot be loaded gives way to the copy.
     server.publish("3", "\"d\"", "");
     let mut fourth = downloader(&settings);
     assert_eq!(start(&mut fourth).await.unwrap().0, "3");
     assert_eq!(fourth.take_fallback().unwrap().text, "1");
-    assert!(fourth.take_fallback().is_none() && fourth.serves_copy);
+    assert!(fourth.take_fallback().is_none() && fourth.metrics.serves_copy());
+}
+
+#[tokio::test]
+async fn the_copy_of_another_url_does_not_keep_an_older_supergraph_out() {
+    let (before, after) = (Server::start().await, Server::start().await);
+    let at = |minute: u32| format!("last-modified: Fri, 27 Nov 2026 10:{minute:02}:00 GMT\r\n");
+    before.publish("2", "\"b\"", &at(2));
+    after.publish("1", "\"a\"", &at(1));
+    let folder = tempfile::tempdir().unwrap();
+    let copy = Some(folder.path().join("copy.graphql"));
+    let with_copy = |server: &Server, query: &str| {
+        let settings = SupergraphDownload { copy: copy.clone(), ..settings(&[server]) };
+        SupergraphDownload { urls: vec![format!("{}{query}", server.url)], ..settings }
+    };
+    let mut first = downloader(&with_copy(&before, "?token=1"));
+    start(&mut first).await.unwrap();
+    first.keep().await;
+
+    // With another token it is still the same URL, of which an older version is refused.
+    let mut same = downloader(&with_copy(&before, "?token=2"));
+    assert_eq!(start(&mut same).await, Ok(("2".into(), Vec::new())));
+    assert!(before.last_request().contains("if-none-match: \"b\"\r\n"));
+    before.publish("1", "\"a\"", &at(1));
+    assert!(failure(&mut same).await.contains("older than the last one"));
+
+    // A server that cannot be reached leaves the copy of another one.
+    after.set("503 Service Unavailable", "", "");
+    let mut other = downloader(&with_copy(&after, ""));
+    assert_eq!(start(&mut other).await.unwrap().0, "2");
+    after.publish("1", "\"a\"", &at(1));
+    assert_eq!(other.check(true).await, Ok(true));
+
+    // The same text from the new URL is copied again, with the time that it has there.
+    after.publish("2", "\"b\"", &at(1));
+    let mut again = downloader(&with_copy(&after, ""));
+    assert_eq!(start(&mut again).await, Ok(("2".into(), Vec::new())));
+    again.keep().await;
+    after.publish("1", "\"a\"", &at(0));
+    let mut last = downloader(&with_copy(&after, ""));
+    let (text, warnings) = start(&mut last).await.unwrap();
+    assert!(text == "2" && warnings[0].contains("older than the last one"), "{warnings:?}");
 }
 
 #[tokio::test]

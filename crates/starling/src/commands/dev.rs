@@ -154,13 +154,13 @@ fn print_waiting(change: GraphChange) {
     super::print("Waiting for a change of the subgraphs…\n");
 }
 
-/// Prints the result of each further composition.
+/// Prints each further change: the result of a composition, or a rollback.
 async fn print_changes(mut changes: mpsc::UnboundedReceiver<GraphChange>) {
     while let Some(change) = changes.recv().await {
         match change {
             GraphChange::Unchanged => super::print("Composed again: nothing has changed.\n"),
             GraphChange::Replaced(difference) => {
-                super::print(&format!("Composed again: {}\n", describe(&difference)));
+                super::print(&format!("Another graph serves: {}\n", describe(&difference)));
             }
             GraphChange::Refused(problems) => {
                 super::report(&problems);

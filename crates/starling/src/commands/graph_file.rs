@@ -42,7 +42,7 @@ pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergrap
     parse(config, read_supergraph(path)?)
 }
 
-/// Reads the supergraph for serving from the URL in the configuration.
+/// Reads the supergraph for serving from the URL in the configuration. Reports warnings.
 ///
 /// # Errors
 /// The messages for standard error.
@@ -50,7 +50,8 @@ pub(super) fn download_for_serving(config: &Config) -> Result<Supergraph, String
     let runtime =
         super::control_runtime().map_err(|error| format!("cannot start threads: {error}\n"))?;
     let source = runtime.block_on(server::download_supergraph(&config.supergraph));
-    let source = source.map_err(|diagnostics| render(&diagnostics))?;
+    let (source, warnings) = source.map_err(|diagnostics| render(&diagnostics))?;
+    super::report(&warnings);
     server::read_graph(config, &source).map_err(|diagnostics| render(&diagnostics))
 }
 

@@ -31,6 +31,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* The scheme of the admin listener. Beside `existingConfigMap`, `configuration.admin.tls` counts for this only. */}}
+{{- define "starling.adminScheme" -}}
+{{- $admin := .Values.configuration.admin | default dict -}}
+{{- if $admin.tls }}https{{ else }}http{{ end -}}
+{{- end -}}
+
+{{/* The folder of the copy of the supergraph, if the chart chooses it. */}}
+{{- define "starling.copyFolder" -}}
+{{- $url := .Values.supergraph.url -}}
+{{- if and $url (not $url.copy) (not .Values.existingConfigMap) }}/var/lib/starling{{ end -}}
+{{- end -}}
+
 {{/* The environment variable of a key of cursors. */}}
 {{- define "starling.cursorVariable" -}}
 {{- if eq (int .) 0 }}CURSOR_KEY{{ else }}CURSOR_KEY_{{ add . 1 }}{{ end -}}

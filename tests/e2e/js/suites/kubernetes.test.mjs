@@ -39,7 +39,9 @@ const EVERYTHING = {
     signals: [{ metric: "starling_subscriptions_open", averageValue: 20000 }],
   },
   podDisruptionBudget: { enabled: true, maxUnavailable: "25%" },
-  serviceMonitor: { enabled: true, interval: "30s", labels: { release: "prometheus" } },
+  serviceMonitor: {
+    enabled: true, interval: "30s", labels: { release: "prometheus" }, tlsConfig: { serverName: "starling-admin" },
+  },
   networkPolicy: {
     enabled: true,
     clients: [{ podSelector: { matchLabels: { app: "gateway" } } }],
@@ -192,6 +194,30 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     assert.ok(volumes.find((it) => it.name === name).emptyDir);
     const other = await render({ supergraph: { url: { ...url, copy: "/elsewhere/s.graphql" } } });
     assert.equal(parse(other.objects.ConfigMap[0].data["starling.yaml"]).supergraph.url.copy, "/elsewhere/s.graphql");
+    // The place of the copy is then up to the configuration.
+    for (const { objects } of [other, await render({ existingConfigMap: "graph", supergraph: { url } })]) {
+      const { containers, volumes } = objects.Deployment[0].spec.template.spec;
+      assert.deepEqual(volumes.map(({ name }) => name), ["configuration"]);
+      assert.deepEqual(containers[0].volumeMounts.map(({ name }) => name), ["configuration"]);
+    }
+  });
+
+  it("asks the admin listener by TLS if it has that", async () => {
+    const schemes = async (values) => {
+      const { objects } = await render({ serviceMonitor: { enabled: true }, ...values });
+      const { startupProbe, readinessProbe, livenessProbe } = objects.Deployment[0].spec.template.spec.containers[0];
+      const probes = [startupProbe, readinessProbe, livenessProbe].map(({ httpGet }) => httpGet.scheme);
+      const admin = objects.Service.find(({ metadata }) => metadata.name === "starling-admin").spec.ports[0].appProtocol;
+      const test = new URL(objects.Pod[0].spec.containers[0].args.at(-1)).protocol;
+      return [...probes, objects.ServiceMonitor[0].spec.endpoints[0].scheme, admin, test];
+    };
+    const tls = { cert: "/etc/certificates/tls.crt", key: "/etc/certificates/tls.key" };
+    const https = ["HTTPS", "HTTPS", "HTTPS", "https", "https", "https:"];
+    assert.deepEqual(await schemes({}), ["HTTP", "HTTP", "HTTP", "http", "http", "http:"]);
+    assert.deepEqual(await schemes({ configuration: { admin: { tls } } }), https);
+    assert.deepEqual(await schemes({ configuration: { admin: { tls } }, existingConfigMap: "graph" }), https);
+    const { objects } = await render(EVERYTHING);
+    assert.deepEqual(objects.ServiceMonitor[0].spec.endpoints[0].tlsConfig, EVERYTHING.serviceMonitor.tlsConfig);
   });
 
   it("selects the pods of the deployment by every other object", async () => {

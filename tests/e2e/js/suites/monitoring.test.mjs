@@ -25,6 +25,7 @@ const WITHOUT_SAMPLES = {
   starling_events_topic_lag: "a broker that stores events",
   starling_events_topic_lag_seconds: "a broker that stores events",
   starling_store_breaker_open: "a store in Redis",
+  starling_supergraph_download_serves_copy: "a supergraph by URL",
   starling_supergraph_download_success_time_seconds: "a supergraph by URL",
   starling_supergraph_downloads_total: "a supergraph by URL",
 };

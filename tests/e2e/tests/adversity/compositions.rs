@@ -321,9 +321,18 @@ fn the_command_dev_waits_for_a_first_graph_and_prints_each_change() {
     let address: SocketAddr = address.parse().unwrap();
     assert_eq!(request(address, "GET", "/", &[], b"").unwrap().status, 200);
     subgraphs.write("products.graphql", &with_field("price: Int"));
-    wait_for("Composed again: + Product.price\n");
+    wait_for("Another graph serves: + Product.price\n");
     subgraphs.write("products.graphql", &with_field("price: Money"));
     wait_for("The last good graph continues to serve.");
     subgraphs.write("products.graphql", PRODUCTS);
-    wait_for("Composed again: - Product.price\n");
+    wait_for("Another graph serves: - Product.price\n");
+    // Also the graph to which an operator returns.
+    let output = dev.stdout();
+    let admin = output.split("Console  http://").nth(1).unwrap().split('/').next().unwrap();
+    let rolled_back = request(admin.parse().unwrap(), "POST", "/admin/rollback", &[], b"").unwrap();
+    assert_eq!(rolled_back.status, 200);
+    eventually("the graph before", || {
+        let added = dev.output().matches("Another graph serves: + Product.price\n").count();
+        (added == 2).then_some(())
+    });
 }
