@@ -1,10 +1,12 @@
 //! A migration under way: the target so far, and the findings.
 
-use config::{Content, SourceNode};
+use std::time::Duration;
+
+use config::{Content, SourceNode, print_bytes, print_duration};
 
 use super::finding::{Finding, Outcome};
 use super::form::Form;
-use super::quantity::{parse_duration, parse_size, print_duration, print_ratio, print_size};
+use super::quantity::{parse_duration, parse_size, print_ratio};
 use super::router::Router;
 use super::setting::{Lines, Setting};
 use super::target::{Source, Target, Value};
@@ -174,9 +176,9 @@ impl<'a> Conversion<'a> {
             return Ok(Value::texts(texts?));
         }
         if let Form::Duration = form
-            && let Some(milliseconds) = seconds_and_nanos(setting)
+            && let Some(duration) = seconds_and_nanos(setting)
         {
-            return Ok(Value::text(print_duration(milliseconds)));
+            return Ok(Value::text(print_duration(duration)));
         }
         let text = self.text(setting)?;
         if variables::has_reference(&text) {
@@ -202,7 +204,7 @@ impl<'a> Conversion<'a> {
             }
             Form::Duration => Value::text(print_duration(parse_duration(&text)?)),
             Form::Seconds => Value::text(print_duration(parse_duration(&format!("{text}s"))?)),
-            Form::Size => Value::text(print_size(parse_size(&text)?)),
+            Form::Size => Value::text(print_bytes(parse_size(&text)?)),
             Form::Address => Value::text(address(&text)?),
             Form::Words(words) => {
                 let word = words.iter().find(|(there, _)| there.eq_ignore_ascii_case(&text));
@@ -348,9 +350,9 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 /// Reads a duration of the form `{secs: 30, nanos: 0}`.
-fn seconds_and_nanos(setting: &Setting<'_>) -> Option<u64> {
+fn seconds_and_nanos(setting: &Setting<'_>) -> Option<Duration> {
     let Content::Mapping(_) = &setting.node.content else { return None };
     let member = |name| setting.member(name).and_then(|it| it.text()?.parse::<u64>().ok());
     let (seconds, nanos) = (member("secs")?, member("nanos").unwrap_or(0));
-    seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)
+    Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos))
 }

@@ -306,10 +306,6 @@ pub(crate) fn file_size(conversion: &mut Conversion<'_>, setting: &Setting<'_>) 
     let bytes = setting.text().and_then(|it| crate::quantity::parse_size(it).ok());
     // The default for a request is 32 MiB, and it may not be less than that for a file.
     if let Some(bytes) = bytes.filter(|bytes| *bytes > 32 << 20) {
-        conversion.put(
-            setting,
-            "uploads.max_bytes",
-            Value::text(crate::quantity::print_size(bytes)),
-        );
+        conversion.put(setting, "uploads.max_bytes", Value::text(config::print_bytes(bytes)));
     }
 }

@@ -1,5 +1,7 @@
 //! Timeouts, retries, circuit breakers, WebSockets, limits of rates and the engine of Cosmo Router.
 
+use std::time::Duration;
+
 use crate::apollo::traffic_path;
 use crate::conversion::{Conversion, Members, is_turned_off};
 use crate::expression::{claim, from_expr_lang, header};
@@ -15,6 +17,9 @@ const WINDOW: &str = "the window is ten seconds; one request at a time is tried,
 
 const RATE: &str = "Starling limits operations of clients, Cosmo Router requests to subgraphs: compare the \
                     numbers";
+
+/// The longest wait before a repetition by default in Starling (`traffic.all.retry.max`).
+const RETRY_WAIT_MAX_DEFAULT: Duration = Duration::from_millis(500);
 
 pub(super) const RULES: &[Rule] = &[
     same("traffic_shaping.router.max_request_body_size", "limits.body", Form::Size),
@@ -190,7 +195,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Converts a duration of which zero means none.
 fn duration(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str) {
-    let is_zero = setting.text().is_some_and(|it| parse_duration(it) == Ok(0));
+    let is_zero = setting.text().is_some_and(|it| parse_duration(it) == Ok(Duration::ZERO));
     match is_zero || setting.is_empty() {
         true => conversion.unneeded(setting, "it is turned off: the default of Starling applies"),
         false => conversion.set(setting, &traffic_path(setting, key), Form::Duration, ""),
@@ -234,15 +239,17 @@ fn retry(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     let interval = members.take("interval");
     let longest = members.take("max_duration");
-    let milliseconds =
+    let duration =
         |it: &Option<Setting<'_>>| it.as_ref().and_then(|it| parse_duration(it.text()?).ok());
-    let (first, last) = (milliseconds(&interval), milliseconds(&longest));
+    let (first, last) = (duration(&interval), duration(&longest));
     if let Some(interval) = interval {
         conversion.set(&interval, &to("initial"), Form::Duration, "");
         // The longest wait may not be below the first one.
-        if longest.is_none() && first > Some(500) {
-            let longest = Value::text(crate::quantity::print_duration(first.unwrap_or(500)));
+        if longest.is_none()
+            && let Some(first) = first.filter(|it| *it > RETRY_WAIT_MAX_DEFAULT)
+        {
             let scope = if setting.names.is_empty() { "all" } else { "subgraphs.<name>" };
+            let longest = Value::text(config::print_duration(first));
             conversion.put(setting, &format!("traffic.{scope}.retry.max"), longest);
         }
     }
