@@ -7,6 +7,7 @@ use config::{Content, SourceNode, print_bytes, print_duration};
 use super::finding::{Finding, Outcome};
 use super::form::Form;
 use super::quantity::{parse_duration, parse_size, print_ratio};
+use super::restriction;
 use super::router::Router;
 use super::setting::{Lines, Setting};
 use super::target::{Source, Target, Value};
@@ -14,6 +15,10 @@ use super::variables;
 
 /// The note about variables: their values are not rewritten.
 const VARIABLE_NOTE: &str = "the value of the variable must have the form of Starling";
+
+/// The part of the source cannot be converted, which is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused;
 
 /// The state of a migration.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct Conversion<'a> {
     pub(crate) root: Setting<'a>,
     /// The address and the certificate of the main listener, which several keys of the source describe.
     pub(crate) listener: Listener,
+    /// An issuer of tokens that has no counterpart.
+    pub(crate) lost_issuer: Option<Source>,
 }
 
 /// The parts of the main listener.
@@ -42,6 +49,7 @@ impl<'a> Conversion<'a> {
             findings: Vec::new(),
             root: Setting::new(String::new(), 1, node, lines),
             listener: Listener::default(),
+            lost_issuer: None,
         }
     }
 
@@ -57,7 +65,15 @@ impl<'a> Conversion<'a> {
                 };
                 self.write(setting, to, value, &note);
             }
-            Err(reason) => self.refuse(setting, &reason, note),
+            Err(reason) => {
+                let name = to.join(".");
+                let source = source_of(setting);
+                let effect = match restriction::is_one(&name) {
+                    true => restriction::close(&mut self.target, &name, None, &source),
+                    false => note.to_owned(),
+                };
+                self.refuse(setting, &reason, &effect);
+            }
         }
     }
 
@@ -66,11 +82,17 @@ impl<'a> Conversion<'a> {
         let source = source_of(setting);
         let comment = (!note.is_empty()).then_some(note);
         let name = to.join(".");
+        let restricts = value.scalar().is_some_and(|it| restriction::restricts(&name, &it));
         if self.target.set(to, value, &source, comment) {
             self.done(setting, &name, note);
-        } else {
-            self.not_converted(setting, &format!("`{name}` has a value from another key already"));
+            return;
         }
+        let mut note = format!("`{name}` has a value from another key already");
+        if restricts {
+            let effect = restriction::close(&mut self.target, &name, None, &source);
+            note.push_str(&format!("; {effect}"));
+        }
+        self.not_converted(setting, &note);
     }
 
     /// Sets a key without a finding: a part of a conversion that reports as a whole.
@@ -106,7 +128,17 @@ impl<'a> Conversion<'a> {
     /// Makes the result refuse every operation: for a restriction that cannot be expressed yet. The finding about it
     /// says what to do.
     pub(crate) fn refuse_operations(&mut self, setting: &Setting<'_>, message: &str) {
-        refuse_operations(&mut self.target, &source_of(setting), message);
+        restriction::refuse_operations(&mut self.target, &source_of(setting), message);
+    }
+
+    /// True if a switch is on. If it is a variable or an expression, that is reported, and it counts as on. Only for
+    /// switches without a counterpart.
+    pub(crate) fn is_on(&mut self, switch: Option<&Setting<'_>>) -> bool {
+        let Some(switch) = switch.filter(|it| it.may_be_on()) else { return false };
+        if switch.truth().is_none() {
+            self.refuse(switch, "is neither true nor false", "it counts as true");
+        }
+        true
     }
 
     /// Reports that a setting has a counterpart.
@@ -186,7 +218,13 @@ impl<'a> Conversion<'a> {
                 Form::Text | Form::Duration | Form::Size | Form::Address | Form::Words(_) => {
                     Ok(Value::Text(text))
                 }
-                Form::Bool | Form::Number => Ok(Value::Number(text)),
+                Form::Bool | Form::Number => match variables::only_reference(&text) {
+                    Some(default) if default.is_none_or(|it| has_form(it, form)) => {
+                        Ok(Value::Text(text))
+                    }
+                    Some(_) => Err("is an environment variable with a default of another form".into()),
+                    None => Err("is more than one environment variable".into()),
+                },
                 _ => Err("is an environment variable, which needs another form here".into()),
             };
         }
@@ -225,14 +263,23 @@ impl<'a> Conversion<'a> {
 
     /// Returns the value of a member in a form, and reports it if it does not have this form.
     pub(crate) fn optional(&mut self, setting: Option<Setting<'_>>, form: Form) -> Option<Value> {
-        let setting = setting.filter(|it| !it.is_empty())?;
-        match self.value(&setting, form) {
-            Ok(value) => Some(value),
-            Err(reason) => {
-                self.refuse(&setting, &reason, "");
-                None
-            }
-        }
+        self.given(setting, form).unwrap_or_default()
+    }
+
+    /// Returns the value of a member in a form: `None` if it is absent.
+    ///
+    /// # Errors
+    /// The member does not have this form, which is reported. What has no meaning without it must be left out.
+    pub(crate) fn given(
+        &mut self,
+        setting: Option<Setting<'_>>,
+        form: Form,
+    ) -> Result<Option<Value>, Refused> {
+        let Some(setting) = setting.filter(|it| !it.is_empty()) else { return Ok(None) };
+        self.value(&setting, form).map(Some).map_err(|reason| {
+            self.refuse(&setting, &reason, "");
+            Refused
+        })
     }
 
     /// Writes `listen`: an address, or a listener with its certificate.
@@ -299,16 +346,12 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Adds a rule that refuses every operation: the result must not be more open than its source.
-pub(crate) fn refuse_operations(target: &mut Target, source: &Source, message: &str) {
-    let to = ["block".to_owned(), "rules".to_owned()];
-    let rule =
-        Value::map([("when", Some(Value::Bool(true))), ("message", Some(Value::text(message)))]);
-    let comment = format!(
-        "Refuses every operation until `{}` of the source has a counterpart. Remove the rule then.",
-        source.key
-    );
-    target.push(&to, rule, source, Some(&comment));
+/// True if the default of a reference has a form, a number or a truth value.
+fn has_form(default: &str, form: Form) -> bool {
+    match form {
+        Form::Number => default.parse::<u64>().is_ok(),
+        _ => matches!(default, "true" | "false"),
+    }
 }
 
 fn has_reference(value: &Value) -> bool {

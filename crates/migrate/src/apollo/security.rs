@@ -1,5 +1,6 @@
 //! Headers, origins, tokens, authorization, errors and persisted queries of Apollo Router.
 
+use crate::aws;
 use crate::conversion::{Conversion, Members};
 use crate::form::Form;
 use crate::headers;
@@ -36,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         "authentication.subgraph.subgraphs.<name>.aws_sig_v4",
         "subgraphs.<name>.aws_sigv4",
         "roles cannot be assumed; without keys, those of the environment are used",
-        aws,
+        aws::convert,
     ),
     absent(
         "authentication.subgraph.all",
@@ -212,42 +213,6 @@ fn places(
         };
         conversion.push(&source, &to, place, "");
     }
-}
-
-fn aws(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    let mut members = Members::of(setting);
-    let chain = members.take("default_chain");
-    let keys = members.take("hardcoded");
-    members.finish(conversion);
-    let Some(settings) = chain.or(keys) else { return };
-    let mut own = Members::of(&settings);
-    let mut value =
-        |conversion: &mut Conversion<'_>, name| conversion.optional(own.take(name), Form::Text);
-    let region = value(conversion, "region");
-    let service = value(conversion, "service_name").or_else(|| value(conversion, "service"));
-    let id = value(conversion, "access_key_id");
-    let secret = value(conversion, "secret_access_key");
-    own.absent(
-        conversion,
-        "profile_name",
-        "credentials come from the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and \
-         `AWS_SESSION_TOKEN`",
-    );
-    own.absent(
-        conversion,
-        "assume_role",
-        "Starling assumes no role: give it the credentials of the role",
-    );
-    own.finish(conversion);
-    let signature = Value::map([
-        ("region", region),
-        ("service", service),
-        ("access_key_id", id),
-        ("secret_access_key", secret),
-    ]);
-    let to = crate::conversion::with_names("subgraphs.<name>.aws_sigv4", &setting.names);
-    let note = "the build needs the feature `aws`; temporary credentials are not renewed";
-    conversion.write(&settings, &to, signature, note);
 }
 
 fn subgraph_errors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {

@@ -239,9 +239,9 @@ fn retry(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     let interval = members.take("interval");
     let longest = members.take("max_duration");
-    let duration =
+    let wait =
         |it: &Option<Setting<'_>>| it.as_ref().and_then(|it| parse_duration(it.text()?).ok());
-    let (first, last) = (duration(&interval), duration(&longest));
+    let (first, last) = (wait(&interval), wait(&longest));
     if let Some(interval) = interval {
         conversion.set(&interval, &to("initial"), Form::Duration, "");
         // The longest wait may not be below the first one.

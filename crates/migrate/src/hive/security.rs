@@ -1,6 +1,7 @@
 //! Headers, origins, tokens, authorization, signatures, limits and errors of Hive Router.
 
 use super::server::is_off;
+use crate::aws;
 use crate::conversion::{Conversion, Members};
 use crate::form::Form;
 use crate::headers;
@@ -196,44 +197,9 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn aws(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_off(conversion, setting) {
-        return;
+    if !is_off(conversion, setting) {
+        aws::convert(conversion, setting);
     }
-    let mut members = Members::of(setting);
-    let chain = members.take("default_chain");
-    let keys = members.take("hardcoded");
-    members.finish(conversion);
-    let Some(settings) = chain.or(keys) else { return };
-    let mut own = Members::of(&settings);
-    let mut value =
-        |conversion: &mut Conversion<'_>, name| conversion.optional(own.take(name), Form::Text);
-    let region = value(conversion, "region");
-    let service = value(conversion, "service").or_else(|| value(conversion, "service_name"));
-    let id = value(conversion, "access_key_id");
-    let secret = value(conversion, "secret_access_key");
-    let token = value(conversion, "session_token");
-    own.absent(
-        conversion,
-        "profile_name",
-        "credentials come from the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and \
-         `AWS_SESSION_TOKEN`",
-    );
-    own.absent(
-        conversion,
-        "assume_role",
-        "Starling assumes no role: give it the credentials of the role",
-    );
-    own.finish(conversion);
-    let signature = Value::map([
-        ("region", region),
-        ("service", service),
-        ("access_key_id", id),
-        ("secret_access_key", secret),
-        ("session_token", token),
-    ]);
-    let to = crate::conversion::with_names("subgraphs.<name>.aws_sigv4", &setting.names);
-    let note = "the build needs the feature `aws`; temporary credentials are not renewed";
-    conversion.write(&settings, &to, signature, note);
 }
 
 fn error_masking(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
