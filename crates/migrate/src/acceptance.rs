@@ -71,7 +71,8 @@ pub(crate) fn remove_refused(
             let source = target.source_of(&place).cloned();
             let values = target.values_below(&place);
             let is_issuer = |path: &str| path.starts_with(ISSUERS);
-            lost_issuer = values.iter().find(|it| is_issuer(&it.0)).map(|it| it.2.clone()).or(lost_issuer);
+            lost_issuer =
+                values.iter().find(|it| is_issuer(&it.0)).map(|it| it.2.clone()).or(lost_issuer);
             restrictions.extend(
                 values.into_iter().filter(|(path, text, _)| restriction::restricts(path, text)),
             );
@@ -90,9 +91,9 @@ pub(crate) fn remove_refused(
                 return Err(vec![unkept(&source)]);
             }
             let effect = restriction::close(target, &path, Some(&text), &source);
-            let earlier = findings.iter_mut().find(|it| {
-                it.outcome == Outcome::NotConverted && is_about(it, &source)
-            });
+            let earlier = findings
+                .iter_mut()
+                .find(|it| it.outcome == Outcome::NotConverted && is_about(it, &source));
             match earlier {
                 Some(finding) => finding.note.push_str(&format!("; {effect}")),
                 None => findings.push(not_converted(&source, effect)),
@@ -108,9 +109,7 @@ pub(crate) fn remove_refused(
     // A key of which nothing is left is not converted, whatever was reported before.
     findings.retain(|it| {
         let is_gone = closed.iter().any(|source| is_about(it, source))
-            || reported
-                .iter()
-                .any(|source| is_about(it, source) && !target.has_value_from(source));
+            || reported.iter().any(|source| is_about(it, source) && !target.has_value_from(source));
         !is_gone || it.outcome == Outcome::NotConverted
     });
     Ok(())
@@ -145,7 +144,8 @@ fn not_converted(source: &Source, note: String) -> Finding {
 fn unkept(source: &Source) -> Diagnostic {
     let line = source.line.map_or_else(String::new, |line| format!(" in line {line}"));
     let message = format!("`{}`{line} is a restriction that cannot be converted", source.key);
-    let help = "remove the key from a copy of the file, convert the copy, and write a counterpart by hand";
+    let help =
+        "remove the key from a copy of the file, convert the copy, and write a counterpart by hand";
     Diagnostic::error("restriction", message).help(help)
 }
 
@@ -294,9 +294,8 @@ mod tests {
 
     #[test]
     fn restrictions_that_the_checks_refuse_take_their_strictest_form() {
-        let all_refused = |message| {
-            format!("block:\n  rules:\n    - when: true\n      message: \"{message}\"\n")
-        };
+        let all_refused =
+            |message| format!("block:\n  rules:\n    - when: true\n      message: \"{message}\"\n");
         let documents = all_refused("persisted documents are not set up yet");
         let tokens = all_refused("tokens cannot be verified yet");
         let cases = [

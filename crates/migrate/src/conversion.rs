@@ -222,7 +222,9 @@ impl<'a> Conversion<'a> {
                     Some(default) if default.is_none_or(|it| has_form(it, form)) => {
                         Ok(Value::Text(text))
                     }
-                    Some(_) => Err("is an environment variable with a default of another form".into()),
+                    Some(_) => {
+                        Err("is an environment variable with a default of another form".into())
+                    }
                     None => Err("is more than one environment variable".into()),
                 },
                 _ => Err("is an environment variable, which needs another form here".into()),

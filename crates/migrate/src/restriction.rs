@@ -56,9 +56,7 @@ pub(crate) fn close(
         "introspection" | "introspection.enabled" | "introspection.when" => {
             (vec!["introspection"], Some(false), "introspection cannot be refused yet")
         }
-        "persisted_documents.mode" => {
-            (Vec::new(), None, "persisted documents are not set up yet")
-        }
+        "persisted_documents.mode" => (Vec::new(), None, "persisted documents are not set up yet"),
         _ => match blocked(path) {
             Some(key) => {
                 (vec!["block", key], Some(true), "the operations to refuse are not known yet")

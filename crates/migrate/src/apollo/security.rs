@@ -1,14 +1,14 @@
 //! Headers, origins, tokens, authorization, errors and persisted queries of Apollo Router.
 
 use crate::aws;
-use crate::conversion::{Conversion, Members};
+use crate::conversion::{Conversion, Members, Refused};
 use crate::form::Form;
 use crate::headers;
 use crate::origins;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms};
+use crate::tokens::{AUDIENCES, Algorithms, Issuer, names};
 
 pub(super) const RULES: &[Rule] = &[
     with(
@@ -94,17 +94,12 @@ fn reject(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let issuers = ["authentication", "jwt", "issuers"].map(str::to_owned);
     for provider in members.take("jwks").iter().flat_map(Setting::items) {
         let mut own = Members::of(&provider);
-        let Some(keys) = key_set(conversion, &mut own) else {
-            own.finish(conversion);
-            continue;
-        };
-        let audiences = conversion.optional(own.take("audiences"), Form::Texts);
+        let keys = key_set(conversion, &mut own);
+        let audiences = conversion.given(own.take("audiences"), Form::Texts);
         let algorithms = Algorithms::of(conversion, own.take("algorithms").as_ref());
-        let mut names: Vec<_> = own.take("issuer").iter().flat_map(Setting::items).collect();
-        names.extend(own.take("issuers").iter().flat_map(Setting::items));
+        let names = names(conversion, &[own.take("issuer"), own.take("issuers")]);
         own.absent(conversion, "headers", "requests for key sets have no headers in Starling");
         own.unneeded(
             conversion,
@@ -112,33 +107,7 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             "key sets are read again after one second, then two, and so on",
         );
         own.finish(conversion);
-        if matches!(algorithms, Algorithms::Nothing) {
-            conversion.refuse(
-                &provider,
-                "has no algorithm that Starling has",
-                "its tokens are refused",
-            );
-            continue;
-        }
-        let algorithms = algorithms.into_value();
-        let mut names: Vec<_> = names
-            .into_iter()
-            .filter_map(|it| conversion.optional(Some(it), Form::Text))
-            .map(Some)
-            .collect();
-        if names.is_empty() {
-            names.push(None);
-        }
-        let note = if audiences.is_none() { AUDIENCES } else { "" };
-        for name in names {
-            let issuer = Value::map([
-                ("issuer", name),
-                ("audiences", audiences.clone()),
-                ("algorithms", algorithms.clone()),
-                ("jwks", Some(keys.clone())),
-            ]);
-            conversion.push(&provider, &issuers, issuer, note);
-        }
+        Issuer { names, audiences, algorithms, keys }.write(conversion, &provider);
     }
     let name = members.take("header_name");
     let prefix = members.take("header_value_prefix");
@@ -158,15 +127,19 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 /// Returns the key set of a provider.
-fn key_set(conversion: &mut Conversion<'_>, members: &mut Members<'_>) -> Option<Value> {
-    let url = members.take("url");
+fn key_set(
+    conversion: &mut Conversion<'_>,
+    members: &mut Members<'_>,
+) -> Result<Option<(&'static str, Value)>, Refused> {
     let interval = conversion.optional(members.take("poll_interval"), Form::Duration);
-    let Some(Value::Text(url)) = conversion.optional(url, Form::Text) else { return None };
+    let Some(Value::Text(url)) = conversion.given(members.take("url"), Form::Text)? else {
+        return Ok(None);
+    };
     let place = match url.strip_prefix("file://") {
         Some(path) => ("file", Value::text(path)),
         None => ("url", Value::Text(url)),
     };
-    Some(Value::map([(place.0, Some(place.1)), ("refresh", interval)]))
+    Ok(Some(("jwks", Value::map([(place.0, Some(place.1)), ("refresh", interval)]))))
 }
 
 /// Converts the places of tokens: a header, or a list in which that header comes first.

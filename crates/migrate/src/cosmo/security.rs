@@ -1,6 +1,6 @@
 //! Origins, tokens, authorization, limits of operations and errors of Cosmo Router.
 
-use crate::conversion::{Conversion, Members, is_turned_off};
+use crate::conversion::{Conversion, Members, Refused, is_turned_off};
 use crate::expression::from_expr_lang;
 use crate::form::Form;
 use crate::headers::lower_case;
@@ -8,7 +8,7 @@ use crate::origins::{methods_of, pattern_of_wildcards, whole_pattern};
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms};
+use crate::tokens::{AUDIENCES, Algorithms, Issuer};
 
 const PERSISTED: &str = "the limit is also for persisted documents in Starling";
 pub(super) const RULES: &[Rule] = &[
@@ -241,12 +241,11 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 /// Converts a key set or a secret.
 fn issuer(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let url = conversion.optional(members.take("url"), Form::Text);
-    let refresh = conversion.optional(members.take("refresh_interval"), Form::Duration);
+    let keys = key_set(conversion, &mut members);
     let given = members.take("algorithms");
-    let audiences = conversion.optional(members.take("audiences"), Form::Texts);
-    let secret = conversion.optional(members.take("secret"), Form::Text);
-    let symmetric = conversion.optional(members.take("symmetric_algorithm"), Form::Text);
+    let audiences = conversion.given(members.take("audiences"), Form::Texts);
+    let secret = conversion.given(members.take("secret"), Form::Text);
+    let symmetric = conversion.given(members.take("symmetric_algorithm"), Form::Text);
     members.unneeded(
         conversion,
         "header_key_id",
@@ -261,23 +260,25 @@ fn issuer(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     members.finish(conversion);
     let algorithms = match symmetric {
         // A secret has one algorithm.
-        Some(symmetric) => Algorithms::Only(Value::List(vec![symmetric])),
-        None => Algorithms::of(conversion, given.as_ref()),
+        Ok(Some(symmetric)) => Algorithms::Only(Value::List(vec![symmetric])),
+        Ok(None) => Algorithms::of(conversion, given.as_ref()),
+        Err(Refused) => Algorithms::Nothing,
     };
-    if matches!(algorithms, Algorithms::Nothing) {
-        conversion.refuse(setting, "has no algorithm that Starling has", "its tokens are refused");
-        return;
-    }
-    let keys = url.map(|url| Value::map([("url", Some(url)), ("refresh", refresh)]));
-    let note = if audiences.is_none() { AUDIENCES } else { "" };
-    let issuer = Value::map([
-        ("audiences", audiences),
-        ("algorithms", algorithms.into_value()),
-        ("jwks", keys),
-        ("secret", secret),
-    ]);
-    let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
-    conversion.push(setting, &to, issuer, note);
+    let keys = match (keys, secret) {
+        (Ok(keys), Ok(secret)) => Ok(keys.or_else(|| Some(("secret", secret?)))),
+        _ => Err(Refused),
+    };
+    Issuer { names: Ok(Vec::new()), audiences, algorithms, keys }.write(conversion, setting);
+}
+
+/// Returns the key set of a provider.
+fn key_set(
+    conversion: &mut Conversion<'_>,
+    members: &mut Members<'_>,
+) -> Result<Option<(&'static str, Value)>, Refused> {
+    let refresh = conversion.optional(members.take("refresh_interval"), Form::Duration);
+    let url = conversion.given(members.take("url"), Form::Text)?;
+    Ok(url.map(|url| ("jwks", Value::map([("url", Some(url)), ("refresh", refresh)]))))
 }
 
 /// Converts the providers of older versions.
@@ -287,15 +288,18 @@ fn providers(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         members.unneeded(conversion, "name", "issuers have no names");
         if let Some(keys) = members.take("jwks") {
             let mut own = Members::of(&keys);
-            let url = conversion.optional(own.take("url"), Form::Text);
-            let refresh = conversion.optional(own.take("refresh_interval"), Form::Duration);
+            let set = key_set(conversion, &mut own);
             let names = own.take("header_names").or_else(|| own.take("header_name"));
             let prefixes =
                 own.take("header_value_prefixes").or_else(|| own.take("header_value_prefix"));
             own.finish(conversion);
-            let set = Value::map([("url", url), ("refresh", refresh)]);
-            let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
-            conversion.push(&keys, &to, Value::map([("jwks", Some(set))]), AUDIENCES);
+            let issuer = Issuer {
+                names: Ok(Vec::new()),
+                audiences: Ok(None),
+                algorithms: Algorithms::Any,
+                keys: set,
+            };
+            issuer.write(conversion, &keys);
             let list = ["authentication", "jwt", "sources"].map(str::to_owned);
             let prefix = prefixes.iter().flat_map(Setting::texts).next().map(Value::text);
             for name in names.iter().flat_map(Setting::items) {

@@ -4,6 +4,7 @@ use crate::apollo::file_size;
 use crate::conversion::{Conversion, Members, is_turned_off, source_of};
 use crate::expression::from_expr_lang;
 use crate::form::Form;
+use crate::listener_tls::{self, client_certificates, named_file};
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -207,44 +208,20 @@ fn playground(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn server_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.unneeded(conversion, "enabled", "the files turn TLS on");
-    let cert = members.take("cert_file");
-    let key = members.take("key_file");
-    let client = members.take("client_auth");
-    members.finish(conversion);
-    let mut authority = None;
-    if let Some(client) = &client {
-        let mut own = Members::of(client);
-        let file = own.take("cert_file");
-        let required = own.take("required");
-        own.finish(conversion);
-        let is_required = required.as_ref().is_some_and(|it| it.truth() == Some(true));
-        if let Some(file) = file.filter(|it| !it.is_empty()) {
-            if is_required {
-                authority = conversion.optional(Some(file.clone()), Form::Text);
-                conversion.done(&file, "listen[].tls.client_ca", "");
-            } else {
-                let advice = "certificates of clients are always required if `listen[].tls.client_ca` is set: list a \
-                              second listener without it";
-                conversion.not_converted(&file, advice);
-            }
-        }
-        if let Some(required) = required {
-            conversion.unneeded(&required, "`listen[].tls.client_ca` requires certificates");
-        }
+    if let Some(enabled) = enabled.filter(|it| it.truth() == Some(true)) {
+        conversion.unneeded(&enabled, "the files turn TLS on");
     }
-    let (Some(cert), Some(key)) = (cert, key) else { return };
-    let files = [&cert, &key].map(|it| conversion.optional(Some(it.clone()), Form::Text));
-    conversion.done(&cert, "listen[].tls.cert", "");
-    conversion.done(&key, "listen[].tls.key", "");
-    let [cert_file, key_file] = files;
-    let tls = Value::map([("cert", cert_file), ("key", key_file), ("client_ca", authority)]);
-    conversion.listener.tls = Some((tls, source_of(setting)));
+    let certificate = named_file(conversion, members.take("cert_file"));
+    let key = named_file(conversion, members.take("key_file"));
+    let clients = client_certificates(conversion, members.take("client_auth").as_ref(), false);
+    members.finish(conversion);
+    listener_tls::convert(conversion, setting, certificate, key, clients);
 }
 
 fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {

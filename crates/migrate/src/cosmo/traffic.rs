@@ -7,7 +7,7 @@ use crate::conversion::{Conversion, Members, is_turned_off};
 use crate::expression::{claim, from_expr_lang, header};
 use crate::form::Form;
 use crate::quantity::parse_duration;
-use crate::redis::servers;
+use crate::redis::servers_of;
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -487,20 +487,16 @@ fn store_of(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> Option<Va
     let urls =
         members.take("urls").or_else(|| members.take("url")).or_else(|| members.take("addr"));
     let password = conversion.optional(members.take("password"), Form::Text);
-    let cluster = members.take("cluster_enabled").is_some_and(|it| it.truth() == Some(true));
+    let cluster = conversion.optional(members.take("cluster_enabled"), Form::Bool);
     let prefix = conversion.optional(members.take("key_prefix"), Form::Text);
     members.finish(conversion);
     let urls = urls?;
-    let texts: Result<Vec<_>, _> = urls.items().iter().map(|it| conversion.text(it)).collect();
-    match texts.and_then(|texts| servers(&texts, cluster)) {
+    match servers_of(conversion, &urls) {
         Ok(servers) => {
-            let note = match servers.lost_options {
-                true => "options in the query of a URL are left out",
-                false => "",
-            };
+            let note = servers.note();
             let authentication = password.map(|it| Value::keyed("password", it));
             let further = prefix.map(|it| ("namespace".to_owned(), it)).into_iter().collect();
-            let provider = servers.into_provider("rate-limit", authentication, further);
+            let provider = servers.into_provider("rate-limit", cluster, authentication, further);
             let to = ["storage_providers".to_owned(), "redis".to_owned()];
             conversion.push(setting, &to, provider, note);
             Some(Value::text("rate-limit"))

@@ -70,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     unneeded("query_planner.timeout", "`limits.time` covers planning, too"),
     same(
-        "log.level",
+        "(log|log.service).level",
         "log.level",
         Form::Words(&[
             ("trace", "trace"),
@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
         ]),
     ),
     same(
-        "log.format",
+        "(log|log.service).format",
         "log.format",
         Form::Words(&[
             ("json", "json"),
@@ -96,27 +96,6 @@ pub(super) const RULES: &[Rule] = &[
     unneeded(
         "log.correlation.trace_propagation",
         "lines of the access log have the id of the trace while traces are on",
-    ),
-    same(
-        "log.service.level",
-        "log.level",
-        Form::Words(&[
-            ("trace", "trace"),
-            ("debug", "debug"),
-            ("info", "info"),
-            ("warn", "warn"),
-            ("error", "error"),
-        ]),
-    ),
-    same(
-        "log.service.format",
-        "log.format",
-        Form::Words(&[
-            ("json", "json"),
-            ("text", "text"),
-            ("pretty-tree", "text"),
-            ("pretty-compact", "text"),
-        ]),
     ),
     absent("log.service.exporters", "the log goes to standard error"),
     absent(

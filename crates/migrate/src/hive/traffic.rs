@@ -2,8 +2,9 @@
 
 use super::server::is_off;
 use crate::apollo::{deduplication, expose_costs, traffic_path};
-use crate::conversion::{Conversion, Members, source_of};
+use crate::conversion::{Conversion, Members};
 use crate::form::Form;
+use crate::listener_tls::{self, client_certificates, named_file, one_file};
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -128,50 +129,13 @@ fn circuit_breaker(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     members.finish(conversion);
 }
 
-/// Returns the only file of a certificate, which may be a list.
-fn one_file(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> Option<Value> {
-    let files = setting.items();
-    for further in files.iter().skip(1) {
-        let advice = "Starling reads one file: append this one to the first";
-        conversion.not_converted(further, advice);
-    }
-    files.first().and_then(|first| conversion.optional(Some(first.clone()), Form::Text))
-}
-
 fn server_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let cert = members.take("cert_file");
-    let key = members.take("key_file");
-    let client = members.take("client_auth");
+    let certificate = named_file(conversion, members.take("cert_file"));
+    let key = named_file(conversion, members.take("key_file"));
+    let clients = client_certificates(conversion, members.take("client_auth").as_ref(), true);
     members.finish(conversion);
-    let mut authority = None;
-    if let Some(client) = &client {
-        let mut own = Members::of(client);
-        let file = own.take("cert_file");
-        let required = own.take("required");
-        own.finish(conversion);
-        let is_required = required.as_ref().is_none_or(|it| it.truth() != Some(false));
-        if let Some(file) = file {
-            if is_required {
-                authority = one_file(conversion, &file);
-                conversion.done(&file, "listen[].tls.client_ca", "");
-            } else {
-                let advice = "certificates of clients are always required if \
-                              `listen[].tls.client_ca` is set: list a second listener without it";
-                conversion.not_converted(&file, advice);
-            }
-        }
-        if let Some(required) = required {
-            conversion.unneeded(&required, "`listen[].tls.client_ca` requires certificates");
-        }
-    }
-    let (Some(cert), Some(key)) = (cert, key) else { return };
-    let cert_file = one_file(conversion, &cert);
-    let key_file = conversion.optional(Some(key.clone()), Form::Text);
-    conversion.done(&cert, "listen[].tls.cert", "");
-    conversion.done(&key, "listen[].tls.key", "");
-    let tls = Value::map([("cert", cert_file), ("key", key_file), ("client_ca", authority)]);
-    conversion.listener.tls = Some((tls, source_of(setting)));
+    listener_tls::convert(conversion, setting, certificate, key, clients);
 }
 
 fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
