@@ -13,7 +13,7 @@ use super::target::Value;
 
 pub(super) use security::show_extension;
 pub(super) use server::file_size;
-pub(super) use subscription::subscription_path;
+pub(super) use subscription::{enabled as subscriptions_enabled, subscription_path};
 pub(super) use telemetry::formats;
 pub(super) use traffic::{cost_strategy, deduplication, expose_costs, traffic_path};
 

@@ -225,7 +225,7 @@ fn errors_of(conversion: &mut Conversion<'_>, setting: &Setting<'_>, to: &[Strin
     }
     let mut members = Members::of(setting);
     let redacts = members.take("redact_message");
-    let shows = redacts.as_ref().is_none_or(|it| it.truth() != Some(true));
+    let shows = !redacts.as_ref().is_some_and(Setting::may_be_on);
     conversion.write(redacts.as_ref().unwrap_or(setting), to, Value::Bool(shows), "");
     if let Some(allowed) = members.take("allow_extensions_keys") {
         let list = ["include_subgraph_errors".to_owned(), "extensions".to_owned()];
@@ -255,7 +255,7 @@ fn persisted_queries(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         .take("experimental_prewarm_query_plan_cache")
         .or_else(|| members.take("prewarm_query_plan_cache"));
     members.finish(conversion);
-    if enabled.as_ref().is_none_or(|it| it.truth() != Some(true)) {
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
@@ -266,14 +266,14 @@ fn persisted_queries(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             conversion.push(file, &list, Value::map([("file", Some(path))]), "");
         }
     }
-    let is_on = |setting: &Option<Setting<'_>>, name: &str| {
-        let member = setting.as_ref().and_then(|it| it.member(name));
-        member.is_some_and(|it| it.truth() == Some(true))
+    let mut is_on = |name: &str| {
+        let switch = safelist.as_ref().and_then(|it| it.member(name));
+        conversion.is_on(switch.as_ref())
     };
-    let mode = match (is_on(&safelist, "enabled"), is_on(&safelist, "require_id")) {
+    let mode = match (is_on("enabled"), is_on("require_id")) {
         (true, true) => "require_id",
         (true, false) => "require_known",
-        _ if unknown.as_ref().is_some_and(|it| it.truth() == Some(true)) => "log_unknown",
+        _ if conversion.is_on(unknown.as_ref()) => "log_unknown",
         _ => "off",
     };
     if let (Some(_), Some(unknown)) = (&safelist, &unknown) {

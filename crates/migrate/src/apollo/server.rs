@@ -248,16 +248,16 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn sandbox(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let path = conversion.root.descendant(&["supergraph", "path"]);
     let is_at_root = path.is_none_or(|it| it.text() == Some("/"));
-    if is_at_root && setting.truth() == Some(true) {
+    if is_at_root && setting.may_be_on() {
         conversion.put(setting, "ide.enabled", Value::Bool(false));
         let advice = "the page is at `/`, where the endpoint is: set `path: /graphql` to have both";
         conversion.not_converted(setting, advice);
         return;
     }
     let to = ["ide".to_owned(), "enabled".to_owned()];
-    let note = match setting.truth() {
-        Some(true) => "GraphiQL in place of Sandbox, at `/`",
-        _ => "",
+    let note = match setting.may_be_on() {
+        true => "GraphiQL in place of Sandbox, at `/`",
+        false => "",
     };
     conversion.set(setting, &to, Form::Bool, note);
 }
@@ -265,7 +265,7 @@ fn sandbox(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn uploads(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let enabled = members.take("enabled");
-    let is_on = enabled.as_ref().is_some_and(|it| it.truth() == Some(true));
+    let is_on = enabled.as_ref().is_some_and(Setting::may_be_on);
     let multipart = members.take("protocols").and_then(|it| it.member("multipart"));
     members.finish(conversion);
     if !is_on {

@@ -125,7 +125,11 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let age = members.take("max_age");
     members.finish(conversion);
     // The defaults there.
-    let allows_credentials = credentials.as_ref().is_none_or(|it| it.truth() != Some(false));
+    let allows_credentials = match credentials.clone().filter(|it| !it.is_empty()) {
+        None => Value::Bool(true),
+        // What is neither true nor false allows none.
+        given => conversion.optional(given, Form::Bool).unwrap_or(Value::Bool(false)),
+    };
     let allow = conversion.optional(headers.clone(), Form::Texts);
     let max_age = conversion.optional(age.clone(), Form::Duration);
     let methods = methods.and_then(|it| methods_of(conversion, &it));
@@ -158,7 +162,7 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         Value::map([
             ("origins", origins),
             ("match_origins", patterns),
-            ("credentials", Some(Value::Bool(credentials))),
+            ("credentials", Some(credentials)),
             ("methods", methods.clone()),
             ("allow_headers", allow.clone()),
             ("max_age", max_age.clone()),
@@ -170,16 +174,16 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     let reporter = origins.or(patterns).unwrap_or_else(|| setting.clone());
     if !plain.is_empty() || !expressions.is_empty() {
-        let value = policy(list(plain), list(expressions), allows_credentials);
+        let value = policy(list(plain), list(expressions), allows_credentials.clone());
         conversion.push(&reporter, &path, value, "");
     }
     if allows_every {
         let note = match allows_credentials {
-            true => "`\"*\"` never allows credentials in Starling: list the origins that need them",
-            false => "",
+            Value::Bool(false) => "",
+            _ => "`\"*\"` never allows credentials in Starling: list the origins that need them",
         };
         let every = Some(Value::texts(["*"]));
-        conversion.push(&reporter, &path, policy(every, None, false), note);
+        conversion.push(&reporter, &path, policy(every, None, Value::Bool(false)), note);
     }
 }
 
@@ -385,12 +389,12 @@ fn aliases(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 /// Converts a limit of the form `{enabled, limit, ignore_persisted_operations}`.
 fn limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str, note: &str) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     let mode = conversion.root.descendant(&["security", "complexity_limits", "mode"]);
     let is_measured = mode.is_some_and(|it| it.text() == Some("measure"));
     if let Some(limit) = members.take("limit") {
@@ -401,9 +405,9 @@ fn limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str, note
         }
     }
     if let Some(ignores) = members.take("ignore_persisted_operations") {
-        match ignores.truth() {
-            Some(true) => conversion.not_converted(&ignores, PERSISTED),
-            _ => conversion.unneeded(&ignores, PERSISTED),
+        match ignores.may_be_on() {
+            true => conversion.not_converted(&ignores, PERSISTED),
+            false => conversion.unneeded(&ignores, PERSISTED),
         }
     }
     members.unneeded(
@@ -422,12 +426,12 @@ fn complexity_mode(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn cost_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     let cost = |key: &str| ["cost".to_owned(), key.to_owned()];
     match members.take("mode") {
         Some(mode) => {
@@ -458,19 +462,23 @@ fn errors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         return;
     }
     let mut members = Members::of(setting);
-    members.take("enabled");
+    let shows = match members.take("enabled") {
+        None => Value::Bool(true),
+        // What is neither true nor false shows nothing.
+        enabled => conversion.optional(enabled, Form::Bool).unwrap_or(Value::Bool(false)),
+    };
     let to = |key: &str| ["include_subgraph_errors".to_owned(), key.to_owned()];
     let note = "errors are never wrapped in another one; `extensions.code` is always shown";
     match members.take("mode") {
-        Some(mode) => conversion.write(&mode, &to("all"), Value::Bool(true), note),
-        None => conversion.put(setting, "include_subgraph_errors.all", Value::Bool(true)),
+        Some(mode) => conversion.write(&mode, &to("all"), shows, note),
+        None => conversion.put(setting, "include_subgraph_errors.all", shows),
     }
     if let Some(name) = members.take("attach_service_name") {
         let note = "it is for errors with a hidden message";
         conversion.set(&name, &to("subgraph_names"), Form::Bool, note);
     }
     let omits = members.take("omit_extensions");
-    let hides_all = omits.as_ref().is_some_and(|it| it.truth() == Some(true));
+    let hides_all = omits.as_ref().is_some_and(Setting::may_be_on);
     if let Some(omits) = omits {
         conversion.unneeded(&omits, "without a list, only `code` is shown");
     }

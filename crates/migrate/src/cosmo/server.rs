@@ -280,7 +280,7 @@ fn access_logs(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         );
         if let Some(file) = own.take("file") {
             let mut file_members = Members::of(&file);
-            let is_on = file_members.take("enabled").is_some_and(|it| it.truth() == Some(true));
+            let is_on = file_members.take("enabled").is_some_and(|it| it.may_be_on());
             let path = file_members.take("path");
             file_members.unneeded(
                 conversion,
@@ -377,7 +377,7 @@ fn uploads(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let note = "requests with files need a header of `csrf.required_headers`";
     match members.take("enabled") {
         Some(enabled) => {
-            let note = if enabled.truth() == Some(true) { note } else { "" };
+            let note = if enabled.may_be_on() { note } else { "" };
             conversion.set(&enabled, &to("enabled"), Form::Bool, note);
         }
         None => conversion.put(setting, "uploads.enabled", Value::Bool(true)),

@@ -136,12 +136,12 @@ fn apq_ttl(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn warmup(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    let enabled = members.take("enabled");
     let source = members.take("source");
     if let Some(timeout) = members.take("timeout") {
         conversion.set(&timeout, &["warming".to_owned(), "timeout".to_owned()], Form::Duration, "");

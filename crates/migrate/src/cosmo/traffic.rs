@@ -311,12 +311,12 @@ fn circuit_breaker(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn websocket_enabled(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     match setting.truth() {
-        Some(false) => conversion.not_converted(
+        Some(true) => conversion.unneeded(setting, "WebSockets are always on"),
+        _ => conversion.not_converted(
             setting,
             "WebSockets are always on: `block.subscriptions` refuses subscriptions over all \
              transports",
         ),
-        _ => conversion.unneeded(setting, "WebSockets are always on"),
     }
 }
 
@@ -409,7 +409,7 @@ fn client_info(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn rate_limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let enabled = members.take("enabled");
-    if enabled.is_none_or(|it| it.truth() != Some(true)) {
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
@@ -447,10 +447,19 @@ fn rate_limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             key
         }
     };
-    let when = excludes.filter(|it| it.truth() == Some(true)).map(|excludes| {
-        conversion.done(&excludes, "rate_limits[].when", "");
-        Value::text("operation.kind != 'subscription'")
-    });
+    let mut when = None;
+    match excludes.as_ref().map(|it| (it, it.truth())) {
+        None | Some((_, Some(false))) => {}
+        Some((excludes, Some(true))) => {
+            conversion.done(excludes, "rate_limits[].when", "");
+            when = Some(Value::text("operation.kind != 'subscription'"));
+        }
+        Some((excludes, None)) => conversion.refuse(
+            excludes,
+            "is neither true nor false",
+            "subscriptions count: `rate_limits[].when` may exclude them",
+        ),
+    }
     let Some(simple) = simple else { return };
     let mut own = Members::of(&simple);
     let rate = conversion.optional(own.take("rate"), Form::Number);

@@ -1,8 +1,7 @@
 //! Headers, origins, tokens, authorization, signatures, limits and errors of Hive Router.
 
-use super::server::is_off;
 use crate::aws;
-use crate::conversion::{Conversion, Members, Refused};
+use crate::conversion::{Conversion, Members, Refused, is_turned_off};
 use crate::form::Form;
 use crate::headers;
 use crate::origins;
@@ -190,8 +189,9 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn aws_signature(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if !is_off(conversion, setting) {
-        aws::convert(conversion, setting);
+    match is_turned_off(setting) {
+        true => conversion.unneeded(setting, "it is empty or turned off"),
+        false => aws::convert(conversion, setting),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The listener, the supergraph, pages, documents and WebSockets of Hive Router.
 
-use crate::conversion::{Conversion, Members, is_turned_off, source_of};
+use crate::conversion::{Conversion, Members, source_of};
 use crate::expression::{from_vrl, share_of_vrl};
 use crate::form::Form;
 use crate::rule::{Rule, absent, same, unneeded, with};
@@ -211,7 +211,7 @@ fn page(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
         let is_at_root = conversion.root.descendant(&["http", "graphql_endpoint"]);
-        match is_at_root.and_then(|it| it.text()) == Some("/") && enabled.truth() == Some(true) {
+        match is_at_root.and_then(|it| it.text()) == Some("/") && enabled.may_be_on() {
             true => conversion.not_converted(
                 &enabled,
                 "the page is at `/`, where the endpoint is: choose another `path` to have both",
@@ -229,12 +229,13 @@ fn page(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn persisted_documents(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    if members.take("enabled").is_none_or(|it| it.truth() != Some(true)) {
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let require = members.take("require_id").filter(|it| it.truth() == Some(true));
-    let log = members.take("log_missing_id").filter(|it| it.truth() == Some(true));
+    let require = members.take("require_id").filter(|it| conversion.is_on(Some(it)));
+    let log = members.take("log_missing_id").filter(|it| conversion.is_on(Some(it)));
     let storage = members.take("storage");
     for name in ["selectors", "extractors"] {
         members.absent(
@@ -287,18 +288,7 @@ fn persisted_documents(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn subscriptions(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
-        match enabled.truth() {
-            Some(false) => {
-                let to = ["block".to_owned(), "subscriptions".to_owned()];
-                conversion.write(
-                    &enabled,
-                    &to,
-                    Value::Bool(true),
-                    "subscriptions are always on, and are blocked by this key",
-                );
-            }
-            _ => conversion.unneeded(&enabled, "subscriptions are always on"),
-        }
+        crate::apollo::subscriptions_enabled(conversion, &enabled);
     }
     if let Some(callback) = members.take("callback") {
         let mut own = Members::of(&callback);
@@ -358,12 +348,12 @@ fn websocket(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
         match enabled.truth() {
-            Some(false) => conversion.not_converted(
+            Some(true) => conversion.unneeded(&enabled, "WebSockets are always on"),
+            _ => conversion.not_converted(
                 &enabled,
                 "WebSockets are always on: `block.subscriptions` refuses subscriptions over all \
                  transports",
             ),
-            _ => conversion.unneeded(&enabled, "WebSockets are always on"),
         }
     }
     if let Some(path) = members.take("path") {
@@ -398,13 +388,4 @@ fn websocket(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn request_id(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     conversion.put(setting, "request_id.enabled", Value::Bool(true));
     conversion.set(setting, &["request_id".to_owned(), "header".to_owned()], Form::Text, "");
-}
-
-/// Reports that a section is turned off. True if it is.
-pub(super) fn is_off(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> bool {
-    let is_off = is_turned_off(setting);
-    if is_off {
-        conversion.unneeded(setting, "it is empty or turned off");
-    }
-    is_off
 }

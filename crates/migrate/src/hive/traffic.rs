@@ -1,6 +1,5 @@
 //! Timeouts, certificates, circuit breakers and costs of Hive Router.
 
-use super::server::is_off;
 use crate::apollo::{deduplication, expose_costs, traffic_path};
 use crate::conversion::{Conversion, Members};
 use crate::form::Form;
@@ -93,12 +92,12 @@ fn timeout(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn only_http2(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(true) => {
+    match conversion.is_on(Some(setting)) {
+        true => {
             let to = traffic_path(setting, "protocol");
             conversion.write(setting, &to, Value::text("http2"), "");
         }
-        _ => conversion.unneeded(setting, "the version is negotiated (`auto`)"),
+        false => conversion.unneeded(setting, "the version is negotiated (`auto`)"),
     }
 }
 
@@ -164,11 +163,12 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 pub(super) fn demand_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if setting.member("enabled").is_none() || is_off(conversion, setting) {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
+        conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     if let Some(mode) = members.take("mode") {
         let words = Form::Words(&[("measure", "measure"), ("enforce", "enforce")]);
         conversion.set(&mode, &["cost".to_owned(), "mode".to_owned()], words, "");
