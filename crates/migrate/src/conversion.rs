@@ -111,10 +111,21 @@ impl<'a> Conversion<'a> {
 
     /// Sets a key with another default than the other router, unless the source has set it.
     pub(crate) fn add(&mut self, key: &str, to: &[&str], value: Value, note: &str) {
+        let comment = format!("The default of {}. {note}", self.router.name());
+        self.insert(key, to, value, note, comment.trim());
+    }
+
+    /// Sets the file of the supergraph, which the other router gets by other means than its configuration. `key` is the
+    /// variable that they depend on.
+    pub(crate) fn add_supergraph(&mut self, key: &str, note: &str) {
+        let file = Value::text("supergraph.graphql");
+        self.insert(key, &["supergraph", "file"], file, note, note);
+    }
+
+    fn insert(&mut self, key: &str, to: &[&str], value: Value, note: &str, comment: &str) {
         let source = Source { line: None, key: key.into() };
         let path: Vec<_> = to.iter().map(|it| (*it).to_owned()).collect();
-        let comment = format!("The default of {}. {note}", self.router.name());
-        if !self.target.has(to) && self.target.set(&path, value, &source, Some(comment.trim())) {
+        if !self.target.has(to) && self.target.set(&path, value, &source, Some(comment)) {
             self.findings.push(Finding {
                 outcome: Outcome::Added,
                 line: None,

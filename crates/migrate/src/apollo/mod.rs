@@ -70,6 +70,12 @@ const EXTENSIONS: &[Rule] = &[
 
 /// Sets the keys with another default that clients notice.
 pub(super) fn add_defaults(conversion: &mut Conversion<'_>) {
+    conversion.add_supergraph(
+        "APOLLO_GRAPH_REF",
+        "Apollo Router gets its supergraph from GraphOS or by `--supergraph`: let a job write it \
+         to this file (`rover supergraph fetch`), or name its server in `supergraph.url` \
+         (docs/supergraph-delivery.md).",
+    );
     conversion.add("supergraph.path", &["path"], Value::text("/"), "Clients send requests to `/`.");
     let path = conversion.root.descendant(&["supergraph", "path"]);
     let note = match path.is_none_or(|it| it.text() == Some("/")) {

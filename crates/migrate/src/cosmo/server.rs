@@ -15,6 +15,10 @@ const COMPOSE: &str = "Starling serves a supergraph in SDL: compose it of the sa
                        compose`, or name their list in `supergraph.compose` (docs/composition.md)";
 const NO_STUDIO: &str = "Starling has no control plane";
 
+/// The keys that say where Cosmo Router gets its execution configuration.
+pub(super) const SOURCES: [&str; 5] =
+    ["graph", "cdn", "execution_config", "router_config_path", "split_config_poller"];
+
 pub(super) const RULES: &[Rule] = &[
     unneeded("version", "there is one version of the format"),
     with("listen_addr", "listen", "", listen),

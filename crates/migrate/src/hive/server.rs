@@ -7,12 +7,18 @@ use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
 
-const REGISTRY: &str = "Starling reads the supergraph from a file, which it watches: let a job fetch it from \
-                        the CDN (`curl -H 'x-hive-cdn-key: …' ENDPOINT/supergraph`)";
+const CDN: &str = "the CDN of Hive becomes a URL with its key in a header; a variable with an endpoint names one, \
+                   without `/supergraph` at its end";
 
 pub(super) const RULES: &[Rule] = &[
     with("http", "listen, path, workers", "paths with parameters have no counterpart", http),
-    with("supergraph", "supergraph.file", REGISTRY, supergraph),
+    with(
+        "supergraph",
+        "supergraph.file, supergraph.url.urls, supergraph.url.headers, supergraph.url.refresh, \
+         supergraph.url.timeout",
+        CDN,
+        supergraph,
+    ),
     with(
         "override_subgraph_urls.<name>.url",
         "subgraphs.<name>.url",
@@ -139,10 +145,14 @@ fn http(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn supergraph(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let source = members.take("source");
-    let kind = source.as_ref().and_then(Setting::text).unwrap_or("file").to_owned();
-    if kind != "file" {
-        conversion.not_converted(setting, REGISTRY);
-        return;
+    match source.as_ref().and_then(Setting::text) {
+        None | Some("file") => {}
+        Some("hive") => return supergraph_of_cdn(conversion, setting, members),
+        Some(_) => {
+            let advice = "docs/supergraph-delivery.md describes the sources of Starling";
+            conversion.not_converted(setting, advice);
+            return;
+        }
     }
     if let Some(source) = source {
         conversion.done(&source, "supergraph.file", "");
@@ -153,6 +163,70 @@ fn supergraph(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     members.unneeded(conversion, "poll_interval", "the file is watched");
     members.finish(conversion);
+}
+
+/// Converts the CDN of Hive. Keys that are left out are variables there.
+fn supergraph_of_cdn(
+    conversion: &mut Conversion<'_>,
+    setting: &Setting<'_>,
+    mut members: Members<'_>,
+) {
+    let to = |key: &str| ["supergraph", "url", key].map(str::to_owned);
+    let endpoint = members.take("endpoint");
+    let key = members.take("key");
+    let times =
+        [(members.take("poll_interval"), "refresh"), (members.take("request_timeout"), "timeout")];
+    members.unneeded(conversion, "connect_timeout", "`timeout` covers the whole request");
+    members.unneeded(
+        conversion,
+        "retry_policy",
+        "the next URL is tried at once, and all of them again after `refresh`",
+    );
+    members.absent(
+        conversion,
+        "accept_invalid_certs",
+        "certificates are always verified: name the authority that has signed them in \
+         `supergraph.url.ca`",
+    );
+    members.finish(conversion);
+
+    let items = endpoint.iter().flat_map(Setting::items);
+    let urls: Result<Vec<_>, _> = items.map(|it| conversion.given(Some(it), Form::Text)).collect();
+    let header = conversion.given(key.clone(), Form::Text);
+    let (Ok(urls), Ok(header)) = (urls, header) else {
+        let advice = "write `supergraph.url` (docs/supergraph-delivery.md): half of the source \
+                      cannot be read";
+        conversion.not_converted(setting, advice);
+        return;
+    };
+    let mut urls: Vec<_> = urls.into_iter().flatten().collect();
+    if urls.is_empty() {
+        urls.push(Value::text("${HIVE_CDN_ENDPOINT}"));
+    }
+    let urls = urls.into_iter().map(artifact_url).collect();
+    let header = header.unwrap_or_else(|| Value::text("${HIVE_CDN_KEY}"));
+    let header =
+        Value::map([("name", Some(Value::text("X-Hive-CDN-Key"))), ("value", Some(header))]);
+    let has_variable =
+        endpoint.as_ref().is_none_or(|it| it.texts().iter().any(|it| it.contains("${")));
+    let note = if has_variable { CDN } else { "" };
+    conversion.write(endpoint.as_ref().unwrap_or(setting), &to("urls"), Value::List(urls), note);
+    conversion.push(key.as_ref().unwrap_or(setting), &to("headers"), header, "");
+    for (time, name) in times {
+        if let Some(time) = time {
+            conversion.set(&time, &to(name), Form::Duration, "");
+        }
+    }
+}
+
+/// Returns the URL of the supergraph at an endpoint, which may be that URL itself.
+fn artifact_url(endpoint: Value) -> Value {
+    match endpoint {
+        Value::Text(url) if !url.ends_with("/supergraph") => {
+            Value::Text(format!("{}/supergraph", url.trim_end_matches('/')))
+        }
+        other => other,
+    }
 }
 
 fn subgraph_url(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
