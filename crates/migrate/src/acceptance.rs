@@ -33,6 +33,7 @@ pub(crate) fn remove_refused(
     let sampler = |keys: &[String]| sample_of(&schema, keys);
     let mut reported: HashSet<Source> = HashSet::new();
     let mut closed: HashSet<Source> = HashSet::new();
+    let mut needs_tokens = false;
     // Each round removes at least one part, and a restriction comes back at most twice, so that the loop ends.
     while target.sections() > 0 {
         let rendered = target.render(&[], Some(&sampler));
@@ -90,10 +91,11 @@ pub(crate) fn remove_refused(
             if restriction::is_rule(&path) {
                 return Err(vec![unkept(&source)]);
             }
+            needs_tokens |= path == restriction::REQUIRED;
             let effect = restriction::close(target, &path, Some(&text), &source);
             let earlier = findings
                 .iter_mut()
-                .find(|it| it.outcome == Outcome::NotConverted && is_about(it, &source));
+                .rfind(|it| it.outcome == Outcome::NotConverted && is_about(it, &source));
             match earlier {
                 Some(finding) => finding.note.push_str(&format!("; {effect}")),
                 None => findings.push(not_converted(&source, effect)),
@@ -101,7 +103,8 @@ pub(crate) fn remove_refused(
             closed.insert(source);
         }
     }
-    if let Some(source) = lost_issuer
+    // Otherwise the missing issuers have been dealt with already.
+    if let Some(source) = lost_issuer.filter(|_| !needs_tokens)
         && !target.has(&ISSUERS.split('.').collect::<Vec<_>>())
     {
         restriction::refuse_operations(target, &source, "tokens cannot be verified yet");

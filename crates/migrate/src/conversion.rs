@@ -236,7 +236,7 @@ impl<'a> Conversion<'a> {
                     Some(_) => {
                         Err("is an environment variable with a default of another form".into())
                     }
-                    None => Err("is more than one environment variable".into()),
+                    None => Err("has an environment variable beside other text".into()),
                 },
                 _ => Err("is an environment variable, which needs another form here".into()),
             };

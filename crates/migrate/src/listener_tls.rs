@@ -10,12 +10,12 @@ use super::target::Value;
 pub(crate) type NamedFile<'a> = (Setting<'a>, Option<Value>);
 
 /// Certificates of clients, after the source.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ClientCertificates {
+#[derive(Debug)]
+pub(crate) enum ClientCertificates<'a> {
     /// Clients need none.
     NotRequired,
-    /// Clients need one that these authorities have signed.
-    SignedBy(Value),
+    /// Clients need one that the authorities in a file have signed.
+    SignedBy(Setting<'a>, Value),
     /// Clients need one, and the file of the authorities has no counterpart.
     Unknown,
 }
@@ -26,7 +26,7 @@ pub(crate) fn convert(
     section: &Setting<'_>,
     certificate: Option<NamedFile<'_>>,
     key: Option<NamedFile<'_>>,
-    clients: ClientCertificates,
+    clients: ClientCertificates<'_>,
 ) {
     let pair = match (&certificate, &key) {
         (Some((_, Some(certificate))), Some((_, Some(key)))) => {
@@ -47,8 +47,14 @@ pub(crate) fn convert(
     }
     let authorities = match (&pair, clients) {
         (_, ClientCertificates::NotRequired) => None,
-        (Some(_), ClientCertificates::SignedBy(file)) => Some(file),
+        (Some(_), ClientCertificates::SignedBy(setting, file)) => {
+            conversion.done(&setting, "listen[].tls.client_ca", "");
+            Some(file)
+        }
         _ => {
+            let advice = "clients need certificates, which cannot be verified without `listen[].tls`: \
+                          until then, the result refuses every operation";
+            conversion.not_converted(section, advice);
             let message = "certificates of clients cannot be verified yet";
             conversion.refuse_operations(section, message);
             None
@@ -62,11 +68,11 @@ pub(crate) fn convert(
 
 /// Converts the section `client_auth` of Cosmo Router and Hive Router. `required_default` is the switch there if the
 /// section leaves it out.
-pub(crate) fn client_certificates(
+pub(crate) fn client_certificates<'a>(
     conversion: &mut Conversion<'_>,
-    section: Option<&Setting<'_>>,
+    section: Option<&Setting<'a>>,
     required_default: bool,
-) -> ClientCertificates {
+) -> ClientCertificates<'a> {
     let Some(section) = section else { return ClientCertificates::NotRequired };
     let mut members = Members::of(section);
     let file = members.take("cert_file").filter(|it| !it.is_empty());
@@ -84,10 +90,7 @@ pub(crate) fn client_certificates(
         return ClientCertificates::NotRequired;
     }
     match one_file(conversion, &file) {
-        Some(authorities) => {
-            conversion.done(&file, "listen[].tls.client_ca", "");
-            ClientCertificates::SignedBy(authorities)
-        }
+        Some(authorities) => ClientCertificates::SignedBy(file, authorities),
         None => ClientCertificates::Unknown,
     }
 }

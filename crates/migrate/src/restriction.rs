@@ -3,13 +3,16 @@
 
 use super::target::{Source, Target, Value};
 
+/// The key by which clients need a token.
+pub(crate) const REQUIRED: &str = "authentication.jwt.required";
+
 /// The keys of `block` that are conditions.
 const BLOCKS: [&str; 4] = ["mutations", "subscriptions", "introspection", "unknown_clients"];
 
 /// True if a key restricts clients. `path` is that of a single value: `block.mutations`.
 pub(crate) fn is_one(path: &str) -> bool {
     match path {
-        "authentication.jwt.required"
+        REQUIRED
         | "introspection"
         | "introspection.enabled"
         | "introspection.when"
@@ -28,7 +31,7 @@ pub(crate) fn restricts(path: &str, value: &str) -> bool {
         "introspection" | "introspection.enabled" => value != "true",
         // YAML needs quotes for `off`.
         "persisted_documents.mode" => !matches!(value, "\"off\"" | "log_unknown"),
-        "authentication.jwt.required" => value != "false",
+        REQUIRED => value != "false",
         _ if blocked(path).is_some() => value != "false",
         _ => is_one(path),
     }
@@ -49,8 +52,8 @@ pub(crate) fn close(
 ) -> String {
     let (keys, value, message) = match path {
         // The checks refuse it only if there is no issuer, whatever its value is.
-        "authentication.jwt.required" => {
-            let keys = vec!["authentication", "jwt", "required"];
+        REQUIRED => {
+            let keys = REQUIRED.split('.').collect();
             (keys, refused.is_none().then_some(true), "tokens cannot be verified yet")
         }
         "introspection" | "introspection.enabled" | "introspection.when" => {
@@ -106,8 +109,8 @@ mod tests {
             ("introspection", Some("false"), all),
             ("block.mutations", None, "block:\n  mutations: true\n"),
             ("block.mutations", Some("true"), all),
-            ("authentication.jwt.required", None, "authentication:\n  jwt:\n    required: true\n"),
-            ("authentication.jwt.required", Some("true"), all),
+            (REQUIRED, None, "authentication:\n  jwt:\n    required: true\n"),
+            (REQUIRED, Some("true"), all),
             ("persisted_documents.mode", Some("require_id"), all),
             ("listen[0].tls.client_ca", None, all),
         ];
@@ -133,7 +136,7 @@ mod tests {
             ("introspection", "true"),
             ("persisted_documents.mode", "log_unknown"),
             ("persisted_documents.mode", "\"off\""),
-            ("authentication.jwt.required", "false"),
+            (REQUIRED, "false"),
             ("block.mutations", "false"),
             ("limits.depth", "5"),
         ];
@@ -144,7 +147,7 @@ mod tests {
             ("introspection", "${INTROSPECTION}"),
             ("introspection.when", "client.name == 'a'"),
             ("persisted_documents.mode", "require_id"),
-            ("authentication.jwt.required", "${REQUIRED:-false}"),
+            (REQUIRED, "${REQUIRED:-false}"),
             ("block.mutations", "${BLOCKED}"),
             ("block.rules[0].when", "true"),
             ("listen[0].tls.client_ca", "clients.pem"),
