@@ -50,7 +50,7 @@ pub(crate) fn close(
     refused: Option<&str>,
     source: &Source,
 ) -> String {
-    let (keys, value, message) = match path {
+    let (keys, value, message): (Vec<&str>, Option<bool>, &str) = match path {
         // The checks refuse it only if there is no issuer, whatever its value is.
         REQUIRED => {
             let keys = REQUIRED.split('.').collect();
