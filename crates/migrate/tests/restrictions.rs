@@ -67,7 +67,8 @@ fn restrictions_with_an_unknown_value_take_their_strictest_form() {
         ),
         (
             Apollo,
-            "persisted_queries: {enabled: true, local_manifests: [{a: b}], safelist: {enabled: true}}",
+            "persisted_queries: {enabled: true, local_manifests: [{a: b}], \
+             safelist: {enabled: true}}",
             ALL_REFUSED,
             "persisted_queries.local_manifests[0]",
         ),
@@ -83,7 +84,8 @@ fn switches_that_are_variables_count_as_on() {
     let cases = [
         (
             Apollo,
-            "persisted_queries: {enabled: '${env.A}', safelist: {enabled: '${env.B}'}, local_manifests: [a.json]}",
+            "persisted_queries: {enabled: '${env.A}', safelist: {enabled: '${env.B}'}, \
+             local_manifests: [a.json]}",
             "mode: require_known",
         ),
         (
@@ -100,12 +102,14 @@ fn switches_that_are_variables_count_as_on() {
         (Cosmo, "security: {block_mutations: {enabled: $A}}", "mutations: true"),
         (
             Cosmo,
-            "tls: {server: {enabled: $A, cert_file: c, key_file: k, client_auth: {required: $B, cert_file: a}}}",
+            "tls: {server: {enabled: $A, cert_file: c, key_file: k, \
+             client_auth: {required: $B, cert_file: a}}}",
             "client_ca: a",
         ),
         (
             Hive,
-            "persisted_documents: {enabled: true, require_id: {expression: 'true'}, storage: {type: file, path: a}}",
+            "persisted_documents: {enabled: true, require_id: {expression: 'true'}, \
+             storage: {type: file, path: a}}",
             "mode: require_id",
         ),
     ];
@@ -166,7 +170,8 @@ fn an_issuer_is_converted_as_a_whole_or_left_out() {
         let rules = lines(&migration).iter().filter(|it| **it == ALL_REFUSED).count();
         assert_eq!(rules, 1, "{}", migration.yaml);
     }
-    let mixed = "authentication: {router: {jwt: {jwks: [{url: 'https://a/k', issuers: [a]}, {issuer: b}]}}}";
+    let mixed = "authentication: {router: {jwt: {jwks: [\
+                 {url: 'https://a/k', issuers: [a]}, {issuer: b}]}}}";
     let migration = migrated(Apollo, mixed);
     let lines = lines(&migration);
     assert!(lines.contains(&"- issuer: a") && !lines.contains(&ALL_REFUSED), "{}", migration.yaml);
@@ -194,11 +199,13 @@ fn half_of_a_certificate_is_reported_and_clients_without_certificates_stay_out()
     let clients = [
         (
             Cosmo,
-            "tls: {server: {enabled: true, cert_file: c, client_auth: {required: true, cert_file: a}}}",
+            "tls: {server: {enabled: true, cert_file: c, \
+             client_auth: {required: true, cert_file: a}}}",
         ),
         (
             Hive,
-            "traffic_shaping: {router: {tls: {cert_file: c, key_file: k, client_auth: {cert_file: ['$${A}']}}}}",
+            "traffic_shaping: {router: {tls: {cert_file: c, key_file: k, \
+             client_auth: {cert_file: ['$${A}']}}}}",
         ),
     ];
     for (router, text) in clients {
@@ -208,11 +215,13 @@ fn half_of_a_certificate_is_reported_and_clients_without_certificates_stay_out()
 
 #[test]
 fn the_cdn_of_hive_is_a_url() {
-    let text = "supergraph:\n  source: hive\n  endpoint: [https://cdn.example.com/a, https://mirror.example.com/a/supergraph]\n  \
+    let text = "supergraph:\n  source: hive\n  \
+                endpoint: [https://cdn.example.com/a, https://mirror.example.com/supergraph]\n  \
                 key: ${HIVE_CDN_KEY}\n  poll_interval: 20s\n  request_timeout: 5s\n";
     let migration = migrated(Router::Hive, text);
-    let expected = "supergraph:\n  url:\n    urls:\n      - https://cdn.example.com/a/supergraph\n      \
-                    - https://mirror.example.com/a/supergraph\n    headers:\n      \
+    let expected = "supergraph:\n  url:\n    urls:\n      \
+                    - https://cdn.example.com/a/supergraph\n      \
+                    - https://mirror.example.com/supergraph\n    headers:\n      \
                     - name: X-Hive-CDN-Key\n        value: ${HIVE_CDN_KEY}\n    \
                     refresh: 20s\n    timeout: 5s\n";
     assert!(migration.yaml.contains(expected), "{}", migration.yaml);

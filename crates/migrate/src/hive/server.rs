@@ -6,6 +6,7 @@ use crate::form::Form;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
+use crate::variables::has_reference;
 
 const CDN: &str = "the CDN of Hive becomes a URL with its key in a header; a variable with an endpoint names one, \
                    without `/supergraph` at its end";
@@ -203,14 +204,13 @@ fn supergraph_of_cdn(
     if urls.is_empty() {
         urls.push(Value::text("${HIVE_CDN_ENDPOINT}"));
     }
-    let urls = urls.into_iter().map(artifact_url).collect();
+    let has_variable = |it: &Value| matches!(it, Value::Text(url) if has_reference(url));
+    let note = if urls.iter().any(has_variable) { CDN } else { "" };
+    let urls = Value::List(urls.into_iter().map(artifact_url).collect());
     let header = header.unwrap_or_else(|| Value::text("${HIVE_CDN_KEY}"));
     let header =
         Value::map([("name", Some(Value::text("X-Hive-CDN-Key"))), ("value", Some(header))]);
-    let has_variable =
-        endpoint.as_ref().is_none_or(|it| it.texts().iter().any(|it| it.contains("${")));
-    let note = if has_variable { CDN } else { "" };
-    conversion.write(endpoint.as_ref().unwrap_or(setting), &to("urls"), Value::List(urls), note);
+    conversion.write(endpoint.as_ref().unwrap_or(setting), &to("urls"), urls, note);
     conversion.push(key.as_ref().unwrap_or(setting), &to("headers"), header, "");
     for (time, name) in times {
         if let Some(time) = time {
