@@ -158,9 +158,11 @@ fn values(node: &SourceNode, path: &str, values: &mut Vec<(String, std::ops::Ran
     }
 }
 
-/// True for values that are names, which become parts of keys of Starling.
+/// True for values that are names: of subgraphs, attributes and providers. Messages may have them.
 fn is_name(path: &str) -> bool {
-    path.contains(".callback.subgraphs[") || path.starts_with(".telemetry.resource_attributes[")
+    path.contains(".callback.subgraphs[")
+        || path.starts_with(".telemetry.resource_attributes[")
+        || path.ends_with("].id")
 }
 
 #[test]

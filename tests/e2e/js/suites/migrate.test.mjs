@@ -72,6 +72,8 @@ describe("samples of the documentation of other routers", { concurrency: 2 }, as
       let yaml = await readFile(path.join(home, "starling.yaml"), "utf8");
       assert.equal(yaml, await readFile(path.join(FIXTURES, router, name, "starling.yaml"), "utf8"));
 
+      // The check would ask the server in the sample: the supergraph is in the default file instead.
+      yaml = yaml.replace(/^supergraph:\n  url:\n(?:    .*\n)+/m, "");
       await cp(SUPERGRAPH, path.join(home, "supergraph.graphql"));
       for (const file of filesOf(yaml)) {
         // Files of the system in a sample are those of the test.
