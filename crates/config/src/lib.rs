@@ -163,6 +163,7 @@ pub use persisted_documents::{
 };
 pub use policies::{DecisionCache, DecisionPoint, Policies, PolicyInput, Rego};
 pub use provider_settings::{Retry, UserInfo};
+pub use quantity::{print_bytes, print_duration};
 pub use rate_limits::{OnStoreFailure, RateLimit, RateUnit};
 pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
@@ -197,6 +198,7 @@ pub use traces::{Otlp, SampleRatio, TraceFormat, TraceSampling, TraceSamplingRul
 pub use uploads::Uploads;
 pub use warming::{Warming, WarmingSource};
 pub use web_pages::{Csrf, Ide};
+pub use wording::find_similar;
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 

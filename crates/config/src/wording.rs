@@ -16,10 +16,7 @@ const SHOWN_CHARS_MAX: usize = 60;
 const LIKENESS_MIN: f64 = 0.8;
 
 /// Returns the name among `known` that is most similar to `name`, if one is similar enough.
-pub(super) fn find_similar<'a>(
-    name: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn find_similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     known
         .into_iter()

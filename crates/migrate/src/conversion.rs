@@ -1,10 +1,13 @@
 //! A migration under way: the target so far, and the findings.
 
-use config::{Content, SourceNode};
+use std::time::Duration;
+
+use config::{Content, SourceNode, print_bytes, print_duration};
 
 use super::finding::{Finding, Outcome};
 use super::form::Form;
-use super::quantity::{parse_duration, parse_size, print_duration, print_ratio, print_size};
+use super::quantity::{parse_duration, parse_size, print_ratio};
+use super::restriction;
 use super::router::Router;
 use super::setting::{Lines, Setting};
 use super::target::{Source, Target, Value};
@@ -12,6 +15,10 @@ use super::variables;
 
 /// The note about variables: their values are not rewritten.
 const VARIABLE_NOTE: &str = "the value of the variable must have the form of Starling";
+
+/// The part of the source cannot be converted, which is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused;
 
 /// The state of a migration.
 #[derive(Debug)]
@@ -23,6 +30,8 @@ pub(crate) struct Conversion<'a> {
     pub(crate) root: Setting<'a>,
     /// The address and the certificate of the main listener, which several keys of the source describe.
     pub(crate) listener: Listener,
+    /// An issuer of tokens that has no counterpart.
+    pub(crate) lost_issuer: Option<Source>,
 }
 
 /// The parts of the main listener.
@@ -40,6 +49,7 @@ impl<'a> Conversion<'a> {
             findings: Vec::new(),
             root: Setting::new(String::new(), 1, node, lines),
             listener: Listener::default(),
+            lost_issuer: None,
         }
     }
 
@@ -55,7 +65,15 @@ impl<'a> Conversion<'a> {
                 };
                 self.write(setting, to, value, &note);
             }
-            Err(reason) => self.refuse(setting, &reason, note),
+            Err(reason) => {
+                let name = to.join(".");
+                let source = source_of(setting);
+                let effect = match restriction::is_one(&name) {
+                    true => restriction::close(&mut self.target, &name, None, &source),
+                    false => note.to_owned(),
+                };
+                self.refuse(setting, &reason, &effect);
+            }
         }
     }
 
@@ -64,11 +82,17 @@ impl<'a> Conversion<'a> {
         let source = source_of(setting);
         let comment = (!note.is_empty()).then_some(note);
         let name = to.join(".");
+        let restricts = value.scalar().is_some_and(|it| restriction::restricts(&name, &it));
         if self.target.set(to, value, &source, comment) {
             self.done(setting, &name, note);
-        } else {
-            self.not_converted(setting, &format!("`{name}` has a value from another key already"));
+            return;
         }
+        let mut note = format!("`{name}` has a value from another key already");
+        if restricts {
+            let effect = restriction::close(&mut self.target, &name, None, &source);
+            note.push_str(&format!("; {effect}"));
+        }
+        self.not_converted(setting, &note);
     }
 
     /// Sets a key without a finding: a part of a conversion that reports as a whole.
@@ -87,10 +111,21 @@ impl<'a> Conversion<'a> {
 
     /// Sets a key with another default than the other router, unless the source has set it.
     pub(crate) fn add(&mut self, key: &str, to: &[&str], value: Value, note: &str) {
+        let comment = format!("The default of {}. {note}", self.router.name());
+        self.insert(key, to, value, note, comment.trim());
+    }
+
+    /// Sets the file of the supergraph, which the other router gets by other means than its configuration. `key` is the
+    /// variable that they depend on.
+    pub(crate) fn add_supergraph(&mut self, key: &str, note: &str) {
+        let file = Value::text("supergraph.graphql");
+        self.insert(key, &["supergraph", "file"], file, note, note);
+    }
+
+    fn insert(&mut self, key: &str, to: &[&str], value: Value, note: &str, comment: &str) {
         let source = Source { line: None, key: key.into() };
         let path: Vec<_> = to.iter().map(|it| (*it).to_owned()).collect();
-        let comment = format!("The default of {}. {note}", self.router.name());
-        if !self.target.has(to) && self.target.set(&path, value, &source, Some(comment.trim())) {
+        if !self.target.has(to) && self.target.set(&path, value, &source, Some(comment)) {
             self.findings.push(Finding {
                 outcome: Outcome::Added,
                 line: None,
@@ -104,7 +139,17 @@ impl<'a> Conversion<'a> {
     /// Makes the result refuse every operation: for a restriction that cannot be expressed yet. The finding about it
     /// says what to do.
     pub(crate) fn refuse_operations(&mut self, setting: &Setting<'_>, message: &str) {
-        refuse_operations(&mut self.target, &source_of(setting), message);
+        restriction::refuse_operations(&mut self.target, &source_of(setting), message);
+    }
+
+    /// True if a switch is on. If it is a variable or an expression, that is reported, and it counts as on. Only for
+    /// switches without a counterpart.
+    pub(crate) fn is_on(&mut self, switch: Option<&Setting<'_>>) -> bool {
+        let Some(switch) = switch.filter(|it| it.may_be_on()) else { return false };
+        if switch.truth().is_none() {
+            self.refuse(switch, "is neither true nor false", "it counts as true");
+        }
+        true
     }
 
     /// Reports that a setting has a counterpart.
@@ -174,9 +219,9 @@ impl<'a> Conversion<'a> {
             return Ok(Value::texts(texts?));
         }
         if let Form::Duration = form
-            && let Some(milliseconds) = seconds_and_nanos(setting)
+            && let Some(duration) = seconds_and_nanos(setting)
         {
-            return Ok(Value::text(print_duration(milliseconds)));
+            return Ok(Value::text(print_duration(duration)));
         }
         let text = self.text(setting)?;
         if variables::has_reference(&text) {
@@ -184,7 +229,15 @@ impl<'a> Conversion<'a> {
                 Form::Text | Form::Duration | Form::Size | Form::Address | Form::Words(_) => {
                     Ok(Value::Text(text))
                 }
-                Form::Bool | Form::Number => Ok(Value::Number(text)),
+                Form::Bool | Form::Number => match variables::only_reference(&text) {
+                    Some(default) if default.is_none_or(|it| has_form(it, form)) => {
+                        Ok(Value::Text(text))
+                    }
+                    Some(_) => {
+                        Err("is an environment variable with a default of another form".into())
+                    }
+                    None => Err("has an environment variable beside other text".into()),
+                },
                 _ => Err("is an environment variable, which needs another form here".into()),
             };
         }
@@ -202,7 +255,7 @@ impl<'a> Conversion<'a> {
             }
             Form::Duration => Value::text(print_duration(parse_duration(&text)?)),
             Form::Seconds => Value::text(print_duration(parse_duration(&format!("{text}s"))?)),
-            Form::Size => Value::text(print_size(parse_size(&text)?)),
+            Form::Size => Value::text(print_bytes(parse_size(&text)?)),
             Form::Address => Value::text(address(&text)?),
             Form::Words(words) => {
                 let word = words.iter().find(|(there, _)| there.eq_ignore_ascii_case(&text));
@@ -223,14 +276,23 @@ impl<'a> Conversion<'a> {
 
     /// Returns the value of a member in a form, and reports it if it does not have this form.
     pub(crate) fn optional(&mut self, setting: Option<Setting<'_>>, form: Form) -> Option<Value> {
-        let setting = setting.filter(|it| !it.is_empty())?;
-        match self.value(&setting, form) {
-            Ok(value) => Some(value),
-            Err(reason) => {
-                self.refuse(&setting, &reason, "");
-                None
-            }
-        }
+        self.given(setting, form).unwrap_or_default()
+    }
+
+    /// Returns the value of a member in a form: `None` if it is absent.
+    ///
+    /// # Errors
+    /// The member does not have this form, which is reported. What has no meaning without it must be left out.
+    pub(crate) fn given(
+        &mut self,
+        setting: Option<Setting<'_>>,
+        form: Form,
+    ) -> Result<Option<Value>, Refused> {
+        let Some(setting) = setting.filter(|it| !it.is_empty()) else { return Ok(None) };
+        self.value(&setting, form).map(Some).map_err(|reason| {
+            self.refuse(&setting, &reason, "");
+            Refused
+        })
     }
 
     /// Writes `listen`: an address, or a listener with its certificate.
@@ -297,16 +359,12 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Adds a rule that refuses every operation: the result must not be more open than its source.
-pub(crate) fn refuse_operations(target: &mut Target, source: &Source, message: &str) {
-    let to = ["block".to_owned(), "rules".to_owned()];
-    let rule =
-        Value::map([("when", Some(Value::Bool(true))), ("message", Some(Value::text(message)))]);
-    let comment = format!(
-        "Refuses every operation until `{}` of the source has a counterpart. Remove the rule then.",
-        source.key
-    );
-    target.push(&to, rule, source, Some(&comment));
+/// True if the default of a reference has a form, a number or a truth value.
+fn has_form(default: &str, form: Form) -> bool {
+    match form {
+        Form::Number => default.parse::<u64>().is_ok(),
+        _ => matches!(default, "true" | "false"),
+    }
 }
 
 fn has_reference(value: &Value) -> bool {
@@ -348,9 +406,9 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 /// Reads a duration of the form `{secs: 30, nanos: 0}`.
-fn seconds_and_nanos(setting: &Setting<'_>) -> Option<u64> {
+fn seconds_and_nanos(setting: &Setting<'_>) -> Option<Duration> {
     let Content::Mapping(_) = &setting.node.content else { return None };
     let member = |name| setting.member(name).and_then(|it| it.text()?.parse::<u64>().ok());
     let (seconds, nanos) = (member("secs")?, member("nanos").unwrap_or(0));
-    seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)
+    Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos))
 }

@@ -15,7 +15,8 @@ pub enum Outcome {
     Unknown,
     /// The key needs no counterpart: it is turned off, or concerns parts that Starling does not have.
     NotNeeded,
-    /// The source leaves the key out, and its default there differs from that of Starling.
+    /// The source leaves the key out, and its default there differs from that of Starling; or the source is not where
+    /// the other router takes it from.
     Added,
 }
 
@@ -55,7 +56,7 @@ pub struct Finding {
     pub outcome: Outcome,
     /// The line of the key in the source, counted from 1. `None` for added keys.
     pub line: Option<usize>,
-    /// The key, by its path in the source. For added keys, the key of the source that is absent.
+    /// The key, by its path in the source. For added keys, the key or variable of the other router.
     pub key: String,
     /// The keys of Starling, divided by commas; empty if there are none.
     pub to: String,

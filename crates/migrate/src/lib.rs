@@ -2,8 +2,8 @@
 //!
 //! Pure functions: text in, text and findings out. `walk` goes over the keys of the source, looks for the rule of each
 //! in the tables of its router (`apollo`, `cosmo`, `hive`), and applies it. `acceptance` removes what the checks of the
-//! configuration refuse, so that the result always passes them. A key without a rule is reported and never dropped in
-//! silence.
+//! configuration refuse, so that the result always passes them; in place of restrictions it puts their strictest form.
+//! A key without a rule is reported and never dropped in silence.
 //!
 //! To add a key, add a rule to a table: `docs/migration.md` shows the tables, and a test compares them.
 //!
@@ -11,6 +11,7 @@
 
 mod acceptance;
 mod apollo;
+mod aws;
 mod conversion;
 mod cosmo;
 mod expression;
@@ -18,11 +19,13 @@ mod finding;
 mod form;
 mod headers;
 mod hive;
+mod listener_tls;
 mod origins;
 mod otlp;
 mod page;
 mod quantity;
 mod redis;
+mod restriction;
 mod router;
 mod rule;
 mod setting;
@@ -53,7 +56,7 @@ pub struct Migration {
 /// Converts a configuration. `name` is the name of its file in messages.
 ///
 /// # Errors
-/// The text is not YAML, or its top level is not a mapping.
+/// The text is not YAML, or its top level is not a mapping; or it has a restriction that cannot be kept in any form.
 pub fn migrate(router: Router, text: &str, name: &str) -> Result<Migration, Vec<Diagnostic>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let empty = config::SourceNode { range: 0..0, content: config::Content::Mapping(Vec::new()) };
@@ -67,12 +70,12 @@ pub fn migrate(router: Router, text: &str, name: &str) -> Result<Migration, Vec<
     let mut conversion = Conversion::new(router, &root, &lines);
     walk::convert(&mut conversion, &rule::patterns(tables::rules(router)));
     tables::add_defaults(&mut conversion);
-    let Conversion { mut target, mut findings, .. } = conversion;
+    let Conversion { mut target, mut findings, lost_issuer, .. } = conversion;
+    acceptance::remove_refused(&mut target, &mut findings, lost_issuer)?;
     let schema = config::config_schema();
     let sections = schema["properties"].as_object();
     let sections: Vec<_> = sections.into_iter().flatten().map(|(key, _)| key.clone()).collect();
     target.sort(&sections);
-    acceptance::remove_refused(&mut target, &mut findings);
     findings.sort_by_key(|it| it.line.unwrap_or(usize::MAX));
     // A key that became several parts is reported once.
     findings.dedup();

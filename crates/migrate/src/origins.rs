@@ -78,6 +78,7 @@ pub(crate) fn convert(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let general = Policy::take(conversion, &mut members);
     let path = ["cors".to_owned(), "policies".to_owned()];
     if let Some(any) = members.take("allow_any_origin") {
+        // A variable does not open the graph to every page.
         if any.truth() == Some(true) {
             let note =
                 "`\"*\"` never allows credentials in Starling: list the origins that need them";
@@ -89,7 +90,14 @@ pub(crate) fn convert(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             members.finish(conversion);
             return;
         }
-        conversion.unneeded(&any, "as without it in Starling");
+        match any.truth() {
+            Some(_) => conversion.unneeded(&any, "as without it in Starling"),
+            None => conversion.refuse(
+                &any,
+                "is neither true nor false",
+                "list the origins, or write `origins: [\"*\"]`",
+            ),
+        }
     }
     let mut has_policy = false;
     // The form of older versions: one policy on the level of the section.

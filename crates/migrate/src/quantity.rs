@@ -1,4 +1,7 @@
-//! Durations and sizes in the forms of other routers, printed in the form of Starling: whole numbers with one unit.
+//! Durations, sizes and shares in the forms of other routers. The printers of `config` write durations and sizes in the
+//! form of Starling.
+
+use std::time::Duration;
 
 /// The units of durations: names, and nanoseconds.
 const DURATION_UNITS: [(&[&str], f64); 8] = [
@@ -23,11 +26,11 @@ const SIZE_UNITS: [(&[&str], f64); 7] = [
     (&["gi", "gib"], 1_073_741_824.0),
 ];
 
-/// Parses a duration such as `1m30s`, `1.5 s` or `2 minutes`, and returns its milliseconds.
+/// Parses a duration such as `1m30s`, `1.5 s` or `2 minutes`.
 ///
 /// # Errors
 /// The reason, for a sentence after "the value".
-pub(crate) fn parse_duration(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err("is empty".into());
@@ -39,9 +42,10 @@ pub(crate) fn parse_duration(text: &str) -> Result<u64, String> {
         let (unit, tail) = tail.split_at(length);
         let unit = unit.trim();
         let known = DURATION_UNITS.iter().find(|(names, _)| names.contains(&unit));
+        // The unit is not repeated: it may be a secret in the wrong place.
         let (_, factor) = known.ok_or(match unit {
-            "" => "has no unit".to_owned(),
-            unit => format!("has the unknown unit `{unit}`"),
+            "" => "has no unit",
+            _ => "has an unknown unit",
         })?;
         nanoseconds += number * factor;
         rest = tail.trim_start();
@@ -51,20 +55,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<u64, String> {
         return Err("is not a whole number of milliseconds".into());
     }
     // Below 2^53, as checked above: the conversion is exact.
-    Ok(milliseconds as u64)
-}
-
-/// Prints a duration in the largest unit that is exact.
-pub(crate) fn print_duration(milliseconds: u64) -> String {
-    if milliseconds == 0 {
-        return "0s".into();
-    }
-    for (unit, factor) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
-        if milliseconds.is_multiple_of(factor) {
-            return format!("{}{unit}", milliseconds / factor);
-        }
-    }
-    format!("{milliseconds}ms")
+    Ok(Duration::from_millis(milliseconds as u64))
 }
 
 /// Parses a size such as `5MB`, `1.5 mib` or `1024`, and returns its bytes.
@@ -75,31 +66,13 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text.trim()).ok_or("is not a size")?;
     let unit = unit.trim().to_ascii_lowercase();
     let known = SIZE_UNITS.iter().find(|(names, _)| names.contains(&&*unit));
-    let (_, factor) = known.ok_or_else(|| format!("has the unknown unit `{unit}`"))?;
+    let (_, factor) = known.ok_or("has an unknown unit")?;
     let bytes = number * factor;
     if bytes.fract() != 0.0 || bytes > 1e15 {
         return Err("is not a whole number of bytes".into());
     }
     // Below 2^53, as checked above: the conversion is exact.
     Ok(bytes as u64)
-}
-
-/// Prints a size in the largest unit that is exact.
-pub(crate) fn print_size(bytes: u64) -> String {
-    let units = [
-        ("GiB", 1 << 30),
-        ("GB", 1_000_000_000),
-        ("MiB", 1 << 20),
-        ("MB", 1_000_000),
-        ("KiB", 1 << 10),
-        ("KB", 1_000),
-    ];
-    for (unit, factor) in units {
-        if bytes >= factor && bytes.is_multiple_of(factor) {
-            return format!("{}{unit}", bytes / factor);
-        }
-    }
-    format!("{bytes}B")
 }
 
 /// Prints a share of 0 to 1 as a percentage.
@@ -116,6 +89,8 @@ fn split_number(text: &str) -> Option<(f64, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use config::{print_bytes, print_duration};
+
     use super::*;
 
     #[test]
@@ -151,7 +126,7 @@ mod tests {
             ("10_000", "10KB"),
         ];
         for (text, printed) in cases {
-            assert_eq!(parse_size(text).map(print_size), Ok(printed.to_owned()), "{text}");
+            assert_eq!(parse_size(text).map(print_bytes), Ok(printed.to_owned()), "{text}");
         }
         for text in ["", "MB", "5 parsecs", "0.5B", "-1"] {
             assert!(parse_size(text).is_err(), "{text}");

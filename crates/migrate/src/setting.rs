@@ -60,6 +60,11 @@ impl<'a> Setting<'a> {
         }
     }
 
+    /// True for a switch that is not certainly off: the value may be a variable or an expression.
+    pub(crate) fn may_be_on(&self) -> bool {
+        !self.is_empty() && self.truth() != Some(false)
+    }
+
     /// True if the value is null, or a list or mapping without content.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.node.content {

@@ -16,7 +16,6 @@ pub(crate) struct Source {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Bool(bool),
-    /// A number, as text: it may be a reference to a variable.
     Number(String),
     /// A text. References to variables are already in the form of Starling.
     Text(String),
@@ -31,6 +30,16 @@ impl Value {
 
     pub(crate) fn number(number: impl ToString) -> Self {
         Self::Number(number.to_string())
+    }
+
+    /// Returns a single value as YAML writes it.
+    pub(crate) fn scalar(&self) -> Option<String> {
+        match self {
+            Self::Bool(value) => Some(value.to_string()),
+            Self::Number(number) => Some(number.clone()),
+            Self::Text(text) => Some(yaml_text(text)),
+            Self::List(_) | Self::Map(_) => None,
+        }
     }
 
     /// Makes a mapping of the members that are present.
@@ -69,9 +78,9 @@ enum Node {
 impl Entry {
     fn of(key: &str, value: Value, source: &Source) -> Self {
         let node = match value {
-            Value::Bool(value) => Node::Scalar(value.to_string()),
-            Value::Number(number) => Node::Scalar(number),
-            Value::Text(text) => Node::Scalar(yaml_text(&text)),
+            Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
+                Node::Scalar(value.scalar().unwrap_or_default())
+            }
             Value::List(items) => {
                 Node::List(items.into_iter().map(|item| Self::of("", item, source)).collect())
             }
@@ -179,17 +188,7 @@ impl Target {
 
     /// Returns the source of a part.
     pub(crate) fn source_of(&self, place: &[usize]) -> Option<&Source> {
-        let mut entries = &self.entries;
-        let mut source = None;
-        for index in place {
-            let entry = entries.get(*index)?;
-            source = Some(&entry.source);
-            match &entry.node {
-                Node::Scalar(_) => break,
-                Node::List(below) | Node::Map(below) => entries = below,
-            }
-        }
-        source
+        self.entry(place).map(|entry| &entry.source)
     }
 
     /// True if a single value comes from this source.
@@ -220,6 +219,40 @@ impl Target {
             }
         }
         path
+    }
+
+    /// Returns the single values at and below a part: the path, the value as YAML writes it, and the source of each.
+    pub(crate) fn values_below(&self, place: &[usize]) -> Vec<(String, String, Source)> {
+        let mut values = Vec::new();
+        let Some(entry) = self.entry(place) else { return values };
+        match &entry.node {
+            Node::Scalar(text) => {
+                values.push((self.path_of(place), text.clone(), entry.source.clone()));
+            }
+            Node::List(below) | Node::Map(below) => {
+                for index in 0..below.len() {
+                    values.extend(self.values_below(&[place, &[index]].concat()));
+                }
+            }
+        }
+        values
+    }
+
+    /// Removes a key with everything below it, and the sections that are empty without it.
+    pub(crate) fn remove_key(&mut self, path: &[&str]) {
+        let mut place = Place::new();
+        let mut entries = &self.entries;
+        for key in path {
+            let Some(at) = entries.iter().position(|entry| entry.key == *key) else { return };
+            place.push(at);
+            match &entries[at].node {
+                Node::Scalar(_) => break,
+                Node::List(below) | Node::Map(below) => entries = below,
+            }
+        }
+        if place.len() == path.len() {
+            self.remove(&place);
+        }
     }
 
     /// Removes a part, and the sections that are empty without it.
@@ -254,6 +287,18 @@ impl Target {
             printer.print(entry, "", "", &mut vec![index]);
         }
         printer.rendered
+    }
+
+    fn entry(&self, place: &[usize]) -> Option<&Entry> {
+        let (last, sections) = place.split_last()?;
+        let mut entries = &self.entries;
+        for index in sections {
+            match &entries.get(*index)?.node {
+                Node::Scalar(_) => return None,
+                Node::List(below) | Node::Map(below) => entries = below,
+            }
+        }
+        entries.get(*last)
     }
 
     fn section(&mut self, path: &[String], source: &Source) -> Option<&mut Vec<Entry>> {

@@ -1,6 +1,8 @@
-//! Algorithms of tokens: those of key sets, and what becomes of a list without any that Starling has.
+//! Issuers of tokens: their keys, and which tokens they accept. An issuer of which a part has no counterpart is left out
+//! as a whole, because half of it would accept other tokens than its source.
 
-use super::conversion::Conversion;
+use super::conversion::{Conversion, Refused, source_of};
+use super::form::Form;
 use super::setting::Setting;
 use super::target::Value;
 
@@ -44,10 +46,64 @@ impl Algorithms {
     }
 
     /// Returns the value for an issuer.
-    pub(crate) fn into_value(self) -> Option<Value> {
+    fn value(&self) -> Result<Option<Value>, Refused> {
         match self {
-            Self::Only(value) => Some(value),
-            Self::Any | Self::Nothing => None,
+            Self::Only(value) => Ok(Some(value.clone())),
+            Self::Any => Ok(None),
+            Self::Nothing => Err(Refused),
         }
     }
+}
+
+/// An issuer after its source: each part is converted, absent, or without a counterpart.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    /// The names in tokens. Without any, tokens may have every name.
+    pub(crate) names: Result<Vec<Value>, Refused>,
+    pub(crate) audiences: Result<Option<Value>, Refused>,
+    pub(crate) algorithms: Algorithms,
+    /// `jwks` or `secret`, with its value.
+    pub(crate) keys: Result<Option<(&'static str, Value)>, Refused>,
+}
+
+impl Issuer {
+    /// Adds the issuer, once for each of its names. Without keys, or if a part has no counterpart, it is left out.
+    pub(crate) fn write(self, conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
+        let (Ok(names), Ok(audiences), Ok(algorithms), Ok(Some((kind, keys)))) =
+            (self.names, self.audiences, self.algorithms.value(), self.keys)
+        else {
+            let note = "the issuer is left out, because Starling needs its keys and all conditions \
+                        for its tokens: add it to `authentication.jwt.issuers`. Until then its \
+                        tokens are refused";
+            conversion.not_converted(setting, note);
+            conversion.lost_issuer.get_or_insert_with(|| source_of(setting));
+            return;
+        };
+        let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
+        let note = if audiences.is_none() { AUDIENCES } else { "" };
+        let mut names: Vec<_> = names.into_iter().map(Some).collect();
+        if names.is_empty() {
+            names.push(None);
+        }
+        for name in names {
+            let issuer = Value::map([
+                ("issuer", name),
+                ("audiences", audiences.clone()),
+                ("algorithms", algorithms.clone()),
+                (kind, Some(keys.clone())),
+            ]);
+            conversion.push(setting, &to, issuer, note);
+        }
+    }
+}
+
+/// Returns the names of an issuer: all of them, so that none is lost.
+pub(crate) fn names(
+    conversion: &mut Conversion<'_>,
+    settings: &[Option<Setting<'_>>],
+) -> Result<Vec<Value>, Refused> {
+    let settings = settings.iter().flatten().flat_map(Setting::items);
+    let names: Vec<_> = settings.map(|it| conversion.given(Some(it), Form::Text)).collect();
+    let names: Result<Vec<_>, _> = names.into_iter().collect();
+    Ok(names?.into_iter().flatten().collect())
 }

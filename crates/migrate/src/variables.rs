@@ -9,29 +9,64 @@ use super::router::Router;
 /// The value has a reference that Starling cannot have; the reason is for a sentence after "the value".
 pub(crate) fn rewrite(text: &str, router: Router) -> Result<String, String> {
     let mut written = String::with_capacity(text.len());
+    // The text since the last reference.
+    let mut literal = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
-        written.push_str(&rest[..at]);
+        literal.push_str(&rest[..at]);
         let after = &rest[at + 1..];
-        if let Some(inside) = after.strip_prefix('{') {
-            let end = inside.find('}').ok_or("has a reference `${` without an end")?;
-            written.push_str(&reference(&inside[..end], router)?);
-            rest = &inside[end + 1..];
-            continue;
+        let (reference, length) = match (after.chars().next(), router) {
+            (Some('{'), _) => {
+                let end = after.find('}').ok_or("has a reference `${` without an end")?;
+                (reference(&after[1..end], router)?, end + 1)
+            }
+            (Some('$'), Router::Apollo) => {
+                literal.push('$');
+                rest = &after[1..];
+                continue;
+            }
+            (Some('$'), Router::Cosmo) => {
+                return Err("has `$$`, in place of which Cosmo Router puts nothing".into());
+            }
+            // Cosmo Router expands the whole file by the rules of Go, which need no braces.
+            (Some(_), Router::Cosmo) => {
+                let length = after.find(|c: char| !is_name_character(c)).unwrap_or(after.len());
+                let name = &after[..length];
+                (is_name(name).then(|| format!("${{{name}}}")), length)
+            }
+            _ => (None, 0),
+        };
+        match reference {
+            Some(reference) => {
+                if literal.ends_with('$') {
+                    return Err("has a literal `$` directly before a reference".into());
+                }
+                written.push_str(&escape(&literal));
+                literal.clear();
+                written.push_str(&reference);
+            }
+            None => literal.push_str(&rest[at..=at + length]),
         }
-        // Cosmo Router expands the whole file by the rules of Go, which need no braces.
-        let length = after.find(|c: char| !is_name_character(c)).unwrap_or(after.len());
-        let is_name = is_name(&after[..length]);
-        if router == Router::Cosmo && is_name {
-            written.push_str(&format!("${{{}}}", &after[..length]));
-            rest = &after[length..];
-        } else {
-            written.push('$');
-            rest = after;
-        }
+        rest = &after[length..];
     }
-    written.push_str(rest);
+    literal.push_str(rest);
+    written.push_str(&escape(&literal));
     Ok(written)
+}
+
+/// Writes a text so that Starling sees no references in it.
+fn escape(literal: &str) -> String {
+    literal.replace("${", "$${")
+}
+
+/// Returns the default of the reference that a rewritten value consists of. The outer `None`: it is more than one
+/// reference, or less.
+pub(crate) fn only_reference(text: &str) -> Option<Option<&str>> {
+    let inside = text.strip_prefix("${")?.strip_suffix('}')?;
+    if inside.contains('}') {
+        return None;
+    }
+    Some(inside.split_once(":-").map(|(_, default)| default))
 }
 
 /// Returns the path of `${file.PATH}`, in which Apollo Router reads the content of a file.
@@ -64,7 +99,8 @@ pub(crate) fn has_reference(text: &str) -> bool {
     text.match_indices("${").any(|(at, _)| !text[..at].ends_with('$'))
 }
 
-fn reference(inside: &str, router: Router) -> Result<String, String> {
+/// Returns the reference with this text between its braces. `None`: it is text there.
+fn reference(inside: &str, router: Router) -> Result<Option<String>, String> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
@@ -77,7 +113,7 @@ fn reference(inside: &str, router: Router) -> Result<String, String> {
             match name.strip_prefix("env.") {
                 Some(name) => name,
                 // Apollo Router refuses other references; what looks like one is text.
-                None => return Ok(format!("$${{{inside}}}")),
+                None => return Ok(None),
             }
         }
         Router::Cosmo | Router::Hive => name,
@@ -85,10 +121,13 @@ fn reference(inside: &str, router: Router) -> Result<String, String> {
     if !is_name(name) {
         return Err("has a reference that is not the name of an environment variable".into());
     }
-    Ok(match default {
+    if default.is_some_and(|it| it.contains("${")) {
+        return Err("has a reference in the default of another".into());
+    }
+    Ok(Some(match default {
         Some(default) => format!("${{{name}:-{default}}}"),
         None => format!("${{{name}}}"),
-    })
+    }))
 }
 
 fn is_name_character(c: char) -> bool {
@@ -115,6 +154,11 @@ mod tests {
             (Router::Cosmo, "^https://a$", "^https://a$"),
             (Router::Hive, "${URL}", "${URL}"),
             (Router::Hive, "$URL costs", "$URL costs"),
+            (Router::Hive, "5$", "5$"),
+            // `$$` is a literal `$` there.
+            (Router::Apollo, "$${env.URL}", "$${env.URL}"),
+            (Router::Apollo, "a$$b", "a$b"),
+            (Router::Apollo, "$${a}${env.B}", "$${a}${B}"),
         ];
         for (router, text, written) in cases {
             assert_eq!(rewrite(text, router).as_deref(), Ok(written), "{text}");
@@ -122,9 +166,29 @@ mod tests {
         assert!(rewrite("${file./run/secret}", Router::Apollo).is_err());
         assert!(rewrite("${1}", Router::Cosmo).is_err());
         assert!(rewrite("${A", Router::Hive).is_err());
+        assert!(rewrite("$$A", Router::Cosmo).is_err());
+        assert!(rewrite("${env.A:-${env.B}}", Router::Apollo).is_err());
         assert_eq!(file_reference("${file./run/cert.pem}"), Some("/run/cert.pem"));
         assert_eq!(file_reference("${env.A}"), None);
         assert!(has_reference("a ${B}") && !has_reference("a $${B}"));
+    }
+
+    #[test]
+    fn a_literal_dollar_never_becomes_a_part_of_a_reference() {
+        // Starling would read `$${PRICE}` as the text `${PRICE}`.
+        for (router, text) in [(Router::Apollo, "$$${env.PRICE}"), (Router::Hive, "$${PRICE}")] {
+            let reason = rewrite(text, router).unwrap_err();
+            assert_eq!(reason, "has a literal `$` directly before a reference", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_consists_of_one_reference_is_told_from_others() {
+        assert_eq!(only_reference("${A}"), Some(None));
+        assert_eq!(only_reference("${A:-5}"), Some(Some("5")));
+        for text in ["1${A}", "${A}0", "${A}${B}", "$${A}", "A", ""] {
+            assert_eq!(only_reference(text), None, "{text}");
+        }
     }
 
     #[test]

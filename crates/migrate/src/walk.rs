@@ -4,9 +4,6 @@ use super::conversion::{Conversion, is_turned_off, with_names};
 use super::rule::{Action, Found, Pattern, find, siblings};
 use super::setting::Setting;
 
-/// The similarity above which a key counts as a misspelt one (Jaro–Winkler, 0 to 1).
-const LIKENESS_MIN: f64 = 0.85;
-
 /// Converts every key of the source.
 pub(crate) fn convert(conversion: &mut Conversion<'_>, patterns: &[Pattern]) {
     let root = conversion.root.clone();
@@ -30,7 +27,7 @@ fn section<'s>(
             Found::Section if setting.is_empty() => conversion.unneeded(&setting, "it is empty"),
             Found::Section => conversion.unknown(&setting, "a section is expected here"),
             Found::Nothing => {
-                let note = match similar(&siblings(patterns, path), key) {
+                let note = match config::find_similar(key, siblings(patterns, path)) {
                     Some(similar) => format!("the migration knows `{similar}`"),
                     None => String::new(),
                 };
@@ -39,13 +36,6 @@ fn section<'s>(
         }
         path.pop();
     }
-}
-
-/// Returns the known key that an unknown one is probably a misspelling of.
-fn similar<'k>(known: &[&'k str], key: &str) -> Option<&'k str> {
-    let likenesses = known.iter().map(|it| (strsim::jaro_winkler(it, key), *it));
-    let similar = likenesses.filter(|(likeness, _)| *likeness > LIKENESS_MIN);
-    similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key)
 }
 
 fn apply(conversion: &mut Conversion<'_>, pattern: &Pattern, setting: &Setting<'_>) {

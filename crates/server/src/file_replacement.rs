@@ -1,16 +1,18 @@
 //! Replacement of a file as a whole: a reader sees the old content or the new one, never a part.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
 /// The permissions of a file that is replaced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FilePermissions {
     /// Those of the file before; a new file has the default of the process.
     Kept,
     /// Only the user of this process can read and write the file.
     Private,
+    /// These. Before it has them, only the user of this process can open the file: its text may contain secrets.
+    Given(Permissions),
 }
 
 /// Replaces the content of a file by these parts, one after the other: a file beside it is written and renamed. A
@@ -28,14 +30,15 @@ pub fn replace_file(path: &Path, parts: &[&str], permissions: FilePermissions) -
     // Several routers may have the same file. Those in containers often have the same process id.
     let random = fastrand::u64(..);
     let temporary = target.with_file_name(format!(".{}.{random:016x}.new", name.to_string_lossy()));
-    let kept = match permissions {
+    let wanted = match &permissions {
         FilePermissions::Kept => existing.map(|it| it.permissions()),
         FilePermissions::Private => None,
+        FilePermissions::Given(given) => Some(given.clone()),
     };
     let write = |mut file: File| {
         // Before the text, which may contain URLs that not everybody may read.
-        if let Some(kept) = kept {
-            file.set_permissions(kept)?;
+        if let Some(wanted) = wanted {
+            file.set_permissions(wanted)?;
         }
         for part in parts {
             file.write_all(part.as_bytes())?;
@@ -45,7 +48,7 @@ pub fn replace_file(path: &Path, parts: &[&str], permissions: FilePermissions) -
         fs::rename(&temporary, &target)
     };
     // A file or a link that another user has put there is not opened.
-    let written = write(create_file(&temporary, permissions)?);
+    let written = write(create_file(&temporary, permissions == FilePermissions::Kept)?);
     if written.is_err() {
         // The first error says more than that of cleaning up.
         let _ = fs::remove_file(&temporary);
@@ -53,19 +56,35 @@ pub fn replace_file(path: &Path, parts: &[&str], permissions: FilePermissions) -
     written
 }
 
-/// Creates a file that does not exist yet.
-fn create_file(path: &Path, permissions: FilePermissions) -> io::Result<File> {
+/// Writes a file that does not exist yet, with these permissions or else the default ones of the process. Blocks.
+///
+/// # Errors
+/// The file exists, or cannot be written.
+pub fn create_file_with(
+    path: &Path,
+    text: &str,
+    permissions: Option<Permissions>,
+) -> io::Result<()> {
+    let mut file = create_file(path, permissions.is_none())?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// Creates a file that does not exist yet, for everybody that the process lets read new files or only for its user.
+fn create_file(path: &Path, is_public: bool) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        if permissions == FilePermissions::Private {
+        if !is_public {
             options.mode(0o600);
         }
     }
     #[cfg(not(unix))]
-    let _ = permissions;
+    let _ = is_public;
     options.open(path)
 }
 
@@ -122,5 +141,16 @@ mod tests {
         assert_eq!(mode(), 0o640);
         replace_file(&file, &["secret"], FilePermissions::Private).unwrap();
         assert_eq!(mode(), 0o600);
+        let given = || Permissions::from_mode(0o604);
+        replace_file(&link, &["given"], FilePermissions::Given(given())).unwrap();
+        assert_eq!(mode(), 0o604);
+
+        let created = folder.path().join("created");
+        create_file_with(&created, "text", Some(given())).unwrap();
+        assert_eq!(
+            fs::metadata(&created).unwrap().permissions(),
+            fs::metadata(&file).unwrap().permissions()
+        );
+        assert!(create_file_with(&created, "text", None).is_err());
     }
 }

@@ -60,7 +60,7 @@ pub use check::{CheckReport, SubscriptionRoute, check, download_supergraph, has_
 pub use config_changes::{ConfigSource, report_config_changes};
 pub use connectivity_check::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
 pub use error_reference::error_reference;
-pub use file_replacement::{FilePermissions, replace_file};
+pub use file_replacement::{FilePermissions, create_file_with, replace_file};
 pub use graph_change::{GraphChange, GraphDifference};
 pub use serving::figures::field_usage::{FieldUsageReport, UsageRow};
 pub use serving::generation::read_graph;

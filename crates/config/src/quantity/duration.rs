@@ -50,19 +50,23 @@ impl Quantity for Duration {
         Ok(duration)
     }
 
-    /// Prints a duration in the largest unit that is exact.
     fn print(&self) -> String {
-        let milliseconds = self.as_millis();
-        if milliseconds == 0 {
-            return "0s".into();
-        }
-        for (unit, factor) in UNITS {
-            if milliseconds.is_multiple_of(u128::from(factor)) {
-                return format!("{}{unit}", milliseconds / u128::from(factor));
-            }
-        }
-        format!("{milliseconds}ms")
+        print_duration(*self)
     }
+}
+
+/// Prints a duration in the largest unit that is exact. Parts of a millisecond are left out.
+pub fn print_duration(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    if milliseconds == 0 {
+        return "0s".into();
+    }
+    for (unit, factor) in UNITS {
+        if milliseconds.is_multiple_of(u128::from(factor)) {
+            return format!("{}{unit}", milliseconds / u128::from(factor));
+        }
+    }
+    format!("{milliseconds}ms")
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 mod duration;
 mod size;
 
-pub(super) use size::{SIZE_MAX, parse_bytes, print_bytes};
+pub use duration::print_duration;
+pub use size::print_bytes;
+pub(super) use size::{SIZE_MAX, parse_bytes};
 
 /// A value that is written as a text with units.
 pub(super) trait Quantity: Sized {

@@ -5,12 +5,13 @@ use super::Quantity;
 /// The largest size, 4 GiB: a larger one would not be a bound any more. It also fits a `usize` of 32 bits.
 pub(crate) const SIZE_MAX: u64 = (4 << 30) - 1;
 
+/// From the largest to the smallest, as they are tried for printing.
 const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
     ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
     ("MB", 1_000_000),
+    ("KiB", 1 << 10),
     ("KB", 1_000),
     ("B", 1),
 ];
@@ -45,7 +46,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Prints a number of bytes in the largest unit that is exact.
-pub(crate) fn print_bytes(bytes: u64) -> String {
+pub fn print_bytes(bytes: u64) -> String {
     for (unit, factor) in UNITS {
         if bytes >= factor && bytes.is_multiple_of(factor) {
             return format!("{}{unit}", bytes / factor);
@@ -85,6 +86,8 @@ mod tests {
             ("64 kib", 65_536, "64KiB"),
             ("2MiB", 2_097_152, "2MiB"),
             ("1MB", 1_000_000, "1MB"),
+            // Also a multiple of 1 KiB.
+            ("4000000KB", 4_000_000_000, "4GB"),
         ] {
             assert_eq!(usize::parse(text), Ok(bytes), "{text}");
             assert_eq!(bytes.print(), printed, "{text}");

@@ -2,12 +2,19 @@
 
 use crate::conversion::{Conversion, Members, with_names};
 use crate::form::Form;
-use crate::redis::servers;
+use crate::redis::servers_of;
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
 
 const CACHE_NOTE: &str = "all subgraphs share one store";
+
+/// The key of a setting of the cache of responses, which has had several names.
+macro_rules! cache {
+    ($key:literal) => {
+        concat!("(response_cache|preview_response_cache|entity_cache|preview_entity_cache).", $key)
+    };
+}
 
 pub(super) const RULES: &[Rule] = &[
     same("apq.enabled", "apq.enabled", Form::Bool),
@@ -24,87 +31,52 @@ pub(super) const RULES: &[Rule] = &[
         apq_redis,
     ),
     absent("apq.subgraph", "requests to subgraphs always have the text"),
-    same(
-        "(response_cache|preview_response_cache|entity_cache|preview_entity_cache).enabled",
-        "cache.enabled",
-        Form::Bool,
-    ),
-    same(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.all.enabled",
-        "cache.subgraphs.all.enabled",
-        Form::Bool,
-    ),
+    same(cache!("enabled"), "cache.enabled", Form::Bool),
+    same(cache!("subgraph.all.enabled"), "cache.subgraphs.all.enabled", Form::Bool),
     changed(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.all.ttl",
+        cache!("subgraph.all.ttl"),
         "cache.subgraphs.all.ttl",
         Form::Duration,
         "it is for responses that say nothing about their time to live",
     ),
     with(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.all.redis",
+        cache!("subgraph.all.redis"),
         "storage_providers.redis, cache.store",
         CACHE_NOTE,
         cache_redis,
     ),
     absent(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.all.private_id",
+        cache!("subgraph.all.private_id"),
         "`cache.private_by` names the claims and headers that tell clients apart",
     ),
     with(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.subgraphs.<name>",
+        cache!("subgraph.subgraphs.<name>"),
         "cache.subgraphs.subgraphs.<name>.enabled, cache.subgraphs.subgraphs.<name>.ttl",
         CACHE_NOTE,
         cache_subgraph,
     ),
-    with(
-        "(response_cache|preview_response_cache|entity_cache|preview_entity_cache).redis",
-        "storage_providers.redis, cache.store",
-        CACHE_NOTE,
-        cache_redis,
-    ),
+    with(cache!("redis"), "storage_providers.redis, cache.store", CACHE_NOTE, cache_redis),
     absent(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).subgraph.all.invalidation",
+        cache!("subgraph.all.invalidation"),
         "`POST /admin/invalidate` of the admin listener takes invalidations (docs/caching.md)",
     ),
     absent(
-        "(response_cache|preview_response_cache|entity_cache|preview_entity_cache).invalidation",
+        cache!("invalidation"),
         "`POST /admin/invalidate` of the admin listener takes invalidations; events of brokers \
          do so too (docs/caching.md)",
     ),
-    absent(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).cdn_invalidation",
-        "responses have no tags for a CDN",
-    ),
+    absent(cache!("cdn_invalidation"), "responses have no tags for a CDN"),
     unneeded(
-        "(response_cache|preview_response_cache|entity_cache|preview_entity_cache).debug",
+        cache!("debug"),
         "the header `starling-trace: 1` shows what came from memory (`trace.enabled`)",
     ),
-    unneeded(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).private_queries_buffer_size",
-        "it tunes another implementation",
-    ),
-    unneeded(
-        "(response_cache|preview_response_cache|entity_cache|preview_entity_cache).metrics",
-        "`/metrics` has hits and misses",
-    ),
+    unneeded(cache!("private_queries_buffer_size"), "it tunes another implementation"),
+    unneeded(cache!("metrics"), "`/metrics` has hits and misses"),
     absent(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).include_cache_control_header_on_router_response",
+        cache!("include_cache_control_header_on_router_response"),
         "clients always get `cache-control` while the cache is on",
     ),
-    absent(
-        "(response_cache|preview_response_cache|entity_cache|\
-         preview_entity_cache).expose_keys_in_context",
-        "Starling has no context of plugins",
-    ),
+    absent(cache!("expose_keys_in_context"), "Starling has no context of plugins"),
 ];
 
 fn apq_redis(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -149,8 +121,7 @@ fn provider(
         conversion.refuse(setting, "has no `urls`", "");
         return false;
     };
-    let texts: Result<Vec<_>, _> = urls.items().iter().map(|it| conversion.text(it)).collect();
-    let servers = match texts.and_then(|texts| servers(&texts, false)) {
+    let servers = match servers_of(conversion, &urls) {
         Ok(servers) => servers,
         Err(reason) => {
             conversion.refuse(&urls, &reason, "");
@@ -186,7 +157,7 @@ fn provider(
         );
     }
     members.finish(conversion);
-    let value = servers.into_provider(id, authentication, further);
+    let value = servers.into_provider(id, None, authentication, further);
     let to = ["storage_providers".to_owned(), "redis".to_owned()];
     conversion.push(
         setting,

@@ -13,7 +13,7 @@ use super::target::Value;
 
 pub(super) use security::show_extension;
 pub(super) use server::file_size;
-pub(super) use subscription::subscription_path;
+pub(super) use subscription::{enabled as subscriptions_enabled, subscription_path};
 pub(super) use telemetry::formats;
 pub(super) use traffic::{cost_strategy, deduplication, expose_costs, traffic_path};
 
@@ -70,6 +70,12 @@ const EXTENSIONS: &[Rule] = &[
 
 /// Sets the keys with another default that clients notice.
 pub(super) fn add_defaults(conversion: &mut Conversion<'_>) {
+    conversion.add_supergraph(
+        "APOLLO_GRAPH_REF",
+        "Apollo Router gets its supergraph from GraphOS or by `--supergraph`: let a job write it \
+         to this file (`rover supergraph fetch`), or name its server in `supergraph.url` \
+         (docs/supergraph-delivery.md).",
+    );
     conversion.add("supergraph.path", &["path"], Value::text("/"), "Clients send requests to `/`.");
     let path = conversion.root.descendant(&["supergraph", "path"]);
     let note = match path.is_none_or(|it| it.text() == Some("/")) {

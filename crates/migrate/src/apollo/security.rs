@@ -1,13 +1,14 @@
 //! Headers, origins, tokens, authorization, errors and persisted queries of Apollo Router.
 
-use crate::conversion::{Conversion, Members};
+use crate::aws;
+use crate::conversion::{Conversion, Members, Refused};
 use crate::form::Form;
 use crate::headers;
 use crate::origins;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms};
+use crate::tokens::{AUDIENCES, Algorithms, Issuer, names};
 
 pub(super) const RULES: &[Rule] = &[
     with(
@@ -36,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         "authentication.subgraph.subgraphs.<name>.aws_sig_v4",
         "subgraphs.<name>.aws_sigv4",
         "roles cannot be assumed; without keys, those of the environment are used",
-        aws,
+        aws::convert,
     ),
     absent(
         "authentication.subgraph.all",
@@ -93,17 +94,12 @@ fn reject(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let issuers = ["authentication", "jwt", "issuers"].map(str::to_owned);
     for provider in members.take("jwks").iter().flat_map(Setting::items) {
         let mut own = Members::of(&provider);
-        let Some(keys) = key_set(conversion, &mut own) else {
-            own.finish(conversion);
-            continue;
-        };
-        let audiences = conversion.optional(own.take("audiences"), Form::Texts);
+        let keys = key_set(conversion, &mut own);
+        let audiences = conversion.given(own.take("audiences"), Form::Texts);
         let algorithms = Algorithms::of(conversion, own.take("algorithms").as_ref());
-        let mut names: Vec<_> = own.take("issuer").iter().flat_map(Setting::items).collect();
-        names.extend(own.take("issuers").iter().flat_map(Setting::items));
+        let names = names(conversion, &[own.take("issuer"), own.take("issuers")]);
         own.absent(conversion, "headers", "requests for key sets have no headers in Starling");
         own.unneeded(
             conversion,
@@ -111,33 +107,7 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             "key sets are read again after one second, then two, and so on",
         );
         own.finish(conversion);
-        if matches!(algorithms, Algorithms::Nothing) {
-            conversion.refuse(
-                &provider,
-                "has no algorithm that Starling has",
-                "its tokens are refused",
-            );
-            continue;
-        }
-        let algorithms = algorithms.into_value();
-        let mut names: Vec<_> = names
-            .into_iter()
-            .filter_map(|it| conversion.optional(Some(it), Form::Text))
-            .map(Some)
-            .collect();
-        if names.is_empty() {
-            names.push(None);
-        }
-        let note = if audiences.is_none() { AUDIENCES } else { "" };
-        for name in names {
-            let issuer = Value::map([
-                ("issuer", name),
-                ("audiences", audiences.clone()),
-                ("algorithms", algorithms.clone()),
-                ("jwks", Some(keys.clone())),
-            ]);
-            conversion.push(&provider, &issuers, issuer, note);
-        }
+        Issuer { names, audiences, algorithms, keys }.write(conversion, &provider);
     }
     let name = members.take("header_name");
     let prefix = members.take("header_value_prefix");
@@ -157,15 +127,19 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 /// Returns the key set of a provider.
-fn key_set(conversion: &mut Conversion<'_>, members: &mut Members<'_>) -> Option<Value> {
-    let url = members.take("url");
+fn key_set(
+    conversion: &mut Conversion<'_>,
+    members: &mut Members<'_>,
+) -> Result<Option<(&'static str, Value)>, Refused> {
     let interval = conversion.optional(members.take("poll_interval"), Form::Duration);
-    let Some(Value::Text(url)) = conversion.optional(url, Form::Text) else { return None };
+    let Some(Value::Text(url)) = conversion.given(members.take("url"), Form::Text)? else {
+        return Ok(None);
+    };
     let place = match url.strip_prefix("file://") {
         Some(path) => ("file", Value::text(path)),
         None => ("url", Value::Text(url)),
     };
-    Some(Value::map([(place.0, Some(place.1)), ("refresh", interval)]))
+    Ok(Some(("jwks", Value::map([(place.0, Some(place.1)), ("refresh", interval)]))))
 }
 
 /// Converts the places of tokens: a header, or a list in which that header comes first.
@@ -214,42 +188,6 @@ fn places(
     }
 }
 
-fn aws(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    let mut members = Members::of(setting);
-    let chain = members.take("default_chain");
-    let keys = members.take("hardcoded");
-    members.finish(conversion);
-    let Some(settings) = chain.or(keys) else { return };
-    let mut own = Members::of(&settings);
-    let mut value =
-        |conversion: &mut Conversion<'_>, name| conversion.optional(own.take(name), Form::Text);
-    let region = value(conversion, "region");
-    let service = value(conversion, "service_name").or_else(|| value(conversion, "service"));
-    let id = value(conversion, "access_key_id");
-    let secret = value(conversion, "secret_access_key");
-    own.absent(
-        conversion,
-        "profile_name",
-        "credentials come from the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and \
-         `AWS_SESSION_TOKEN`",
-    );
-    own.absent(
-        conversion,
-        "assume_role",
-        "Starling assumes no role: give it the credentials of the role",
-    );
-    own.finish(conversion);
-    let signature = Value::map([
-        ("region", region),
-        ("service", service),
-        ("access_key_id", id),
-        ("secret_access_key", secret),
-    ]);
-    let to = crate::conversion::with_names("subgraphs.<name>.aws_sigv4", &setting.names);
-    let note = "the build needs the feature `aws`; temporary credentials are not renewed";
-    conversion.write(&settings, &to, signature, note);
-}
-
 fn subgraph_errors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let section = "include_subgraph_errors".to_owned();
     let mut members = Members::of(setting);
@@ -287,7 +225,7 @@ fn errors_of(conversion: &mut Conversion<'_>, setting: &Setting<'_>, to: &[Strin
     }
     let mut members = Members::of(setting);
     let redacts = members.take("redact_message");
-    let shows = redacts.as_ref().is_none_or(|it| it.truth() != Some(true));
+    let shows = !redacts.as_ref().is_some_and(Setting::may_be_on);
     conversion.write(redacts.as_ref().unwrap_or(setting), to, Value::Bool(shows), "");
     if let Some(allowed) = members.take("allow_extensions_keys") {
         let list = ["include_subgraph_errors".to_owned(), "extensions".to_owned()];
@@ -317,7 +255,7 @@ fn persisted_queries(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         .take("experimental_prewarm_query_plan_cache")
         .or_else(|| members.take("prewarm_query_plan_cache"));
     members.finish(conversion);
-    if enabled.as_ref().is_none_or(|it| it.truth() != Some(true)) {
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
@@ -328,14 +266,14 @@ fn persisted_queries(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             conversion.push(file, &list, Value::map([("file", Some(path))]), "");
         }
     }
-    let is_on = |setting: &Option<Setting<'_>>, name: &str| {
-        let member = setting.as_ref().and_then(|it| it.member(name));
-        member.is_some_and(|it| it.truth() == Some(true))
+    let mut is_on = |name: &str| {
+        let switch = safelist.as_ref().and_then(|it| it.member(name));
+        conversion.is_on(switch.as_ref())
     };
-    let mode = match (is_on(&safelist, "enabled"), is_on(&safelist, "require_id")) {
+    let mode = match (is_on("enabled"), is_on("require_id")) {
         (true, true) => "require_id",
         (true, false) => "require_known",
-        _ if unknown.as_ref().is_some_and(|it| it.truth() == Some(true)) => "log_unknown",
+        _ if conversion.is_on(unknown.as_ref()) => "log_unknown",
         _ => "off",
     };
     if let (Some(_), Some(unknown)) = (&safelist, &unknown) {

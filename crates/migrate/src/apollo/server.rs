@@ -2,6 +2,7 @@
 
 use crate::conversion::{Conversion, Members, source_of};
 use crate::form::Form;
+use crate::listener_tls::{self, ClientCertificates};
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -10,6 +11,8 @@ use crate::variables::file_reference;
 const HEALTH: &str = "health checks and metrics are on the admin listener: `/health/live`, `/health/ready` \
                       and `/metrics`";
 const FOR_EACH: &str = "Starling sets it for each subgraph: repeat it below `subgraphs.<name>`";
+
+const NAME_FILE: &str = "Starling reads certificates and keys from files: name the file";
 
 pub(super) const RULES: &[Rule] = &[
     with("supergraph.listen", "listen", "", listen),
@@ -199,27 +202,21 @@ fn server_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let mut file = |name: &str| {
         let member = members.take(name)?;
-        match member.text().and_then(file_reference) {
-            Some(path) => Some((member.clone(), Value::text(path))),
-            None => {
-                let advice = "Starling reads certificates and keys from files: name the file";
-                conversion.refuse(&member, "is no file (`${file.PATH}`)", advice);
-                None
-            }
+        let path = member.text().and_then(file_reference).map(Value::text);
+        if path.is_none() {
+            conversion.refuse(&member, "is no file (`${file.PATH}`)", NAME_FILE);
         }
+        Some((member, path))
     };
     let (certificate, chain, key) = (file("certificate"), file("certificate_chain"), file("key"));
     members.finish(conversion);
-    if let Some((chain, _)) = &chain {
+    if let Some((chain, Some(_))) = &chain {
         let advice =
             "append the chain to the file of the certificate, which `listen[].tls.cert` names";
         conversion.not_converted(chain, advice);
     }
-    let (Some((certificate, cert)), Some((key, key_file))) = (certificate, key) else { return };
-    conversion.done(&certificate, "listen[].tls.cert", "");
-    conversion.done(&key, "listen[].tls.key", "");
-    let tls = Value::map([("cert", Some(cert)), ("key", Some(key_file))]);
-    conversion.listener.tls = Some((tls, source_of(setting)));
+    let clients = ClientCertificates::NotRequired;
+    listener_tls::convert(conversion, setting, certificate, key, clients);
 }
 
 fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -235,10 +232,7 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
                     "",
                 );
             }
-            None => {
-                let advice = "Starling reads certificates and keys from files: name the file";
-                conversion.refuse(&member, "is no file (`${file.PATH}`)", advice);
-            }
+            None => conversion.refuse(&member, "is no file (`${file.PATH}`)", NAME_FILE),
         }
     };
     file(conversion, members.take("certificate_authorities"), "ca");
@@ -254,16 +248,16 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn sandbox(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let path = conversion.root.descendant(&["supergraph", "path"]);
     let is_at_root = path.is_none_or(|it| it.text() == Some("/"));
-    if is_at_root && setting.truth() == Some(true) {
+    if is_at_root && setting.may_be_on() {
         conversion.put(setting, "ide.enabled", Value::Bool(false));
         let advice = "the page is at `/`, where the endpoint is: set `path: /graphql` to have both";
         conversion.not_converted(setting, advice);
         return;
     }
     let to = ["ide".to_owned(), "enabled".to_owned()];
-    let note = match setting.truth() {
-        Some(true) => "GraphiQL in place of Sandbox, at `/`",
-        _ => "",
+    let note = match setting.may_be_on() {
+        true => "GraphiQL in place of Sandbox, at `/`",
+        false => "",
     };
     conversion.set(setting, &to, Form::Bool, note);
 }
@@ -271,7 +265,7 @@ fn sandbox(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn uploads(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let enabled = members.take("enabled");
-    let is_on = enabled.as_ref().is_some_and(|it| it.truth() == Some(true));
+    let is_on = enabled.as_ref().is_some_and(Setting::may_be_on);
     let multipart = members.take("protocols").and_then(|it| it.member("multipart"));
     members.finish(conversion);
     if !is_on {
@@ -306,10 +300,6 @@ pub(crate) fn file_size(conversion: &mut Conversion<'_>, setting: &Setting<'_>) 
     let bytes = setting.text().and_then(|it| crate::quantity::parse_size(it).ok());
     // The default for a request is 32 MiB, and it may not be less than that for a file.
     if let Some(bytes) = bytes.filter(|bytes| *bytes > 32 << 20) {
-        conversion.put(
-            setting,
-            "uploads.max_bytes",
-            Value::text(crate::quantity::print_size(bytes)),
-        );
+        conversion.put(setting, "uploads.max_bytes", Value::text(config::print_bytes(bytes)));
     }
 }

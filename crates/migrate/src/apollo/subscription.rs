@@ -57,13 +57,20 @@ pub(super) const RULES: &[Rule] = &[
     absent("subscription.reject_duplicate_connections", "there is no such switch"),
 ];
 
-fn enabled(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(false) => {
-            let to = ["block".to_owned(), "subscriptions".to_owned()];
-            conversion.write(setting, &to, Value::Bool(true), "");
+/// Converts the switch of subscriptions, which are always on in Starling: where they are off, they are blocked.
+pub(crate) fn enabled(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
+    let to = ["block".to_owned(), "subscriptions".to_owned()];
+    match (setting.truth(), conversion.value(setting, Form::Bool)) {
+        (Some(true), _) => conversion.unneeded(setting, "subscriptions are always on"),
+        (Some(false), _) => conversion.write(setting, &to, Value::Bool(true), ""),
+        (None, Ok(Value::Text(reference))) => {
+            let note = "a condition in CEL: the variable must be `true` or `false`";
+            conversion.write(setting, &to, Value::Text(format!("!{reference}")), note);
         }
-        _ => conversion.unneeded(setting, "subscriptions are always on"),
+        (None, _) => {
+            let note = "the value is neither true nor false: subscriptions are blocked";
+            conversion.write(setting, &to, Value::Bool(true), note);
+        }
     }
 }
 

@@ -302,9 +302,9 @@ pub(crate) fn formats(
     let to = ["tracing".to_owned(), "propagation".to_owned()];
     for (there, here) in names {
         let Some(member) = members.take(there) else { continue };
-        match member.truth() {
-            Some(true) => conversion.push(&member, &to, Value::text(*here), ""),
-            _ => conversion.unneeded(&member, "it is turned off"),
+        match conversion.is_on(Some(&member)) {
+            true => conversion.push(&member, &to, Value::text(*here), ""),
+            false => conversion.unneeded(&member, "it is turned off"),
         }
     }
     others(conversion, &mut members);

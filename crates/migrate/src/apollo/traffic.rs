@@ -204,7 +204,7 @@ fn circuit_breaker(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn demand_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let enabled = members.take("enabled");
-    if enabled.as_ref().is_none_or(|it| it.truth() != Some(true)) {
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }

@@ -2,7 +2,7 @@
 
 use crate::conversion::{Conversion, Members};
 use crate::form::Form;
-use crate::redis::servers;
+use crate::redis::convert_providers;
 use crate::rule::{Rule, absent, same, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -142,27 +142,5 @@ fn kafka(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn redis(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    for provider in setting.items() {
-        let mut members = Members::of(&provider);
-        let id = conversion.optional(members.take("id"), Form::Text);
-        let urls = members.take("urls");
-        let cluster = members.take("cluster_enabled").is_some_and(|it| it.truth() == Some(true));
-        members.finish(conversion);
-        let (Some(Value::Text(id)), Some(urls)) = (id, urls) else {
-            conversion.refuse(&provider, "has no `id` or no `urls`", "");
-            continue;
-        };
-        let texts: Result<Vec<_>, _> = urls.items().iter().map(|it| conversion.text(it)).collect();
-        match texts.and_then(|texts| servers(&texts, cluster)) {
-            Ok(servers) => {
-                let note = match servers.lost_options {
-                    true => "options in the query of a URL are left out",
-                    false => "",
-                };
-                let to = ["events", "providers", "redis"].map(str::to_owned);
-                conversion.push(&provider, &to, servers.into_provider(&id, None, Vec::new()), note);
-            }
-            Err(reason) => conversion.refuse(&urls, &reason, ""),
-        }
-    }
+    convert_providers(conversion, setting, &["events", "providers", "redis"].map(str::to_owned));
 }

@@ -77,7 +77,7 @@ fn propagate(
     let algorithm = members.take("algorithm");
     let negated = members.take("negate_match");
     members.finish(conversion);
-    if negated.is_some_and(|it| it.truth() == Some(true)) {
+    if negated.is_some_and(|it| it.may_be_on()) {
         let advice = "write a pattern of the headers to forward, or propagate all and `remove` those \
                       that match";
         conversion.not_converted(rule, advice);

@@ -24,6 +24,14 @@ pub(super) const RULES: &[&[Rule]] = &[
 
 /// Sets the keys with another default that clients notice.
 pub(super) fn add_defaults(conversion: &mut Conversion<'_>) {
+    if !server::SOURCES.iter().any(|it| conversion.root.member(it).is_some()) {
+        conversion.add_supergraph(
+            "GRAPH_API_TOKEN",
+            "Cosmo Router gets an execution configuration from Cosmo Cloud, which is no SDL: \
+             compose the same subgraphs into this file by `starling compose`, or name their list \
+             in `supergraph.compose` (docs/composition.md).",
+        );
+    }
     conversion.add("listen_addr", &["listen"], Value::text("127.0.0.1:3002"), "");
     if conversion.root.member("cors").is_none() {
         let note = "`\"*\"` never allows credentials in Starling: list the origins that need them.";

@@ -1,6 +1,6 @@
 //! Origins, tokens, authorization, limits of operations and errors of Cosmo Router.
 
-use crate::conversion::{Conversion, Members, is_turned_off};
+use crate::conversion::{Conversion, Members, Refused, is_turned_off};
 use crate::expression::from_expr_lang;
 use crate::form::Form;
 use crate::headers::lower_case;
@@ -8,7 +8,7 @@ use crate::origins::{methods_of, pattern_of_wildcards, whole_pattern};
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms};
+use crate::tokens::{AUDIENCES, Algorithms, Issuer};
 
 const PERSISTED: &str = "the limit is also for persisted documents in Starling";
 pub(super) const RULES: &[Rule] = &[
@@ -125,7 +125,11 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let age = members.take("max_age");
     members.finish(conversion);
     // The defaults there.
-    let allows_credentials = credentials.as_ref().is_none_or(|it| it.truth() != Some(false));
+    let allows_credentials = match credentials.clone().filter(|it| !it.is_empty()) {
+        None => Value::Bool(true),
+        // What is neither true nor false allows none.
+        given => conversion.optional(given, Form::Bool).unwrap_or(Value::Bool(false)),
+    };
     let allow = conversion.optional(headers.clone(), Form::Texts);
     let max_age = conversion.optional(age.clone(), Form::Duration);
     let methods = methods.and_then(|it| methods_of(conversion, &it));
@@ -158,7 +162,7 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         Value::map([
             ("origins", origins),
             ("match_origins", patterns),
-            ("credentials", Some(Value::Bool(credentials))),
+            ("credentials", Some(credentials)),
             ("methods", methods.clone()),
             ("allow_headers", allow.clone()),
             ("max_age", max_age.clone()),
@@ -170,16 +174,16 @@ fn cors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     let reporter = origins.or(patterns).unwrap_or_else(|| setting.clone());
     if !plain.is_empty() || !expressions.is_empty() {
-        let value = policy(list(plain), list(expressions), allows_credentials);
+        let value = policy(list(plain), list(expressions), allows_credentials.clone());
         conversion.push(&reporter, &path, value, "");
     }
     if allows_every {
         let note = match allows_credentials {
-            true => "`\"*\"` never allows credentials in Starling: list the origins that need them",
-            false => "",
+            Value::Bool(false) => "",
+            _ => "`\"*\"` never allows credentials in Starling: list the origins that need them",
         };
         let every = Some(Value::texts(["*"]));
-        conversion.push(&reporter, &path, policy(every, None, false), note);
+        conversion.push(&reporter, &path, policy(every, None, Value::Bool(false)), note);
     }
 }
 
@@ -241,12 +245,11 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 /// Converts a key set or a secret.
 fn issuer(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let url = conversion.optional(members.take("url"), Form::Text);
-    let refresh = conversion.optional(members.take("refresh_interval"), Form::Duration);
+    let keys = key_set(conversion, &mut members);
     let given = members.take("algorithms");
-    let audiences = conversion.optional(members.take("audiences"), Form::Texts);
-    let secret = conversion.optional(members.take("secret"), Form::Text);
-    let symmetric = conversion.optional(members.take("symmetric_algorithm"), Form::Text);
+    let audiences = conversion.given(members.take("audiences"), Form::Texts);
+    let secret = conversion.given(members.take("secret"), Form::Text);
+    let symmetric = conversion.given(members.take("symmetric_algorithm"), Form::Text);
     members.unneeded(
         conversion,
         "header_key_id",
@@ -261,23 +264,25 @@ fn issuer(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     members.finish(conversion);
     let algorithms = match symmetric {
         // A secret has one algorithm.
-        Some(symmetric) => Algorithms::Only(Value::List(vec![symmetric])),
-        None => Algorithms::of(conversion, given.as_ref()),
+        Ok(Some(symmetric)) => Algorithms::Only(Value::List(vec![symmetric])),
+        Ok(None) => Algorithms::of(conversion, given.as_ref()),
+        Err(Refused) => Algorithms::Nothing,
     };
-    if matches!(algorithms, Algorithms::Nothing) {
-        conversion.refuse(setting, "has no algorithm that Starling has", "its tokens are refused");
-        return;
-    }
-    let keys = url.map(|url| Value::map([("url", Some(url)), ("refresh", refresh)]));
-    let note = if audiences.is_none() { AUDIENCES } else { "" };
-    let issuer = Value::map([
-        ("audiences", audiences),
-        ("algorithms", algorithms.into_value()),
-        ("jwks", keys),
-        ("secret", secret),
-    ]);
-    let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
-    conversion.push(setting, &to, issuer, note);
+    let keys = match (keys, secret) {
+        (Ok(keys), Ok(secret)) => Ok(keys.or_else(|| Some(("secret", secret?)))),
+        _ => Err(Refused),
+    };
+    Issuer { names: Ok(Vec::new()), audiences, algorithms, keys }.write(conversion, setting);
+}
+
+/// Returns the key set of a provider.
+fn key_set(
+    conversion: &mut Conversion<'_>,
+    members: &mut Members<'_>,
+) -> Result<Option<(&'static str, Value)>, Refused> {
+    let refresh = conversion.optional(members.take("refresh_interval"), Form::Duration);
+    let url = conversion.given(members.take("url"), Form::Text)?;
+    Ok(url.map(|url| ("jwks", Value::map([("url", Some(url)), ("refresh", refresh)]))))
 }
 
 /// Converts the providers of older versions.
@@ -287,15 +292,18 @@ fn providers(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         members.unneeded(conversion, "name", "issuers have no names");
         if let Some(keys) = members.take("jwks") {
             let mut own = Members::of(&keys);
-            let url = conversion.optional(own.take("url"), Form::Text);
-            let refresh = conversion.optional(own.take("refresh_interval"), Form::Duration);
+            let set = key_set(conversion, &mut own);
             let names = own.take("header_names").or_else(|| own.take("header_name"));
             let prefixes =
                 own.take("header_value_prefixes").or_else(|| own.take("header_value_prefix"));
             own.finish(conversion);
-            let set = Value::map([("url", url), ("refresh", refresh)]);
-            let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
-            conversion.push(&keys, &to, Value::map([("jwks", Some(set))]), AUDIENCES);
+            let issuer = Issuer {
+                names: Ok(Vec::new()),
+                audiences: Ok(None),
+                algorithms: Algorithms::Any,
+                keys: set,
+            };
+            issuer.write(conversion, &keys);
             let list = ["authentication", "jwt", "sources"].map(str::to_owned);
             let prefix = prefixes.iter().flat_map(Setting::texts).next().map(Value::text);
             for name in names.iter().flat_map(Setting::items) {
@@ -381,12 +389,12 @@ fn aliases(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 /// Converts a limit of the form `{enabled, limit, ignore_persisted_operations}`.
 fn limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str, note: &str) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     let mode = conversion.root.descendant(&["security", "complexity_limits", "mode"]);
     let is_measured = mode.is_some_and(|it| it.text() == Some("measure"));
     if let Some(limit) = members.take("limit") {
@@ -397,9 +405,9 @@ fn limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str, note
         }
     }
     if let Some(ignores) = members.take("ignore_persisted_operations") {
-        match ignores.truth() {
-            Some(true) => conversion.not_converted(&ignores, PERSISTED),
-            _ => conversion.unneeded(&ignores, PERSISTED),
+        match ignores.may_be_on() {
+            true => conversion.not_converted(&ignores, PERSISTED),
+            false => conversion.unneeded(&ignores, PERSISTED),
         }
     }
     members.unneeded(
@@ -418,12 +426,12 @@ fn complexity_mode(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn cost_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     let cost = |key: &str| ["cost".to_owned(), key.to_owned()];
     match members.take("mode") {
         Some(mode) => {
@@ -454,19 +462,23 @@ fn errors(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         return;
     }
     let mut members = Members::of(setting);
-    members.take("enabled");
+    let shows = match members.take("enabled") {
+        None => Value::Bool(true),
+        // What is neither true nor false shows nothing.
+        enabled => conversion.optional(enabled, Form::Bool).unwrap_or(Value::Bool(false)),
+    };
     let to = |key: &str| ["include_subgraph_errors".to_owned(), key.to_owned()];
     let note = "errors are never wrapped in another one; `extensions.code` is always shown";
     match members.take("mode") {
-        Some(mode) => conversion.write(&mode, &to("all"), Value::Bool(true), note),
-        None => conversion.put(setting, "include_subgraph_errors.all", Value::Bool(true)),
+        Some(mode) => conversion.write(&mode, &to("all"), shows, note),
+        None => conversion.put(setting, "include_subgraph_errors.all", shows),
     }
     if let Some(name) = members.take("attach_service_name") {
         let note = "it is for errors with a hidden message";
         conversion.set(&name, &to("subgraph_names"), Form::Bool, note);
     }
     let omits = members.take("omit_extensions");
-    let hides_all = omits.as_ref().is_some_and(|it| it.truth() == Some(true));
+    let hides_all = omits.as_ref().is_some_and(Setting::may_be_on);
     if let Some(omits) = omits {
         conversion.unneeded(&omits, "without a list, only `code` is shown");
     }

@@ -4,6 +4,7 @@ use crate::apollo::file_size;
 use crate::conversion::{Conversion, Members, is_turned_off, source_of};
 use crate::expression::from_expr_lang;
 use crate::form::Form;
+use crate::listener_tls::{self, client_certificates, named_file};
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -13,6 +14,10 @@ const PROBES: &str = "health checks are on the admin listener (`admin.listen`): 
 const COMPOSE: &str = "Starling serves a supergraph in SDL: compose it of the same subgraphs by `starling \
                        compose`, or name their list in `supergraph.compose` (docs/composition.md)";
 const NO_STUDIO: &str = "Starling has no control plane";
+
+/// The keys that say where Cosmo Router gets its execution configuration.
+pub(super) const SOURCES: [&str; 5] =
+    ["graph", "cdn", "execution_config", "router_config_path", "split_config_poller"];
 
 pub(super) const RULES: &[Rule] = &[
     unneeded("version", "there is one version of the format"),
@@ -207,44 +212,20 @@ fn playground(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn server_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.unneeded(conversion, "enabled", "the files turn TLS on");
-    let cert = members.take("cert_file");
-    let key = members.take("key_file");
-    let client = members.take("client_auth");
-    members.finish(conversion);
-    let mut authority = None;
-    if let Some(client) = &client {
-        let mut own = Members::of(client);
-        let file = own.take("cert_file");
-        let required = own.take("required");
-        own.finish(conversion);
-        let is_required = required.as_ref().is_some_and(|it| it.truth() == Some(true));
-        if let Some(file) = file.filter(|it| !it.is_empty()) {
-            if is_required {
-                authority = conversion.optional(Some(file.clone()), Form::Text);
-                conversion.done(&file, "listen[].tls.client_ca", "");
-            } else {
-                let advice = "certificates of clients are always required if `listen[].tls.client_ca` is set: list a \
-                              second listener without it";
-                conversion.not_converted(&file, advice);
-            }
-        }
-        if let Some(required) = required {
-            conversion.unneeded(&required, "`listen[].tls.client_ca` requires certificates");
-        }
+    if let Some(enabled) = enabled.filter(|it| it.truth() == Some(true)) {
+        conversion.unneeded(&enabled, "the files turn TLS on");
     }
-    let (Some(cert), Some(key)) = (cert, key) else { return };
-    let files = [&cert, &key].map(|it| conversion.optional(Some(it.clone()), Form::Text));
-    conversion.done(&cert, "listen[].tls.cert", "");
-    conversion.done(&key, "listen[].tls.key", "");
-    let [cert_file, key_file] = files;
-    let tls = Value::map([("cert", cert_file), ("key", key_file), ("client_ca", authority)]);
-    conversion.listener.tls = Some((tls, source_of(setting)));
+    let certificate = named_file(conversion, members.take("cert_file"));
+    let key = named_file(conversion, members.take("key_file"));
+    let clients = client_certificates(conversion, members.take("client_auth").as_ref(), false);
+    members.finish(conversion);
+    listener_tls::convert(conversion, setting, certificate, key, clients);
 }
 
 fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -303,7 +284,7 @@ fn access_logs(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         );
         if let Some(file) = own.take("file") {
             let mut file_members = Members::of(&file);
-            let is_on = file_members.take("enabled").is_some_and(|it| it.truth() == Some(true));
+            let is_on = file_members.take("enabled").is_some_and(|it| it.may_be_on());
             let path = file_members.take("path");
             file_members.unneeded(
                 conversion,
@@ -400,7 +381,7 @@ fn uploads(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let note = "requests with files need a header of `csrf.required_headers`";
     match members.take("enabled") {
         Some(enabled) => {
-            let note = if enabled.truth() == Some(true) { note } else { "" };
+            let note = if enabled.may_be_on() { note } else { "" };
             conversion.set(&enabled, &to("enabled"), Form::Bool, note);
         }
         None => conversion.put(setting, "uploads.enabled", Value::Bool(true)),

@@ -3,10 +3,17 @@
 use crate::conversion::{Conversion, Members, is_turned_off};
 use crate::expression::claim;
 use crate::form::Form;
-use crate::redis::servers;
+use crate::redis::convert_providers;
 use crate::rule::{Rule, absent, changed, same, with};
 use crate::setting::Setting;
 use crate::target::Value;
+
+/// The key of a setting of the cache of responses, which has had several names.
+macro_rules! cache {
+    ($key:literal) => {
+        concat!("(response_cache|entity_cache|entity_caching).", $key)
+    };
+}
 
 pub(super) const RULES: &[Rule] = &[
     with(
@@ -44,60 +51,27 @@ pub(super) const RULES: &[Rule] = &[
         "`warming.operations` must name the operations: those of another router, or a file",
         warmup,
     ),
-    same("(response_cache|entity_cache|entity_caching).enabled", "cache.enabled", Form::Bool),
+    same(cache!("enabled"), "cache.enabled", Form::Bool),
     changed(
-        "(response_cache|entity_cache|entity_caching).fallback_ttl",
+        cache!("fallback_ttl"),
         "cache.subgraphs.all.ttl",
         Form::Duration,
         "it is for all responses that say nothing about their time to live, also for those \
          without `cache-control`",
     ),
-    with("(response_cache|entity_cache|entity_caching).storage", "cache.store", "", cache_storage),
-    with(
-        "(response_cache|entity_cache|entity_caching).private_id",
-        "cache.private_by.claims",
-        "",
-        private_id,
-    ),
+    with(cache!("storage"), "cache.store", "", cache_storage),
+    with(cache!("private_id"), "cache.private_by.claims", "", private_id),
+    absent(cache!("key_prefix"), "`storage_providers.redis[].namespace` is the prefix of all keys"),
     absent(
-        "(response_cache|entity_cache|entity_caching).key_prefix",
-        "`storage_providers.redis[].namespace` is the prefix of all keys",
-    ),
-    absent(
-        "(response_cache|entity_cache|entity_caching).invalidation",
+        cache!("invalidation"),
         "`POST /admin/invalidate` of the admin listener takes invalidations; events of brokers \
          do so too (docs/caching.md)",
     ),
-    absent(
-        "(response_cache|entity_cache|entity_caching).cache_tag_header",
-        "responses have no tags for a CDN",
-    ),
+    absent(cache!("cache_tag_header"), "responses have no tags for a CDN"),
 ];
 
 fn redis(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    for provider in setting.items() {
-        let mut members = Members::of(&provider);
-        let id = conversion.optional(members.take("id"), Form::Text);
-        let urls = members.take("urls");
-        let cluster = members.take("cluster_enabled").is_some_and(|it| it.truth() == Some(true));
-        members.finish(conversion);
-        let (Some(Value::Text(id)), Some(urls)) = (id, urls) else {
-            conversion.refuse(&provider, "has no `id` or no `urls`", "");
-            continue;
-        };
-        let texts: Result<Vec<_>, _> = urls.items().iter().map(|it| conversion.text(it)).collect();
-        match texts.and_then(|texts| servers(&texts, cluster)) {
-            Ok(servers) => {
-                let note = match servers.lost_options {
-                    true => "options in the query of a URL are left out",
-                    false => "",
-                };
-                let to = ["storage_providers".to_owned(), "redis".to_owned()];
-                conversion.push(&provider, &to, servers.into_provider(&id, None, Vec::new()), note);
-            }
-            Err(reason) => conversion.refuse(&urls, &reason, ""),
-        }
-    }
+    convert_providers(conversion, setting, &["storage_providers".to_owned(), "redis".to_owned()]);
 }
 
 fn persisted_operations(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -162,12 +136,12 @@ fn apq_ttl(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn warmup(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_turned_off(setting) || setting.member("enabled").is_none() {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    let enabled = members.take("enabled");
     let source = members.take("source");
     if let Some(timeout) = members.take("timeout") {
         conversion.set(&timeout, &["warming".to_owned(), "timeout".to_owned()], Form::Duration, "");

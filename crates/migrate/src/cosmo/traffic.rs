@@ -1,11 +1,13 @@
 //! Timeouts, retries, circuit breakers, WebSockets, limits of rates and the engine of Cosmo Router.
 
+use std::time::Duration;
+
 use crate::apollo::traffic_path;
 use crate::conversion::{Conversion, Members, is_turned_off};
 use crate::expression::{claim, from_expr_lang, header};
 use crate::form::Form;
 use crate::quantity::parse_duration;
-use crate::redis::servers;
+use crate::redis::servers_of;
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -15,6 +17,9 @@ const WINDOW: &str = "the window is ten seconds; one request at a time is tried,
 
 const RATE: &str = "Starling limits operations of clients, Cosmo Router requests to subgraphs: compare the \
                     numbers";
+
+/// The longest wait before a repetition by default in Starling (`traffic.all.retry.max`).
+const RETRY_WAIT_MAX_DEFAULT: Duration = Duration::from_millis(500);
 
 pub(super) const RULES: &[Rule] = &[
     same("traffic_shaping.router.max_request_body_size", "limits.body", Form::Size),
@@ -190,7 +195,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Converts a duration of which zero means none.
 fn duration(conversion: &mut Conversion<'_>, setting: &Setting<'_>, key: &str) {
-    let is_zero = setting.text().is_some_and(|it| parse_duration(it) == Ok(0));
+    let is_zero = setting.text().is_some_and(|it| parse_duration(it) == Ok(Duration::ZERO));
     match is_zero || setting.is_empty() {
         true => conversion.unneeded(setting, "it is turned off: the default of Starling applies"),
         false => conversion.set(setting, &traffic_path(setting, key), Form::Duration, ""),
@@ -234,15 +239,17 @@ fn retry(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     let interval = members.take("interval");
     let longest = members.take("max_duration");
-    let milliseconds =
+    let wait =
         |it: &Option<Setting<'_>>| it.as_ref().and_then(|it| parse_duration(it.text()?).ok());
-    let (first, last) = (milliseconds(&interval), milliseconds(&longest));
+    let (first, last) = (wait(&interval), wait(&longest));
     if let Some(interval) = interval {
         conversion.set(&interval, &to("initial"), Form::Duration, "");
         // The longest wait may not be below the first one.
-        if longest.is_none() && first > Some(500) {
-            let longest = Value::text(crate::quantity::print_duration(first.unwrap_or(500)));
+        if longest.is_none()
+            && let Some(first) = first.filter(|it| *it > RETRY_WAIT_MAX_DEFAULT)
+        {
             let scope = if setting.names.is_empty() { "all" } else { "subgraphs.<name>" };
+            let longest = Value::text(config::print_duration(first));
             conversion.put(setting, &format!("traffic.{scope}.retry.max"), longest);
         }
     }
@@ -304,12 +311,12 @@ fn circuit_breaker(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn websocket_enabled(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     match setting.truth() {
-        Some(false) => conversion.not_converted(
+        Some(true) => conversion.unneeded(setting, "WebSockets are always on"),
+        _ => conversion.not_converted(
             setting,
             "WebSockets are always on: `block.subscriptions` refuses subscriptions over all \
              transports",
         ),
-        _ => conversion.unneeded(setting, "WebSockets are always on"),
     }
 }
 
@@ -402,7 +409,7 @@ fn client_info(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn rate_limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let enabled = members.take("enabled");
-    if enabled.is_none_or(|it| it.truth() != Some(true)) {
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
@@ -440,10 +447,19 @@ fn rate_limit(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
             key
         }
     };
-    let when = excludes.filter(|it| it.truth() == Some(true)).map(|excludes| {
-        conversion.done(&excludes, "rate_limits[].when", "");
-        Value::text("operation.kind != 'subscription'")
-    });
+    let mut when = None;
+    match excludes.as_ref().map(|it| (it, it.truth())) {
+        None | Some((_, Some(false))) => {}
+        Some((excludes, Some(true))) => {
+            conversion.done(excludes, "rate_limits[].when", "");
+            when = Some(Value::text("operation.kind != 'subscription'"));
+        }
+        Some((excludes, None)) => conversion.refuse(
+            excludes,
+            "is neither true nor false",
+            "subscriptions count: `rate_limits[].when` may exclude them",
+        ),
+    }
     let Some(simple) = simple else { return };
     let mut own = Members::of(&simple);
     let rate = conversion.optional(own.take("rate"), Form::Number);
@@ -480,20 +496,16 @@ fn store_of(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> Option<Va
     let urls =
         members.take("urls").or_else(|| members.take("url")).or_else(|| members.take("addr"));
     let password = conversion.optional(members.take("password"), Form::Text);
-    let cluster = members.take("cluster_enabled").is_some_and(|it| it.truth() == Some(true));
+    let cluster = conversion.optional(members.take("cluster_enabled"), Form::Bool);
     let prefix = conversion.optional(members.take("key_prefix"), Form::Text);
     members.finish(conversion);
     let urls = urls?;
-    let texts: Result<Vec<_>, _> = urls.items().iter().map(|it| conversion.text(it)).collect();
-    match texts.and_then(|texts| servers(&texts, cluster)) {
+    match servers_of(conversion, &urls) {
         Ok(servers) => {
-            let note = match servers.lost_options {
-                true => "options in the query of a URL are left out",
-                false => "",
-            };
+            let note = servers.note();
             let authentication = password.map(|it| Value::keyed("password", it));
             let further = prefix.map(|it| ("namespace".to_owned(), it)).into_iter().collect();
-            let provider = servers.into_provider("rate-limit", authentication, further);
+            let provider = servers.into_provider("rate-limit", cluster, authentication, further);
             let to = ["storage_providers".to_owned(), "redis".to_owned()];
             conversion.push(setting, &to, provider, note);
             Some(Value::text("rate-limit"))

@@ -1,14 +1,14 @@
 //! Headers, origins, tokens, authorization, signatures, limits and errors of Hive Router.
 
-use super::server::is_off;
-use crate::conversion::{Conversion, Members};
+use crate::aws;
+use crate::conversion::{Conversion, Members, Refused, is_turned_off};
 use crate::form::Form;
 use crate::headers;
 use crate::origins;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms};
+use crate::tokens::{self, AUDIENCES, Algorithms, Issuer};
 
 pub(super) const RULES: &[Rule] = &[
     with(
@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         "aws_sig_v4.subgraphs.<name>",
         "subgraphs.<name>.aws_sigv4",
         "roles cannot be assumed; without keys, those of the environment are used",
-        aws,
+        aws_signature,
     ),
     absent(
         "aws_sig_v4.all",
@@ -116,46 +116,39 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         return;
     }
     let given = members.take("audiences");
-    let audiences = conversion.optional(given.clone(), Form::Texts);
-    if let (Some(given), Some(_)) = (&given, &audiences) {
+    let audiences = conversion.given(given.clone(), Form::Texts);
+    if let (Some(given), Ok(Some(_))) = (&given, &audiences) {
         conversion.done(given, "authentication.jwt.issuers[].audiences", "");
     }
     let names = members.take("issuers");
+    let texts = tokens::names(conversion, std::slice::from_ref(&names));
     let allowed = members.take("allowed_algorithms");
     let algorithms = Algorithms::of(conversion, allowed.as_ref());
-    if matches!(algorithms, Algorithms::Nothing) {
-        conversion.refuse(setting, "has no algorithm that Starling has", "");
-        conversion.refuse_operations(setting, "tokens cannot be verified yet");
-        return;
-    }
-    let algorithms = algorithms.into_value();
-    let to = ["authentication", "jwt", "issuers"].map(str::to_owned);
-    let note = if audiences.is_none() { AUDIENCES } else { "" };
-    let mut texts: Vec<_> = names.iter().flat_map(Setting::items).map(Some).collect();
-    if texts.is_empty() {
-        texts.push(None);
-    }
     for provider in members.take("jwks_providers").iter().flat_map(Setting::items) {
         let mut own = Members::of(&provider);
         own.take("source");
-        let file = conversion.optional(own.take("path").or_else(|| own.take("file")), Form::Text);
-        let url = conversion.optional(own.take("url"), Form::Text);
+        let file = conversion.given(own.take("path").or_else(|| own.take("file")), Form::Text);
+        let url = conversion.given(own.take("url"), Form::Text);
         let refresh = conversion.optional(own.take("polling_interval"), Form::Duration);
         own.unneeded(conversion, "prefetch", "key sets are read at the start");
         own.finish(conversion);
-        let keys = Value::map([("url", url), ("file", file), ("refresh", refresh)]);
-        for name in &texts {
-            let name = conversion.optional(name.clone(), Form::Text);
-            let issuer = Value::map([
-                ("issuer", name),
-                ("audiences", audiences.clone()),
-                ("algorithms", algorithms.clone()),
-                ("jwks", Some(keys.clone())),
-            ]);
-            conversion.push(&provider, &to, issuer, note);
-        }
+        let keys = match (url, file) {
+            (Ok(None), Ok(None)) => Ok(None),
+            (Ok(url), Ok(file)) => {
+                let set = Value::map([("url", url), ("file", file), ("refresh", refresh)]);
+                Ok(Some(("jwks", set)))
+            }
+            _ => Err(Refused),
+        };
+        let issuer = Issuer {
+            names: texts.clone(),
+            audiences: audiences.clone(),
+            algorithms: algorithms.clone(),
+            keys,
+        };
+        issuer.write(conversion, &provider);
     }
-    if let Some(names) = names {
+    if let Some(names) = names.filter(|_| texts.is_ok()) {
         conversion.done(&names, "authentication.jwt.issuers[].issuer", "");
     }
     let sources = ["authentication", "jwt", "sources"].map(str::to_owned);
@@ -195,45 +188,11 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     members.finish(conversion);
 }
 
-fn aws(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if is_off(conversion, setting) {
-        return;
+fn aws_signature(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
+    match is_turned_off(setting) {
+        true => conversion.unneeded(setting, "it is empty or turned off"),
+        false => aws::convert(conversion, setting),
     }
-    let mut members = Members::of(setting);
-    let chain = members.take("default_chain");
-    let keys = members.take("hardcoded");
-    members.finish(conversion);
-    let Some(settings) = chain.or(keys) else { return };
-    let mut own = Members::of(&settings);
-    let mut value =
-        |conversion: &mut Conversion<'_>, name| conversion.optional(own.take(name), Form::Text);
-    let region = value(conversion, "region");
-    let service = value(conversion, "service").or_else(|| value(conversion, "service_name"));
-    let id = value(conversion, "access_key_id");
-    let secret = value(conversion, "secret_access_key");
-    let token = value(conversion, "session_token");
-    own.absent(
-        conversion,
-        "profile_name",
-        "credentials come from the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and \
-         `AWS_SESSION_TOKEN`",
-    );
-    own.absent(
-        conversion,
-        "assume_role",
-        "Starling assumes no role: give it the credentials of the role",
-    );
-    own.finish(conversion);
-    let signature = Value::map([
-        ("region", region),
-        ("service", service),
-        ("access_key_id", id),
-        ("secret_access_key", secret),
-        ("session_token", token),
-    ]);
-    let to = crate::conversion::with_names("subgraphs.<name>.aws_sigv4", &setting.names);
-    let note = "the build needs the feature `aws`; temporary credentials are not renewed";
-    conversion.write(&settings, &to, signature, note);
 }
 
 fn error_masking(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {

@@ -1,18 +1,25 @@
 //! The listener, the supergraph, pages, documents and WebSockets of Hive Router.
 
-use crate::conversion::{Conversion, Members, is_turned_off, source_of};
+use crate::conversion::{Conversion, Members, source_of};
 use crate::expression::{from_vrl, share_of_vrl};
 use crate::form::Form;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
+use crate::variables::has_reference;
 
-const REGISTRY: &str = "Starling reads the supergraph from a file, which it watches: let a job fetch it from \
-                        the CDN (`curl -H 'x-hive-cdn-key: …' ENDPOINT/supergraph`)";
+const CDN: &str = "the CDN of Hive becomes a URL with its key in a header; a variable with an endpoint names one, \
+                   without `/supergraph` at its end";
 
 pub(super) const RULES: &[Rule] = &[
     with("http", "listen, path, workers", "paths with parameters have no counterpart", http),
-    with("supergraph", "supergraph.file", REGISTRY, supergraph),
+    with(
+        "supergraph",
+        "supergraph.file, supergraph.url.urls, supergraph.url.headers, supergraph.url.refresh, \
+         supergraph.url.timeout",
+        CDN,
+        supergraph,
+    ),
     with(
         "override_subgraph_urls.<name>.url",
         "subgraphs.<name>.url",
@@ -70,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     unneeded("query_planner.timeout", "`limits.time` covers planning, too"),
     same(
-        "log.level",
+        "(log|log.service).level",
         "log.level",
         Form::Words(&[
             ("trace", "trace"),
@@ -81,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
         ]),
     ),
     same(
-        "log.format",
+        "(log|log.service).format",
         "log.format",
         Form::Words(&[
             ("json", "json"),
@@ -96,27 +103,6 @@ pub(super) const RULES: &[Rule] = &[
     unneeded(
         "log.correlation.trace_propagation",
         "lines of the access log have the id of the trace while traces are on",
-    ),
-    same(
-        "log.service.level",
-        "log.level",
-        Form::Words(&[
-            ("trace", "trace"),
-            ("debug", "debug"),
-            ("info", "info"),
-            ("warn", "warn"),
-            ("error", "error"),
-        ]),
-    ),
-    same(
-        "log.service.format",
-        "log.format",
-        Form::Words(&[
-            ("json", "json"),
-            ("text", "text"),
-            ("pretty-tree", "text"),
-            ("pretty-compact", "text"),
-        ]),
     ),
     absent("log.service.exporters", "the log goes to standard error"),
     absent(
@@ -160,10 +146,14 @@ fn http(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn supergraph(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     let source = members.take("source");
-    let kind = source.as_ref().and_then(Setting::text).unwrap_or("file").to_owned();
-    if kind != "file" {
-        conversion.not_converted(setting, REGISTRY);
-        return;
+    match source.as_ref().and_then(Setting::text) {
+        None | Some("file") => {}
+        Some("hive") => return supergraph_of_cdn(conversion, setting, members),
+        Some(_) => {
+            let advice = "docs/supergraph-delivery.md describes the sources of Starling";
+            conversion.not_converted(setting, advice);
+            return;
+        }
     }
     if let Some(source) = source {
         conversion.done(&source, "supergraph.file", "");
@@ -174,6 +164,69 @@ fn supergraph(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     }
     members.unneeded(conversion, "poll_interval", "the file is watched");
     members.finish(conversion);
+}
+
+/// Converts the CDN of Hive. Keys that are left out are variables there.
+fn supergraph_of_cdn(
+    conversion: &mut Conversion<'_>,
+    setting: &Setting<'_>,
+    mut members: Members<'_>,
+) {
+    let to = |key: &str| ["supergraph", "url", key].map(str::to_owned);
+    let endpoint = members.take("endpoint");
+    let key = members.take("key");
+    let times =
+        [(members.take("poll_interval"), "refresh"), (members.take("request_timeout"), "timeout")];
+    members.unneeded(conversion, "connect_timeout", "`timeout` covers the whole request");
+    members.unneeded(
+        conversion,
+        "retry_policy",
+        "the next URL is tried at once, and all of them again after `refresh`",
+    );
+    members.absent(
+        conversion,
+        "accept_invalid_certs",
+        "certificates are always verified: name the authority that has signed them in \
+         `supergraph.url.ca`",
+    );
+    members.finish(conversion);
+
+    let items = endpoint.iter().flat_map(Setting::items);
+    let urls: Result<Vec<_>, _> = items.map(|it| conversion.given(Some(it), Form::Text)).collect();
+    let header = conversion.given(key.clone(), Form::Text);
+    let (Ok(urls), Ok(header)) = (urls, header) else {
+        let advice = "write `supergraph.url` (docs/supergraph-delivery.md): half of the source \
+                      cannot be read";
+        conversion.not_converted(setting, advice);
+        return;
+    };
+    let mut urls: Vec<_> = urls.into_iter().flatten().collect();
+    if urls.is_empty() {
+        urls.push(Value::text("${HIVE_CDN_ENDPOINT}"));
+    }
+    let has_variable = |it: &Value| matches!(it, Value::Text(url) if has_reference(url));
+    let note = if urls.iter().any(has_variable) { CDN } else { "" };
+    let urls = Value::List(urls.into_iter().map(artifact_url).collect());
+    let header = header.unwrap_or_else(|| Value::text("${HIVE_CDN_KEY}"));
+    let header =
+        Value::map([("name", Some(Value::text("X-Hive-CDN-Key"))), ("value", Some(header))]);
+    conversion.write(endpoint.as_ref().unwrap_or(setting), &to("urls"), urls, note);
+    conversion.push(key.as_ref().unwrap_or(setting), &to("headers"), header, "");
+    for (time, name) in times {
+        if let Some(time) = time {
+            conversion.set(&time, &to(name), Form::Duration, "");
+        }
+    }
+}
+
+/// Returns the URL of the supergraph at an endpoint, which may be that URL itself.
+fn artifact_url(endpoint: Value) -> Value {
+    match endpoint {
+        Value::Text(url) if !url.ends_with("/supergraph") => {
+            Value::Text(format!("{}/supergraph", url.trim_end_matches('/')))
+        }
+        other => other,
+    }
 }
 
 fn subgraph_url(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -232,7 +285,7 @@ fn page(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
         let is_at_root = conversion.root.descendant(&["http", "graphql_endpoint"]);
-        match is_at_root.and_then(|it| it.text()) == Some("/") && enabled.truth() == Some(true) {
+        match is_at_root.and_then(|it| it.text()) == Some("/") && enabled.may_be_on() {
             true => conversion.not_converted(
                 &enabled,
                 "the page is at `/`, where the endpoint is: choose another `path` to have both",
@@ -250,12 +303,13 @@ fn page(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 
 fn persisted_documents(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    if members.take("enabled").is_none_or(|it| it.truth() != Some(true)) {
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
         conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let require = members.take("require_id").filter(|it| it.truth() == Some(true));
-    let log = members.take("log_missing_id").filter(|it| it.truth() == Some(true));
+    let require = members.take("require_id").filter(|it| conversion.is_on(Some(it)));
+    let log = members.take("log_missing_id").filter(|it| conversion.is_on(Some(it)));
     let storage = members.take("storage");
     for name in ["selectors", "extractors"] {
         members.absent(
@@ -308,18 +362,7 @@ fn persisted_documents(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn subscriptions(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
-        match enabled.truth() {
-            Some(false) => {
-                let to = ["block".to_owned(), "subscriptions".to_owned()];
-                conversion.write(
-                    &enabled,
-                    &to,
-                    Value::Bool(true),
-                    "subscriptions are always on, and are blocked by this key",
-                );
-            }
-            _ => conversion.unneeded(&enabled, "subscriptions are always on"),
-        }
+        crate::apollo::subscriptions_enabled(conversion, &enabled);
     }
     if let Some(callback) = members.take("callback") {
         let mut own = Members::of(&callback);
@@ -379,12 +422,12 @@ fn websocket(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
     if let Some(enabled) = members.take("enabled") {
         match enabled.truth() {
-            Some(false) => conversion.not_converted(
+            Some(true) => conversion.unneeded(&enabled, "WebSockets are always on"),
+            _ => conversion.not_converted(
                 &enabled,
                 "WebSockets are always on: `block.subscriptions` refuses subscriptions over all \
                  transports",
             ),
-            _ => conversion.unneeded(&enabled, "WebSockets are always on"),
         }
     }
     if let Some(path) = members.take("path") {
@@ -419,13 +462,4 @@ fn websocket(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 fn request_id(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     conversion.put(setting, "request_id.enabled", Value::Bool(true));
     conversion.set(setting, &["request_id".to_owned(), "header".to_owned()], Form::Text, "");
-}
-
-/// Reports that a section is turned off. True if it is.
-pub(super) fn is_off(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> bool {
-    let is_off = is_turned_off(setting);
-    if is_off {
-        conversion.unneeded(setting, "it is empty or turned off");
-    }
-    is_off
 }

@@ -1,9 +1,9 @@
 //! Timeouts, certificates, circuit breakers and costs of Hive Router.
 
-use super::server::is_off;
 use crate::apollo::{deduplication, expose_costs, traffic_path};
-use crate::conversion::{Conversion, Members, source_of};
+use crate::conversion::{Conversion, Members};
 use crate::form::Form;
+use crate::listener_tls::{self, client_certificates, named_file, one_file};
 use crate::rule::{Rule, absent, changed, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
@@ -92,12 +92,12 @@ fn timeout(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 fn only_http2(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(true) => {
+    match conversion.is_on(Some(setting)) {
+        true => {
             let to = traffic_path(setting, "protocol");
             conversion.write(setting, &to, Value::text("http2"), "");
         }
-        _ => conversion.unneeded(setting, "the version is negotiated (`auto`)"),
+        false => conversion.unneeded(setting, "the version is negotiated (`auto`)"),
     }
 }
 
@@ -128,50 +128,13 @@ fn circuit_breaker(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     members.finish(conversion);
 }
 
-/// Returns the only file of a certificate, which may be a list.
-fn one_file(conversion: &mut Conversion<'_>, setting: &Setting<'_>) -> Option<Value> {
-    let files = setting.items();
-    for further in files.iter().skip(1) {
-        let advice = "Starling reads one file: append this one to the first";
-        conversion.not_converted(further, advice);
-    }
-    files.first().and_then(|first| conversion.optional(Some(first.clone()), Form::Text))
-}
-
 fn server_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
-    let cert = members.take("cert_file");
-    let key = members.take("key_file");
-    let client = members.take("client_auth");
+    let certificate = named_file(conversion, members.take("cert_file"));
+    let key = named_file(conversion, members.take("key_file"));
+    let clients = client_certificates(conversion, members.take("client_auth").as_ref(), true);
     members.finish(conversion);
-    let mut authority = None;
-    if let Some(client) = &client {
-        let mut own = Members::of(client);
-        let file = own.take("cert_file");
-        let required = own.take("required");
-        own.finish(conversion);
-        let is_required = required.as_ref().is_none_or(|it| it.truth() != Some(false));
-        if let Some(file) = file {
-            if is_required {
-                authority = one_file(conversion, &file);
-                conversion.done(&file, "listen[].tls.client_ca", "");
-            } else {
-                let advice = "certificates of clients are always required if \
-                              `listen[].tls.client_ca` is set: list a second listener without it";
-                conversion.not_converted(&file, advice);
-            }
-        }
-        if let Some(required) = required {
-            conversion.unneeded(&required, "`listen[].tls.client_ca` requires certificates");
-        }
-    }
-    let (Some(cert), Some(key)) = (cert, key) else { return };
-    let cert_file = one_file(conversion, &cert);
-    let key_file = conversion.optional(Some(key.clone()), Form::Text);
-    conversion.done(&cert, "listen[].tls.cert", "");
-    conversion.done(&key, "listen[].tls.key", "");
-    let tls = Value::map([("cert", cert_file), ("key", key_file), ("client_ca", authority)]);
-    conversion.listener.tls = Some((tls, source_of(setting)));
+    listener_tls::convert(conversion, setting, certificate, key, clients);
 }
 
 fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
@@ -200,11 +163,12 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
 }
 
 pub(super) fn demand_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    if setting.member("enabled").is_none() || is_off(conversion, setting) {
+    let mut members = Members::of(setting);
+    let enabled = members.take("enabled");
+    if !conversion.is_on(enabled.as_ref()) {
+        conversion.unneeded(setting, "it is turned off");
         return;
     }
-    let mut members = Members::of(setting);
-    members.take("enabled");
     if let Some(mode) = members.take("mode") {
         let words = Form::Words(&[("measure", "measure"), ("enforce", "enforce")]);
         conversion.set(&mode, &["cost".to_owned(), "mode".to_owned()], words, "");

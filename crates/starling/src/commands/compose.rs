@@ -108,7 +108,7 @@ fn write_supergraph(
         let error = io::Error::other("it is an input of the composition");
         return Err((error, "give `--output` another path: it would be replaced"));
     }
-    output_file::replace(path, sdl).map_err(|error| {
+    output_file::replace(path, sdl, None).map_err(|error| {
         let help = match error.kind() {
             io::ErrorKind::IsADirectory => "give `--output` the path of a file",
             io::ErrorKind::StorageFull => "free some space",

@@ -63,8 +63,8 @@ fn init(arguments: &InitArguments) -> ExitCode {
         return if super::print_result(&text) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let written = match arguments.force {
-        true => super::output_file::replace(file, &text),
-        false => super::output_file::create(file, &text),
+        true => super::output_file::replace(file, &text, None),
+        false => super::output_file::create(file, &text, None),
     };
     let Err(error) = written else {
         let name = file.display();

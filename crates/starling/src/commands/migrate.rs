@@ -1,5 +1,6 @@
 //! The command `starling migrate`: converts the configuration of another router.
 
+use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +33,8 @@ pub(crate) struct MigrateArguments {
     /// The configuration of that router (YAML). `-` reads it from standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The file for the configuration of Starling, which must not exist. `-` is standard output.
+    /// The file for the configuration of Starling, which must not exist. It gets the permissions of FILE. `-` is
+    /// standard output.
     #[arg(short, long, value_name = "FILE", default_value = STANDARD_STREAM)]
     output: PathBuf,
     /// Replaces an existing file.
@@ -71,10 +73,11 @@ pub(crate) fn run(arguments: &MigrateArguments) -> ExitCode {
         true => "standard input".to_owned(),
         false => arguments.file.display().to_string(),
     };
-    let migration = read(&arguments.file, &name)
-        .map_err(|diagnostic| vec![*diagnostic])
-        .and_then(|text| migrate::migrate(router, &text, &name));
-    let migration = match migration {
+    let migration =
+        read(&arguments.file, &name).map_err(|diagnostic| vec![*diagnostic]).and_then(|source| {
+            Ok((migrate::migrate(router, &source.text, &name)?, source.permissions))
+        });
+    let (migration, permissions) = match migration {
         Ok(migration) => migration,
         Err(diagnostics) => {
             super::report(&diagnostics);
@@ -83,7 +86,7 @@ pub(crate) fn run(arguments: &MigrateArguments) -> ExitCode {
     };
     let output = Some(arguments.output.as_path()).filter(|it| *it != Path::new(STANDARD_STREAM));
     if let Some(output) = output
-        && let Err(diagnostic) = write(output, &migration.yaml, arguments.force)
+        && let Err(diagnostic) = write(output, &migration.yaml, permissions, arguments.force)
     {
         super::report(&[*diagnostic]);
         return ExitCode::FAILURE;
@@ -100,8 +103,15 @@ pub(crate) fn run(arguments: &MigrateArguments) -> ExitCode {
     if is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// The configuration of the other router.
+struct SourceFile {
+    text: String,
+    /// Those of a file, which the result gets as well: both may contain secrets. `None` for standard input.
+    permissions: Option<Permissions>,
+}
+
 /// Reads the configuration of the other router.
-fn read(file: &Path, name: &str) -> Result<String, Box<Diagnostic>> {
+fn read(file: &Path, name: &str) -> Result<SourceFile, Box<Diagnostic>> {
     use std::io::Read as _;
     let unreadable = |error: io::Error| {
         let message = format!("cannot read {name}: {error}");
@@ -109,11 +119,16 @@ fn read(file: &Path, name: &str) -> Result<String, Box<Diagnostic>> {
         Box::new(Diagnostic::error("unreadable-file", message).help(help))
     };
     let mut bytes = Vec::new();
+    let mut permissions = None;
     // One byte more than allowed, to notice that there is more.
     let read = match file == Path::new(STANDARD_STREAM) {
         true => io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
-        false => std::fs::File::open(file)
-            .and_then(|it| it.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)),
+        false => std::fs::File::open(file).and_then(|it| {
+            let metadata = it.metadata()?;
+            // A pipe has permissions that say nothing about its content.
+            permissions = metadata.is_file().then(|| metadata.permissions());
+            it.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
+        }),
     };
     read.map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -121,16 +136,22 @@ fn read(file: &Path, name: &str) -> Result<String, Box<Diagnostic>> {
         let help = "check that it is the configuration of a router";
         return Err(Box::new(Diagnostic::error("too-large", message).help(help)));
     }
-    String::from_utf8(bytes).map_err(|_| {
+    let text = String::from_utf8(bytes).map_err(|_| {
         let message = format!("{name} is not UTF-8 text");
         Box::new(Diagnostic::error("unreadable-file", message).help("save it as UTF-8"))
-    })
+    })?;
+    Ok(SourceFile { text, permissions })
 }
 
-fn write(file: &Path, text: &str, replaces: bool) -> Result<(), Box<Diagnostic>> {
+fn write(
+    file: &Path,
+    text: &str,
+    permissions: Option<Permissions>,
+    replaces: bool,
+) -> Result<(), Box<Diagnostic>> {
     let written = match replaces {
-        true => output_file::replace(file, text),
-        false => output_file::create(file, text),
+        true => output_file::replace(file, text, permissions),
+        false => output_file::create(file, text, permissions),
     };
     written.map_err(|error| {
         let message = format!("cannot write {}: {error}", file.display());

@@ -1,23 +1,17 @@
 //! Files that a command writes.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::fs::Permissions;
+use std::io;
 use std::path::Path;
 
+pub(crate) use server::create_file_with as create;
 use server::{FilePermissions, replace_file};
 
-/// Writes a file that does not exist yet.
-///
-/// # Errors
-/// The file exists, or cannot be written.
-pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
-    File::create_new(path)?.write_all(text.as_bytes())
-}
-
-/// Replaces the content of a file as a whole. It keeps its permissions.
+/// Replaces the content of a file as a whole. Without `permissions` those of the file stay.
 ///
 /// # Errors
 /// The file cannot be written; it keeps its content.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    replace_file(path, &[text], FilePermissions::Kept)
+pub(crate) fn replace(path: &Path, text: &str, permissions: Option<Permissions>) -> io::Result<()> {
+    let permissions = permissions.map_or(FilePermissions::Kept, FilePermissions::Given);
+    replace_file(path, &[text], permissions)
 }
