@@ -46,6 +46,14 @@ pub static CHROMIUM: Program = Program {
 pub static NGINX: Program =
     Program { package: "nginx", variable: "STARLING_TEST_NGINX", names: &["nginx"] };
 
+/// The tools of a small machine without Rust and Node.js.
+pub static BUSYBOX: Program =
+    Program { package: "busybox-static", variable: "STARLING_TEST_BUSYBOX", names: &["busybox"] };
+
+/// Builds container images.
+pub static BUILDAH: Program =
+    Program { package: "buildah", variable: "STARLING_TEST_BUILDAH", names: &["buildah"] };
+
 /// The checks of Prometheus for metrics and alert rules.
 pub static PROMTOOL: Program =
     Program { package: "prometheus", variable: "STARLING_TEST_PROMTOOL", names: &["promtool"] };
@@ -106,7 +114,8 @@ pub const MONITORING_DEFINITIONS: (&str, &str) = (
 );
 
 /// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
-pub static PROGRAMS: [&Program; 5] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &PROMTOOL];
+pub static PROGRAMS: [&Program; 7] =
+    [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &PROMTOOL, &BUSYBOX, &BUILDAH];
 
 /// The environment variable with the folder of Kafka's jars.
 pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";
