@@ -1,6 +1,6 @@
 #!/bin/sh
-# Collects the files of a container image in an empty folder: the program without its debug symbols, the libraries that it
-# loads, and the certificate authorities of this machine. Needs binutils, ldd, GNU cp and the Debian package
+# Collects the files of a container image in an empty folder: the program without its debug symbols, the libraries that
+# it loads, and the certificate authorities of this machine. Needs binutils, ldd, GNU cp and the Debian package
 # ca-certificates. The last stage of examples/deployment/Dockerfile copies the folder.
 set -eu
 

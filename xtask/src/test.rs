@@ -82,9 +82,8 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         Err(reason) => notes.push(format!("no definition of ServiceMonitor ({reason})")),
     }
     // Packing takes some seconds, which a run of other tests need not wait for.
-    let needs_archives = filter.is_none_or(|filter| {
-        PACKAGES_SUITE.contains(filter) || filter.starts_with(PACKAGES_SUITE)
-    });
+    let needs_archives = filter
+        .is_none_or(|filter| PACKAGES_SUITE.contains(filter) || filter.starts_with(PACKAGES_SUITE));
     if cfg!(target_os = "linux") && needs_archives {
         let folder = scratch_file(&binary, PACKAGES_SUITE);
         found.variables.push((PACKAGES_VARIABLE, dist::pack_for_tests(root, &binary, folder)?));

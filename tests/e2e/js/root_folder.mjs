@@ -28,8 +28,8 @@ export async function makeRoot(tools) {
   for (const tool of ["sh", ...tools]) await symlink("busybox", path.join(folder, "bin", tool));
   // Of Debian's two packages of busybox one is linked statically.
   const own = await librariesOf(busybox());
-  const routers = (await librariesOf(process.env.STARLING_BIN)).filter((library) => LIBRARIES.test(path.basename(library)));
-  for (const library of new Set([...own, ...routers])) {
+  const routers = await librariesOf(process.env.STARLING_BIN);
+  for (const library of [...own, ...routers.filter((library) => LIBRARIES.test(path.basename(library)))]) {
     await mkdir(path.join(folder, path.dirname(library)), { recursive: true });
     await cp(library, path.join(folder, library), { dereference: true });
   }

@@ -1,8 +1,11 @@
 // The container image of examples/deployment/Dockerfile, built without a registry and started without an engine.
 //
 // The first stage compiles the router and needs a registry, so the test builds the last stage from the files that
-// packaging/image-root.sh collects, as the first stage does. A start has what an engine gives to a container: the image's
-// user, working folder and command, a read-only root file system, and mounts of its own.
+// packaging/image-root.sh collects, as the first stage does. A start has what an engine gives to a container: the
+// user, the working folder and the command of the image, a read-only root file system, and mounts of its own.
+//
+// The limit on the size holds for a build of packages: `cargo build --profile dist --features full`, then this suite
+// with STARLING_BIN=target/dist/starling.
 import assert from "node:assert/strict";
 import { chmod, copyFile, cp, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -53,8 +56,10 @@ describe("the container image", () => {
 
   /** Runs buildah with a storage of its own, which needs no driver of the kernel. */
   async function runBuildah(...words) {
-    const storage = ["--storage-driver", "vfs", "--root", path.join(folder, "storage"), "--runroot", path.join(folder, "run")];
-    const { code, out, error } = await run(buildah(), [...storage, ...words], { env: { ...process.env, TMPDIR: folder } });
+    const [storage, state] = [path.join(folder, "storage"), path.join(folder, "state")];
+    const options = ["--storage-driver", "vfs", "--root", storage, "--runroot", state];
+    const env = { ...process.env, TMPDIR: folder };
+    const { code, out, error } = await run(buildah(), [...options, ...words], { env });
     assert.equal(code, 0, `buildah ${words.join(" ")}: ${error}`);
     return out.trim();
   }
@@ -105,7 +110,9 @@ describe("the container image", () => {
     assert.deepEqual(config.Healthcheck.Test.slice(0, 3), ["CMD", "/usr/local/bin/starling", "healthcheck"]);
     const files = await filesBelow(root);
     const libraries = files.filter((file) => /^(usr\/)?lib(64)?\//.test(file));
-    for (const library of libraries) assert.match(path.basename(library), /^(ld-linux.*|lib(c|m|gcc_s))\.so\.\d+$/);
+    for (const library of libraries) {
+      assert.match(path.basename(library), /^(ld-linux.*|lib(c|m|gcc_s))\.so\.\d+$/);
+    }
     assert.deepEqual(files.filter((file) => !libraries.includes(file)), [
       "etc/nsswitch.conf", "etc/ssl/certs/ca-certificates.crt", "usr/local/bin/starling",
     ]);
@@ -114,12 +121,11 @@ describe("the container image", () => {
   it("serves as its user on a root file system that cannot be written to", { skip }, async () => {
     const ports = { graphql: await freePort(), admin: await freePort() };
     await mkdir(path.join(folder, "config"));
-    await copyFile(
-      path.join(ROOT, "fixtures/federation-benchmark/supergraph.graphql"), path.join(folder, "config/supergraph.graphql"),
-    );
+    const supergraph = path.join(ROOT, "fixtures/federation-benchmark/supergraph.graphql");
+    await copyFile(supergraph, path.join(folder, "config/supergraph.graphql"));
     const settings = { admin: { listen: `127.0.0.1:${ports.admin}` }, supergraph: { file: "supergraph.graphql" } };
     await writeFile(path.join(folder, "config/starling.yaml"), JSON.stringify(settings));
-    await writeFile(path.join(folder, "hosts"), "127.0.0.1 localhost router.test\n");
+    await writeFile(path.join(folder, "hosts"), "127.0.0.1 localhost\n");
     await writeFile(path.join(root, "etc/hosts"), "");
 
     const health = config.Healthcheck.Test.slice(1);
@@ -139,7 +145,8 @@ describe("the container image", () => {
       const mounts = await readFile(`/proc/${router.pid}/mounts`, "utf8");
       assert.match(mounts, /^\S+ \/ \S+ ro[, ]/m);
       // Names of /etc/hosts resolve, which needs files of glibc.
-      const named = await runInContainer([...config.Entrypoint, "healthcheck", "--url", `http://localhost:${ports.admin}/health/live`]);
+      const url = `http://localhost:${ports.admin}/health/live`;
+      const named = await runInContainer([...config.Entrypoint, "healthcheck", "--url", url]);
       assert.deepEqual(named, { code: 0, out: "live\n", error: "" });
     } finally {
       assert.equal(await router.stop(), 0, router.output());
@@ -161,7 +168,8 @@ describe("the container image", () => {
     const packed = await run("sh", ["-c", 'tar -cC "$0" . | gzip | wc -c', path.join(folder, "image")]);
     const compressed = Number(packed.out);
     const { size } = await stat(path.join(root, "usr/local/bin/starling"));
-    test.diagnostic(`${compressed} bytes compressed, the program ${size}${isDist ? "" : ", in a debug build, which has no limit"}`);
+    const remark = isDist ? "" : ", in a debug build, which has no limit";
+    test.diagnostic(`${compressed} bytes compressed, the program ${size}${remark}`);
     assert.ok(!isDist || compressed < COMPRESSED_BYTES_MAX, `${compressed} bytes`);
   });
 });
