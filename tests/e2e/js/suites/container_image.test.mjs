@@ -165,11 +165,11 @@ describe("the container image", () => {
   });
 
   it("is small", { skip }, async (test) => {
-    const packed = await run("sh", ["-c", 'tar -cC "$0" . | gzip | wc -c', path.join(folder, "image")]);
-    const compressed = Number(packed.out);
     const { size } = await stat(path.join(root, "usr/local/bin/starling"));
-    const remark = isDist ? "" : ", in a debug build, which has no limit";
-    test.diagnostic(`${compressed} bytes compressed, the program ${size}${remark}`);
-    assert.ok(!isDist || compressed < COMPRESSED_BYTES_MAX, `${compressed} bytes`);
+    test.diagnostic(`the program has ${size} bytes${isDist ? "" : " in this debug build, for which there is no limit"}`);
+    if (!isDist) return;
+    const packed = await run("sh", ["-c", 'tar -cC "$0" . | gzip | wc -c', path.join(folder, "image")]);
+    test.diagnostic(`compressed, the image has ${packed.out.trim()} bytes`);
+    assert.ok(Number(packed.out) < COMPRESSED_BYTES_MAX, packed.out);
   });
 });
