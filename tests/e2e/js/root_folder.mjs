@@ -54,5 +54,5 @@ export async function skipWithoutRoots() {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-root-"));
   const { code, error } = await run("sh", ["-c", TRIAL, folder]);
   await rm(folder, { recursive: true, force: true });
-  return code === 0 ? false : skipBecause(`a root folder cannot be entered here: ${error.trim()}`);
+  return code === 0 ? false : skipBecause(`a root folder cannot be entered here: ${error.split("\n")[0]}`);
 }

@@ -18,6 +18,9 @@ import { freePort, start } from "../router.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 
+/** With the host, so that buildah searches no registry. */
+const IMAGE = "localhost/starling";
+
 /** The most that a pull may transfer. */
 const COMPRESSED_BYTES_MAX = 40_000_000;
 
@@ -38,15 +41,16 @@ mount -o remount,bind,ro "$root/etc/starling"
 mount -o remount,bind,ro "$root/etc/hosts"
 exec "$@"`;
 
-/** Tries what [`READ_ONLY_ROOT`] does. */
-const TRIAL = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && unshare --root=/ true';
-
+/** Tries [`READ_ONLY_ROOT`] with an empty folder, and the user of the image. */
 async function skipWithoutMounts() {
   if (process.getuid() !== 0) return skipBecause("only root can mount the root file system of an image");
   const folder = await mkdtemp(path.join(tmpdir(), "starling-mount-"));
-  const { code, error } = await run("unshare", ["--mount", "sh", "-c", TRIAL, folder]);
+  for (const name of ["config", "etc/starling"]) await mkdir(path.join(folder, name), { recursive: true });
+  for (const name of ["hosts", "etc/hosts"]) await writeFile(path.join(folder, name), "");
+  const asUser = ["unshare", "--root=/", "--setgid=65532", "--setuid=65532", "true"];
+  const { code, error } = await run("unshare", ["--mount", "sh", "-c", READ_ONLY_ROOT, "sh", folder, folder, ...asUser]);
   await rm(folder, { recursive: true });
-  return code === 0 ? false : skipBecause(`a root file system cannot be mounted here: ${error.trim()}`);
+  return code === 0 ? false : skipBecause(`a root file system cannot be mounted here: ${error.split("\n")[0]}`);
 }
 
 const skip = skipWithout(buildah, "buildah") || await skipWithoutMounts();
@@ -99,9 +103,9 @@ describe("the container image", () => {
       path.join(ROOT, "packaging/image-root.sh"), process.env.STARLING_BIN, path.join(folder, "image"),
     ]);
     assert.deepEqual([collected.code, collected.error], [0, ""]);
-    await build(path.join(folder, "image"), "--tag", "starling");
-    config = JSON.parse(await runBuildah("inspect", "--type", "image", "starling")).Docker.config;
-    root = await runBuildah("mount", await runBuildah("from", "--pull-never", "starling"));
+    await build(path.join(folder, "image"), "--tag", IMAGE);
+    config = JSON.parse(await runBuildah("inspect", "--type", "image", IMAGE)).Docker.config;
+    root = await runBuildah("mount", await runBuildah("from", IMAGE));
   });
   after(() => folder && rm(folder, { recursive: true, force: true }));
 
@@ -158,8 +162,8 @@ describe("the container image", () => {
     const files = path.join(folder, "small");
     await mkdir(files);
     await cp(path.join(folder, "image/etc"), path.join(files, "etc"), { recursive: true });
-    await build(files, "--platform", "linux/amd64,linux/arm64", "--manifest", "starling-all");
-    const { manifests } = JSON.parse(await runBuildah("manifest", "inspect", "starling-all"));
+    await build(files, "--platform", "linux/amd64,linux/arm64", "--manifest", `${IMAGE}-all`);
+    const { manifests } = JSON.parse(await runBuildah("manifest", "inspect", `${IMAGE}-all`));
     const platforms = manifests.map(({ platform }) => `${platform.os}/${platform.architecture}`);
     assert.deepEqual(platforms.sort(), ["linux/amd64", "linux/arm64"]);
   });
