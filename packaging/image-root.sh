@@ -9,6 +9,8 @@ set -eu
     exit 2
 }
 program=$1 folder=$2
+# The user of the image reads what the builder creates.
+umask 022
 
 mkdir -p "$folder/usr/local/bin" "$folder/etc/ssl/certs" "$folder/etc/starling"
 # Profiles of memory are written there; with a read-only root file system they need a volume.
