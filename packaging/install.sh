@@ -209,8 +209,7 @@ printf '%s\n' "$list" >>"$scratch/list"
 
 # Files of an earlier version that this one does not have.
 if [ -f "$prefix/$list" ]; then
-    sort "$scratch/list" >"$scratch/new"
-    sort "$prefix/$list" | comm -23 - "$scratch/new" | remove_files || exit 1
+    grep -vxF -f "$scratch/list" -- "$prefix/$list" | remove_files || exit 1
 fi
 mkdir -p -- "$prefix/$(dirname -- "$list")" && cp -- "$scratch/list" "$prefix/$list" ||
     fail "cannot write $prefix/$list"

@@ -32,7 +32,7 @@ const JS_SUITES: [(&str, &str); 2] = [(JS_FOLDER, "suites"), ("tests/composition
 /// The example of the crate `compose` that composes JSON lines, and the variable with its path.
 const COMPOSE_LINES: (&str, &str) = ("compose_lines", "STARLING_TEST_COMPOSE_LINES");
 
-/// The suite that checks archives of a release, and the variable with their folder.
+/// The beginning of the names of the suites that check archives of a release, and the variable with their folder.
 const PACKAGES_SUITE: &str = "packages";
 const PACKAGES_VARIABLE: &str = "STARLING_TEST_DIST";
 
@@ -82,7 +82,9 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         Err(reason) => notes.push(format!("no definition of ServiceMonitor ({reason})")),
     }
     // Packing takes some seconds, which a run of other tests need not wait for.
-    if cfg!(target_os = "linux") && filter.is_none_or(|filter| PACKAGES_SUITE.contains(filter)) {
+    let needs_archives = filter
+        .is_none_or(|filter| PACKAGES_SUITE.contains(filter) || filter.starts_with(PACKAGES_SUITE));
+    if cfg!(target_os = "linux") && needs_archives {
         let folder = scratch_file(&binary, PACKAGES_SUITE);
         found.variables.push((PACKAGES_VARIABLE, dist::pack_for_tests(root, &binary, folder)?));
     }

@@ -16,6 +16,10 @@ export const actionlint = () => locate("STARLING_TEST_ACTIONLINT", ["actionlint"
 export const monitoringDefinitions = () => locate("STARLING_TEST_MONITORING_DEFINITIONS", []);
 export const promtool = () => locate("STARLING_TEST_PROMTOOL", ["promtool"]);
 export const haproxy = () => locate("STARLING_TEST_HAPROXY", ["haproxy"]);
+/** Small tools for root folders (`root_folder.mjs`). */
+export const busybox = () => locate("STARLING_TEST_BUSYBOX", ["busybox"]);
+/** Builds container images. */
+export const buildah = () => locate("STARLING_TEST_BUILDAH", ["buildah"]);
 export const nginx = () => locate("STARLING_TEST_NGINX", ["nginx"]);
 export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);

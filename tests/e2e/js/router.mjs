@@ -21,22 +21,23 @@ const PROCESSES_MAX = 200;
 /** How many ports this process has tried. */
 let portsGiven = 0;
 
-/** `starling demo`. */
-export const startDemo = () => start(["demo"]);
+/** `starling demo`. `command` starts the router in another way, as in [`startServe`]. */
+export const startDemo = ({ command } = {}) => start(["demo"], { command });
 
 /**
  * Starts `starling serve` with a supergraph (SDL text) and additional configuration (an object; JSON is valid YAML).
  * `extra` are additional command-line arguments. `ports: {graphql, admin}` are those of an earlier router that this
  * one replaces. The last `outputMax` characters of its output are kept. `isReady(admin)` asks an admin listener for its
- * health that has more than HTTP.
+ * health that has more than HTTP. `command` are the program and the words before those of `serve`, by default that of
+ * `STARLING_BIN`; it must replace itself by the router, whose process gets the signals.
  */
-export async function startServe({ supergraph, config = {}, extra = [], ports, outputMax, isReady }) {
+export async function startServe({ supergraph, config = {}, extra = [], ports, outputMax, isReady, command }) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
   await writeFile(path.join(folder, "supergraph.graphql"), supergraph);
   const file = path.join(folder, "starling.yaml");
   const whole = { supergraph: { file: path.join(folder, "supergraph.graphql") }, ...config };
   await writeFile(file, JSON.stringify(whole, null, 2));
-  return start(["serve", "--config", file, ...extra], { folder, ports, outputMax, isReady });
+  return start(["serve", "--config", file, ...extra], { folder, ports, outputMax, isReady, command });
 }
 
 /**
@@ -61,17 +62,18 @@ const firstPort = () => PORTS_MIN + (process.pid % PROCESSES_MAX) * PORTS_PER_PR
 
 const hasHealth = async (admin) => (await fetch(`${admin}/health/ready`)).ok;
 
-async function start(words, options = {}) {
+/** Starts the router with these words and with free ports. [`startServe`] says what `options` are. */
+export async function start(words, options = {}) {
   let { folder = null, ports = null } = options;
-  const { outputMax = OUTPUT_CHARACTERS_MAX, isReady = hasHealth } = options;
-  const binary = process.env.STARLING_BIN;
-  if (!binary || !existsSync(binary)) {
+  const { outputMax = OUTPUT_CHARACTERS_MAX, isReady = hasHealth, command = [process.env.STARLING_BIN] } = options;
+  const [program, ...before] = command;
+  if (!program || !existsSync(program)) {
     throw new Error("STARLING_BIN must name the router; `cargo xtask test` builds it and sets this");
   }
   ports ??= { graphql: await freePort(), admin: await freePort() };
   const address = `127.0.0.1:${ports.graphql}`;
   const admin = `127.0.0.1:${ports.admin}`;
-  const child = spawn(binary, [...words, "--listen", address, "--admin-listen", admin], {
+  const child = spawn(program, [...before, ...words, "--listen", address, "--admin-listen", admin], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";

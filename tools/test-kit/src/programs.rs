@@ -50,6 +50,14 @@ pub static NGINX: Program =
 pub static HAPROXY: Program =
     Program { package: "haproxy", variable: "STARLING_TEST_HAPROXY", names: &["haproxy"] };
 
+/// The tools of a small machine without Rust and Node.js.
+pub static BUSYBOX: Program =
+    Program { package: "busybox-static", variable: "STARLING_TEST_BUSYBOX", names: &["busybox"] };
+
+/// Builds container images.
+pub static BUILDAH: Program =
+    Program { package: "buildah", variable: "STARLING_TEST_BUILDAH", names: &["buildah"] };
+
 /// The checks of Prometheus for metrics and alert rules.
 pub static PROMTOOL: Program =
     Program { package: "prometheus", variable: "STARLING_TEST_PROMTOOL", names: &["promtool"] };
@@ -110,8 +118,8 @@ pub const MONITORING_DEFINITIONS: (&str, &str) = (
 );
 
 /// All Debian packages with programs, except those that Kafka needs ([`kafka_jars`]).
-pub static PROGRAMS: [&Program; 6] =
-    [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &HAPROXY, &PROMTOOL];
+pub static PROGRAMS: [&Program; 8] =
+    [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM, &NGINX, &HAPROXY, &PROMTOOL, &BUSYBOX, &BUILDAH];
 
 /// The environment variable with the folder of Kafka's jars.
 pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";

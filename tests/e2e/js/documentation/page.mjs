@@ -45,10 +45,11 @@ const SETUP_FILES = {
 export const RUN_ELSEWHERE = { delivery: "supergraph_delivery", renewal: "token_renewal", resume: "client_samples" };
 
 /**
- * Opens the scratch folder of a page with these blocks. `demo` is the router whose ports stand in for 4000 and 8088.
+ * Opens the scratch folder of a page with these blocks, in the folder `parent`. `demo` is the router whose ports stand in
+ * for 4000 and 8088.
  */
-export async function openPage(demo, blocks) {
-  const folder = await mkdtemp(path.join(tmpdir(), "starling-page-"));
+export async function openPage(demo, blocks, parent = tmpdir()) {
+  const folder = await mkdtemp(path.join(parent, "starling-page-"));
   const bin = await installWrappers(folder);
   await copyFiles(folder, GIVEN_FILES);
   await writeFile(path.join(folder, "variables.json"), "{}");

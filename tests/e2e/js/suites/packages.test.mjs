@@ -1,6 +1,6 @@
 // The archives of a release, as `cargo xtask dist` makes them, and the script that installs them.
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -13,54 +13,26 @@ import { after, before, describe, it } from "node:test";
 import { Spec, Validation } from "@cyclonedx/cyclonedx-library";
 import { adopt } from "../children.mjs";
 import { skipBecause } from "../programs.mjs";
+import {
+  ARCHIVES, INSTALLER_TOOLS, NAME, TARGET, VERSION, filesBelow, run, skipWithoutArchives,
+} from "../release_archives.mjs";
 import { startServe } from "../router.mjs";
 import { within } from "../waiting.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const INSTALLER = path.join(ROOT, "packaging/install.sh");
 
-/** The target in the names of archives for this machine. */
-const TARGET = `${process.arch === "arm64" ? "aarch64" : "x86_64"}-unknown-linux-gnu`;
-
-/** The archives of the router that is tested. */
-const ARCHIVES = process.env.STARLING_TEST_DIST;
-
 const hasDpkg = existsSync("/usr/bin/dpkg-deb");
-
-/** Programs that the installer calls. */
-const TOOLS = [
-  "cat", "chmod", "comm", "cp", "curl", "dirname", "gzip", "head", "mkdir", "mktemp", "mv", "rm", "rmdir", "sed",
-  "sha256sum", "sort", "tar", "uname",
-];
 
 /** Debian's `sh`, which has nothing but POSIX. */
 const SHELL = existsSync("/usr/bin/dash") ? "/usr/bin/dash" : "/bin/sh";
 
-const VERSION = (await readFile(path.join(ROOT, "Cargo.toml"), "utf8")).match(/^version = "(.*)"$/m)[1];
-const NAME = `starling-${VERSION}-${TARGET}`;
 const PACKAGE = ARCHIVES && path.join(ARCHIVES, `starling_${VERSION}_${process.arch === "arm64" ? "arm64" : "amd64"}.deb`);
-
-/** Runs a program to its end: `{code, out, error}`. */
-function run(program, words, { cwd, env } = {}) {
-  return new Promise((resolve) => {
-    execFile(program, words, { cwd, env, maxBuffer: 64 << 20 }, (failure, out, error) => {
-      resolve({ code: failure ? failure.code : 0, out, error });
-    });
-  });
-}
 
 /** Runs the installer in Debian's `sh`. */
 const install = (words, env = process.env, script = INSTALLER) => run(SHELL, [script, ...words], { env });
 
 const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
-
-/** All files below a folder, relative to it. */
-async function filesBelow(folder) {
-  if (!existsSync(folder)) return [];
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => !entry.isDirectory());
-  return files.map((entry) => path.relative(folder, path.join(entry.parentPath ?? entry.path, entry.name))).sort();
-}
 
 describe("the installer", () => {
   let folder;
@@ -109,7 +81,7 @@ describe("the installer", () => {
   async function withoutTools(...missing) {
     const tools = path.join(folder, `tools-${releases++}`);
     await mkdir(tools);
-    for (const tool of TOOLS.filter((tool) => !missing.includes(tool))) {
+    for (const tool of [...INSTALLER_TOOLS, "curl"].filter((tool) => !missing.includes(tool))) {
       const places = process.env.PATH.split(path.delimiter).map((place) => path.join(place, tool));
       await symlink(places.find((place) => existsSync(place)), path.join(tools, tool));
     }
@@ -163,7 +135,7 @@ describe("the installer", () => {
     const running = spawn(path.join(prefix, "bin/starling"), [], { stdio: ["pipe", "ignore", "ignore"] });
     adopt(running);
     const second = await release({ version: "1.1.0", extra: ["starling-new.1"] });
-    const upgraded = await install(["--from", second.place, "--prefix", prefix]);
+    const upgraded = await install(["--from", second.place, "--prefix", prefix], await withoutTools());
     assert.deepEqual([upgraded.code, upgraded.error], [0, ""]);
     assert.equal(running.exitCode, null);
     const ended = once(running, "exit");
@@ -279,7 +251,7 @@ describe("the installer", () => {
 });
 
 describe("the archives of a release", () => {
-  const skip = ARCHIVES ? false : skipBecause("there are no archives: `cargo xtask test --filter packages` makes them");
+  const skip = skipWithoutArchives();
   let folder, unpacked;
   before(async () => {
     if (skip) return;
@@ -403,11 +375,7 @@ describe("the archives of a release", () => {
     await writeFile(path.join(folder, "supergraph.graphql"), supergraph);
     const checked = await run(program, ["check", "--config", config]);
     assert.deepEqual([checked.code, checked.out], [0, "Everything is in order.\n"]);
-    const before = process.env.STARLING_BIN;
-    process.env.STARLING_BIN = program;
-    const router = await startServe({ supergraph }).finally(() => {
-      process.env.STARLING_BIN = before;
-    });
+    const router = await startServe({ supergraph, command: [program] });
     try {
       const health = await run(program, ["healthcheck", "--url", `${router.admin}/health/ready`]);
       assert.deepEqual(health, { code: 0, out: "ready\n", error: "" });
