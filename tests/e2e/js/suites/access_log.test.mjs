@@ -139,11 +139,14 @@ describe("the access log", () => {
     const stream = streams.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } });
     const [{ transport }] = await router.linesOf("subscription_started", 1);
     assert.equal(transport, "sse");
+    // From its first event on, the stream has left HTTP.
+    const publish = (id) => () => router.publish("memory/default", `flights.moved.${id}`, event(id, 5));
+    await repeatUntil(stream.next(), publish("1"), "an event");
     stream.stop();
     const [{ reason }] = await router.linesOf("subscription_ended", 1);
     assert.equal(reason, "connection_closed");
     const other = streams.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "2" } });
-    await router.linesOf("subscription_started", 2);
+    await repeatUntil(other.next(), publish("2"), "an event");
     await router.stop();
     const ends = router.lines().filter((it) => it.event === "subscription_ended");
     assert.equal(ends.at(-1).reason, "SHUTTING_DOWN");
