@@ -174,18 +174,16 @@ fn findings_and_comments_contain_no_values_of_the_source() {
         let mut places = Vec::new();
         values(&tree, "", &mut places);
         for (path, range) in places.into_iter().filter(|(path, _)| !is_name(path)) {
-            // Alone, as a password, and where credentials are in URLs.
-            for value in [SECRET.to_owned(), format!("{SECRET}://{SECRET}:{SECRET}@host:{SECRET}")]
-            {
-                let (before, after) = (&input[..range.start], &input[range.end..]);
-                let changed = format!("{before}\"{value}\"{after}");
-                let Ok(migration) = migrate(router, &changed, "input.yaml") else { continue };
-                let comments = migration.yaml.lines().filter(|it| it.trim_start().starts_with('#'));
-                let said: String = comments.map(|it| format!("{it}\n")).collect();
-                let said = said + &report(&migration.findings);
-                let place = format!("{}: {path}", folder.display());
-                assert!(!said.contains(SECRET), "{place}: {said}");
-            }
+            let value = match input[range.clone()].contains("://") {
+                true => format!("{SECRET}://{SECRET}:{SECRET}@host:{SECRET}"),
+                false => SECRET.to_owned(),
+            };
+            let changed = format!("{}\"{value}\"{}", &input[..range.start], &input[range.end..]);
+            let Ok(migration) = migrate(router, &changed, "input.yaml") else { continue };
+            let comments = migration.yaml.lines().filter(|it| it.trim_start().starts_with('#'));
+            let comments: String = comments.map(|it| format!("{it}\n")).collect();
+            let said = comments + &report(&migration.findings);
+            assert!(!said.contains(SECRET), "{}: {path}: {said}", folder.display());
         }
     }
 }

@@ -150,7 +150,8 @@ fn supergraph(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         None | Some("file") => {}
         Some("hive") => return supergraph_of_cdn(conversion, setting, members),
         Some(_) => {
-            let advice = "docs/supergraph-delivery.md describes the sources of Starling";
+            let advice = "let a job copy the supergraph into `supergraph.file`, or name its server in \
+                          `supergraph.url` (docs/supergraph-delivery.md)";
             conversion.not_converted(setting, advice);
             return;
         }
