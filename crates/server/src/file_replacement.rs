@@ -133,7 +133,7 @@ mod tests {
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
         fs::write(&file, "old").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         symlink(&file, &link).unwrap();
         replace(&link, "new").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
