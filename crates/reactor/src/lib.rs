@@ -11,6 +11,7 @@
 //! Invariants: the crate knows nothing of GraphQL; the thread blocks only in the poller (`mio`: epoll or kqueue); a
 //! connection ends exactly once, by [`Application::on_closed`].
 
+mod chunk;
 mod connection;
 mod mailbox;
 mod outgoing;

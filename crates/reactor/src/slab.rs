@@ -1,5 +1,7 @@
 //! A slab of connections: numbered places that are reused, with a generation that tells successive users apart.
 
+use crate::chunk::Chunk;
+
 /// The name of one connection of a reactor. A token is not reused within some four thousand million connections of the
 /// same place, so that a message for a connection that has gone reaches no other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -36,15 +38,10 @@ impl Token {
     }
 }
 
-/// The size of a chunk in bytes. The slab grows by chunks rather than by doubling, so that no slot moves and at most
-/// one chunk is spare. The allocator provides this size without rounding up: chunks of a round number of slots wasted
-/// a fifth of their memory.
-const CHUNK_BYTES: usize = 64 << 10;
-
-/// Values in numbered places, see the module.
+/// Values in numbered places, see the module. It grows by chunks rather than by doubling, so that no slot moves.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    chunks: Vec<Vec<Slot<T>>>,
+    chunks: Vec<Chunk<Slot<T>>>,
     /// The free places, the last freed at the end: its memory is warm.
     free: Vec<u32>,
     len: usize,
@@ -61,7 +58,7 @@ impl<T> Slab<T> {
     pub(crate) const PLACE_BYTES: usize = size_of::<Slot<T>>();
 
     /// The number of places in a chunk.
-    const CHUNK: usize = CHUNK_BYTES / Self::PLACE_BYTES;
+    const CHUNK: usize = Chunk::<Slot<T>>::CAPACITY;
 
     pub(crate) fn new() -> Self {
         Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
@@ -122,15 +119,15 @@ impl<T> Slab<T> {
 
     /// Returns the tokens of all values, in arbitrary order.
     pub(crate) fn tokens(&self) -> Vec<Token> {
-        let slots = self.chunks.iter().flatten().zip(0..);
+        let slots = self.chunks.iter().flat_map(|chunk| chunk.iter()).zip(0..);
         let taken = slots.filter(|(slot, _)| slot.value.is_some());
         taken.map(|(slot, index)| Token::new(index, slot.generation)).collect()
     }
 
     /// Adds one place and records it as free.
     fn grow(&mut self) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
-            self.chunks.push(Vec::with_capacity(Self::CHUNK));
+        if self.chunks.last().is_none_or(Chunk::is_full) {
+            self.chunks.push(Chunk::new());
         }
         let before = (self.chunks.len() - 1) * Self::CHUNK;
         let Some(chunk) = self.chunks.last_mut() else { unreachable!("one was just put there") };
@@ -179,10 +176,15 @@ mod tests {
 
     #[test]
     fn a_slab_grows_beyond_a_chunk_and_finds_each_value() {
-        let mut slab = Slab::new();
+        // Large values, so that a chunk has few.
+        let (mut slab, value) = (Slab::new(), [7_u8; 10_000]);
+        let mut insert = || {
+            let inserted = slab.insert_with(|_| Ok::<_, Infallible>(value));
+            inserted.unwrap_or_else(|never| match never {})
+        };
         let tokens: Vec<Token> =
-            (0..3 * Slab::<char>::CHUNK).map(|_| insert(&mut slab, 'x')).collect();
-        assert!(tokens.iter().all(|token| slab.get(*token) == Some(&'x')));
+            (0..3 * Slab::<[u8; 10_000]>::CHUNK).map(|_| insert()).collect();
+        assert!(tokens.iter().all(|token| slab.get(*token) == Some(&value)));
         assert_eq!(slab.tokens(), tokens);
         assert_eq!(slab.get(Token::from_u64(u64::MAX)), None);
     }
