@@ -1,5 +1,6 @@
 //! Headers, origins, tokens, authorization, errors and persisted queries of Apollo Router.
 
+use crate::authorization;
 use crate::aws;
 use crate::conversion::{Conversion, Members, Refused};
 use crate::form::Form;
@@ -49,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         "authorization.directives.enabled",
         "",
         "the directives always apply; they cannot be turned off",
-        directives,
+        authorization::convert_switch,
     ),
     same("authorization.directives.dry_run", "authorization.dry_run", Form::Bool),
     with("authorization.directives.reject_unauthorized", "authorization.mode", "", reject),
@@ -75,17 +76,6 @@ pub(super) const RULES: &[Rule] = &[
     ),
     same("forbid_mutations", "block.mutations", Form::Bool),
 ];
-
-fn directives(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(true) => conversion.unneeded(setting, "the directives always apply"),
-        _ => conversion.not_converted(
-            setting,
-            "the directives always apply: remove them from the schema, or set \
-             `authorization.dry_run` for a while",
-        ),
-    }
-}
 
 fn reject(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mode = Form::Words(&[("true", "reject"), ("false", "filter")]);

@@ -450,7 +450,7 @@ fn cost_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         }
     }
     if let Some(expose) = members.take("expose_headers") {
-        crate::apollo::expose_costs(conversion, &expose);
+        crate::cost::expose_costs(conversion, &expose);
     }
     members.finish(conversion);
 }
