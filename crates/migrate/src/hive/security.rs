@@ -147,17 +147,17 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         let mut own = Members::of(&place);
         let source = own.take("source");
         let name = conversion.optional(own.take("name"), Form::Text);
-        let prefix = own.take("prefix").and_then(|it| it.text().map(|it| it.trim().to_owned()));
+        let prefix = match own.take("prefix") {
+            Some(prefix) => tokens::prefix(conversion, &prefix).ok(),
+            // Without a prefix, the whole value is the token.
+            None => Some(Value::text("")),
+        };
         own.finish(conversion);
         let value = match source.as_ref().and_then(Setting::text) {
             Some("cookies") => Value::keyed("cookie", Value::map([("name", name)])),
-            // Without a prefix, the whole value is the token.
             _ => Value::keyed(
                 "header",
-                Value::map([
-                    ("name", name.map(headers::lower_case)),
-                    ("prefix", Some(Value::Text(prefix.unwrap_or_default()))),
-                ]),
+                Value::map([("name", name.map(headers::lower_case)), ("prefix", prefix)]),
             ),
         };
         conversion.push(&place, &sources, value, "");
