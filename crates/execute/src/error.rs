@@ -191,8 +191,8 @@ impl GraphqlError {
         }
     }
 
-    /// Creates the error of an operation that a rate limit refuses. The time after which the client may send it again is
-    /// `extensions.retryAfter` too.
+    /// Creates the error of an operation that a rate limit refuses. The time after which the client may send it again
+    /// is `extensions.retryAfter` too.
     pub fn rate_limited(message: impl Into<Cow<'static, str>>, limit: RateLimitState) -> Self {
         Self {
             extensions: Some(retry_after(limit.retry_after_seconds)),
