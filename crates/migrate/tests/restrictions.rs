@@ -223,11 +223,7 @@ fn a_prefix_of_tokens_that_starling_cannot_have_is_reported_and_leaves_the_defau
             "authentication: {providers: [{jwks: {header_value_prefixes: ['Token ']}}]}",
             "Token",
         ),
-        (
-            Hive,
-            "jwt: {lookup_locations: [{source: header, name: a, prefix: 'Token '}]}",
-            "Token",
-        ),
+        (Hive, "jwt: {lookup_locations: [{source: header, name: a, prefix: 'Token '}]}", "Token"),
         (Hive, "jwt: {lookup_locations: [{source: header, name: a}]}", "\"\""),
     ];
     for (router, text, prefix) in exact {

@@ -202,18 +202,20 @@ async fn ask_admin(router: &Router, identity: Option<&str>, head: &str) -> (u16,
     (response.status, response.body)
 }
 
-#[test]
-fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
-    let folder = certificates();
-    let path = |name: &str| folder.join(name).display().to_string();
-    let files = format!(
-        "{{cert: {}, key: {}, client_ca: {}}}",
+/// Returns configuration lines of an admin listener that needs certificates of clients.
+fn with_admin_certificates() -> String {
+    let path = |name: &str| certificates().join(name).display().to_string();
+    format!(
+        "listen: '127.0.0.1:0'\nadmin: {{tls: {{cert: {}, key: {}, client_ca: {}}}}}",
         path("localhost.pem"),
         path("localhost.key"),
         path("client-ca.pem"),
-    );
-    let lines = format!("listen: '127.0.0.1:0'\nadmin: {{tls: {files}}}");
-    let router = Router::listening(&lines).unwrap();
+    )
+}
+
+#[test]
+fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
+    let router = Router::listening(&with_admin_certificates()).unwrap();
     let ask = |identity, head: &str| router.block_on(ask_admin(&router, identity, head));
     for path in ["/health/live", "/health/ready"] {
         assert_eq!(ask(None, &format!("GET {path}")).0, 200, "{path}");
@@ -244,16 +246,8 @@ fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
 
 #[test]
 fn a_new_router_reads_the_operations_of_a_listener_that_needs_a_client_certificate() {
-    let folder = certificates();
-    let path = |name: &str| folder.join(name).display().to_string();
-    let files = format!(
-        "{{cert: {}, key: {}, client_ca: {}}}",
-        path("localhost.pem"),
-        path("localhost.key"),
-        path("client-ca.pem"),
-    );
-    let lines = format!("listen: '127.0.0.1:0'\nadmin: {{tls: {files}}}");
-    let first = Router::listening(&lines).unwrap();
+    let path = |name: &str| certificates().join(name).display().to_string();
+    let first = Router::listening(&with_admin_certificates()).unwrap();
     for _ in 0..2 {
         let headers = [("content-type", "application/json")];
         let body = r#"{"query":"{ time }"}"#;
