@@ -1,9 +1,7 @@
 //! The error of requests that are refused because the memory budget is used up.
 
-use std::num::NonZeroU16;
-
 use admission::memory::MemoryAccount;
-use execute::{ErrorCode, GraphqlError};
+use execute::GraphqlError;
 
 /// Returns the error of a request that is refused now, with the time after which the client may try again.
 pub fn memory_used_up(account: &MemoryAccount) -> GraphqlError {
@@ -11,14 +9,13 @@ pub fn memory_used_up(account: &MemoryAccount) -> GraphqlError {
     let message = format!(
         "the router has no memory left for this request (`limits.memory`): try again in {seconds} s"
     );
-    let mut error = GraphqlError::new(ErrorCode::Overloaded, message);
-    error.extensions = Some(format!(r#"{{"retryAfter":{seconds}}}"#).into());
-    error.retry_after_seconds = NonZeroU16::new(u16::try_from(seconds).unwrap_or(u16::MAX));
-    error
+    GraphqlError::overloaded(message, seconds)
 }
 
 #[cfg(test)]
 mod tests {
+    use execute::ErrorCode;
+
     use super::*;
 
     #[test]

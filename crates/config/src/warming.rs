@@ -57,7 +57,9 @@ impl Default for Warming {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("x-one-of" = ["file", "url"]))]
-#[schemars(extend("dependentRequired" = {"headers": ["url"], "ca": ["url"]}))]
+#[schemars(extend("dependentRequired" = {
+    "headers": ["url"], "ca": ["url"], "certificate": ["url", "key"], "key": ["url", "certificate"],
+}))]
 pub struct WarmingSource {
     /// A file: the response of `/admin/operations` of a router, or another manifest of persisted documents in JSON. A
     /// relative path is relative to the folder of the configuration file.
@@ -85,6 +87,18 @@ pub struct WarmingSource {
     #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
     pub ca: Option<PathBuf>,
 
+    /// The router's own certificate for a server of `url` that verifies its clients (mutual TLS), such as the admin
+    /// listener of other routers with `admin.tls.client_ca`, in PEM, followed by the intermediate certificates up to
+    /// the root.
+    #[serde(default)]
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
+    pub certificate: Option<PathBuf>,
+
+    /// The private key of `certificate`, in PEM, not encrypted.
+    #[serde(default)]
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
+    pub key: Option<PathBuf>,
+
     /// The maximum number of operations that are prepared: the first ones.
     #[serde(default = "max_default")]
     #[schemars(range(min = 1, max = 100_000), example = 200)]
@@ -96,11 +110,19 @@ fn max_default() -> u32 {
     500
 }
 
+impl WarmingSource {
+    /// Returns the files of the router's own certificate and of its key.
+    pub fn identity(&self) -> Option<(&Path, &Path)> {
+        self.certificate.as_deref().zip(self.key.as_deref())
+    }
+}
+
 impl Warming {
     /// Resolves relative paths against `folder`.
     pub(super) fn resolve(&mut self, folder: &Path) {
         let Some(source) = &mut self.operations else { return };
-        for path in [&mut source.file, &mut source.ca].into_iter().flatten() {
+        let WarmingSource { file, ca, certificate, key, .. } = source;
+        for path in [file, ca, certificate, key].into_iter().flatten() {
             *path = folder.join(&*path);
         }
     }

@@ -181,9 +181,34 @@ impl GraphqlError {
         }
     }
 
+    /// Creates the error of a request that is refused because the router is overloaded. The client may send it again
+    /// after `seconds`, which are `extensions.retryAfter` too.
+    pub fn overloaded(message: impl Into<Cow<'static, str>>, seconds: u64) -> Self {
+        Self {
+            extensions: Some(retry_after(seconds)),
+            retry_after_seconds: NonZeroU16::new(u16::try_from(seconds).unwrap_or(u16::MAX)),
+            ..Self::new(ErrorCode::Overloaded, message)
+        }
+    }
+
+    /// Creates the error of an operation that a rate limit refuses. The time after which the client may send it again
+    /// is `extensions.retryAfter` too.
+    pub fn rate_limited(message: impl Into<Cow<'static, str>>, limit: RateLimitState) -> Self {
+        Self {
+            extensions: Some(retry_after(limit.retry_after_seconds)),
+            rate_limit: Some(Box::new(limit)),
+            ..Self::new(ErrorCode::RateLimited, message)
+        }
+    }
+
     /// Sets the path in the response.
     pub fn at(mut self, path: Vec<PathSegment>) -> Self {
         self.path = path;
         self
     }
+}
+
+/// Returns `extensions` with the time after which the client may try again, in seconds.
+fn retry_after(seconds: u64) -> Box<str> {
+    format!(r#"{{"retryAfter":{seconds}}}"#).into()
 }

@@ -1,18 +1,19 @@
 //! The outlets of single connections that are open, by number, so that operators find their subscribers. Those of
 //! reactors are found by their thread.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The number of outlets for which room is always kept.
-const ROOM_KEPT: usize = 64;
+/// The number of outlets that a visit holds at a time: few enough that openings and ends of streams do not wait for the
+/// lock.
+const VISITED_AT_A_TIME: usize = 256;
 
 /// The open outlets of type `O`, see the module.
 #[derive(Debug)]
 pub(crate) struct OpenOutlets<O> {
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Weak<O>>>,
+    open: Mutex<BTreeMap<u64, Weak<O>>>,
 }
 
 impl<O> Default for OpenOutlets<O> {
@@ -34,13 +35,7 @@ impl<O> OpenOutlets<O> {
 
     /// Removes an outlet that is dropped.
     pub(crate) fn remove(&self, number: u64) {
-        let mut open = self.lock();
-        open.remove(&number);
-        // After a burst of streams its room is freed.
-        let len = open.len();
-        if open.capacity() > ROOM_KEPT.max(8 * len) {
-            open.shrink_to(ROOM_KEPT.max(2 * len));
-        }
+        self.lock().remove(&number);
     }
 
     /// Returns an open outlet.
@@ -48,14 +43,29 @@ impl<O> OpenOutlets<O> {
         self.lock().get(&number)?.upgrade()
     }
 
-    /// Returns all open outlets.
-    pub(crate) fn all(&self) -> Vec<Arc<O>> {
-        // They are dropped by the caller: an outlet that is dropped here would wait for the lock to remove itself.
-        self.lock().values().filter_map(Weak::upgrade).collect()
+    /// Calls `visit` with each open outlet, in the order of their numbers. Those that open meanwhile are left out.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&O)) {
+        let end = self.next.load(Ordering::Relaxed);
+        let mut from = 0;
+        loop {
+            // They are dropped here and not under the lock: there an outlet would wait for the lock to remove itself.
+            let part = self.part(from, end);
+            let Some((last, _)) = part.last() else { return };
+            from = last + 1;
+            part.iter().for_each(|(_, outlet)| visit(outlet));
+        }
+    }
+
+    /// Returns the first open outlets with these numbers.
+    fn part(&self, from: u64, end: u64) -> Vec<(u64, Arc<O>)> {
+        let open = self.lock();
+        let outlets = open.range(from..end);
+        let outlets = outlets.filter_map(|(number, outlet)| Some((*number, outlet.upgrade()?)));
+        outlets.take(VISITED_AT_A_TIME).collect()
     }
 
     /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<O>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<O>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,6 +74,12 @@ impl<O> OpenOutlets<O> {
 mod tests {
     use super::*;
 
+    fn visited(open: &OpenOutlets<i32>) -> Vec<i32> {
+        let mut visited = Vec::new();
+        open.visit(|outlet| visited.push(*outlet));
+        visited
+    }
+
     #[test]
     fn an_outlet_is_found_until_it_is_removed() {
         let open = OpenOutlets::default();
@@ -71,10 +87,11 @@ mod tests {
         let numbers: Vec<u64> = outlets.iter().map(|_| open.next_number()).collect();
         numbers.iter().zip(&outlets).for_each(|(number, outlet)| open.add(*number, outlet));
         assert_eq!(open.get(numbers[7]).as_deref(), Some(&7));
+        assert_eq!(visited(&open), (0..1_000).collect::<Vec<_>>());
         numbers[1..].iter().for_each(|number| open.remove(*number));
-        assert_eq!((open.get(numbers[7]), open.all().len()), (None, 1));
-        assert!(open.lock().capacity() < 1_000, "the room of a burst is freed");
+        assert_eq!((open.get(numbers[7]), visited(&open)), (None, vec![0]));
         drop(outlets);
+        assert_eq!(visited(&open), [0; 0]);
         assert_eq!(open.get(numbers[0]), None);
     }
 }

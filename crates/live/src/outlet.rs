@@ -210,8 +210,7 @@ impl ConnectionOutlet {
     pub(crate) fn list_subscribers(&self, group: GroupId, list: &mut SubscriberList) {
         let queue = self.lock();
         for member in queue.members.get(&group).map(Vec::as_slice).unwrap_or_default() {
-            list.count += 1;
-            list.subscribers.push(SubscriberView {
+            list.add(SubscriberView {
                 id: SubscriberId::Stream { stream: self.number, operation: member.operation },
                 transport: self.transport.name(),
                 age: member.start.age(),

@@ -18,7 +18,7 @@ impl LiveServer {
         // A hundred thousand streams take some milliseconds, in which no event waits here.
         let of_outlets = tokio::task::spawn_blocking(move || {
             let mut list = SubscriberList::default();
-            outlets.all().iter().for_each(|outlet| outlet.list_subscribers(group, &mut list));
+            outlets.visit(|outlet| outlet.list_subscribers(group, &mut list));
             list
         });
         list.append(of_outlets.await.unwrap_or_default());

@@ -11,9 +11,11 @@
 
 mod acceptance;
 mod apollo;
+mod authorization;
 mod aws;
 mod conversion;
 mod cosmo;
+mod cost;
 mod expression;
 mod finding;
 mod form;

@@ -1,10 +1,12 @@
 //! Issuers of tokens: their keys, and which tokens they accept. An issuer of which a part has no counterpart is left out
-//! as a whole, because half of it would accept other tokens than its source.
+//! as a whole, because half of it would accept other tokens than its source. And the prefixes of tokens in headers.
 
 use super::conversion::{Conversion, Refused, source_of};
 use super::form::Form;
+use super::router::Router;
 use super::setting::Setting;
 use super::target::Value;
+use super::variables;
 
 /// The difference about audiences.
 pub(crate) const AUDIENCES: &str = "Starling refuses tokens with an `aud` unless `audiences` has it: \
@@ -106,4 +108,82 @@ pub(crate) fn names(
     let names: Vec<_> = settings.map(|it| conversion.given(Some(it), Form::Text)).collect();
     let names: Result<Vec<_>, _> = names.into_iter().collect();
     Ok(names?.into_iter().flatten().collect())
+}
+
+/// The effect of a prefix without a counterpart.
+const BEARER: &str =
+    "the header has the prefix `Bearer` in the result, and values without it are refused";
+
+/// Returns the prefix of tokens in a header as Starling has it: a word before a space, or nothing if the whole value is
+/// the token. Letter case does not matter in Starling.
+///
+/// # Errors
+/// Starling has no such prefix, which is reported. Without one the header has the default, `Bearer`.
+pub(crate) fn prefix(
+    conversion: &mut Conversion<'_>,
+    setting: &Setting<'_>,
+) -> Result<Value, Refused> {
+    let word = conversion.text(setting).and_then(|text| word(&text, conversion.router));
+    word.map(Value::Text).map_err(|reason| {
+        conversion.refuse(setting, &reason, BEARER);
+        Refused
+    })
+}
+
+/// Returns the word that a prefix consists of.
+///
+/// # Errors
+/// The prefix is something else; the reason is for a sentence after "the value".
+fn word(prefix: &str, router: Router) -> Result<String, String> {
+    // The checks of the configuration refuse a variable whose value is not a word.
+    if variables::has_reference(prefix) {
+        return Ok(prefix.to_owned());
+    }
+    let word = prefix.trim_end_matches(' ');
+    if word.is_empty() {
+        return match prefix.is_empty() {
+            true => Ok(String::new()),
+            false => Err("consists of spaces".into()),
+        };
+    }
+    if !word.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        return Err("is not one word of letters, digits and hyphens".into());
+    }
+    // Cosmo Router and Hive Router compare the beginning of the header's value and trim the rest, so that the space may
+    // be a part of the prefix or not. A token can stand directly behind a hyphen.
+    let may_lack_space = router != Router::Apollo && word.len() == prefix.len();
+    match may_lack_space && word.ends_with('-') {
+        true => Err("ends in a hyphen, and Starling needs a space before the token".into()),
+        false => Ok(word.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_a_word_before_a_space_or_nothing() {
+        use Router::{Apollo, Cosmo, Hive};
+        for router in [Apollo, Cosmo, Hive] {
+            for (prefix, expected) in [
+                ("Bearer", Some("Bearer")),
+                ("Bearer ", Some("Bearer")),
+                ("X-Token ", Some("X-Token")),
+                ("JWT- ", Some("JWT-")),
+                ("", Some("")),
+                ("${PREFIX}", Some("${PREFIX}")),
+                (" ", None),
+                (" Bearer", None),
+                ("Bearer:", None),
+                ("Bearer token ", None),
+                ("token=", None),
+            ] {
+                assert_eq!(word(prefix, router).ok().as_deref(), expected, "{router:?} {prefix:?}");
+            }
+        }
+        for (router, expected) in [(Apollo, Some("JWT-")), (Cosmo, None), (Hive, None)] {
+            assert_eq!(word("JWT-", router).ok().as_deref(), expected, "{router:?}");
+        }
+    }
 }

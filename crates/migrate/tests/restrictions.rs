@@ -178,6 +178,60 @@ fn an_issuer_is_converted_as_a_whole_or_left_out() {
 }
 
 #[test]
+fn a_prefix_of_tokens_that_starling_cannot_have_is_reported_and_leaves_the_default() {
+    use Router::{Apollo, Cosmo, Hive};
+    let cases = [
+        (
+            Apollo,
+            "authentication: {router: {jwt: {header_value_prefix: 'Token:'}}}",
+            "authentication.router.jwt.header_value_prefix",
+        ),
+        (
+            Apollo,
+            "authentication: {router: {jwt: {header_value_prefix: '${file./run/p}'}}}",
+            "authentication.router.jwt.header_value_prefix",
+        ),
+        (
+            Cosmo,
+            "authentication: {jwt: {header_value_prefix: JWT-}}",
+            "authentication.jwt.header_value_prefix",
+        ),
+        (
+            Cosmo,
+            "authentication: {providers: [{jwks: {header_value_prefixes: ['a b']}}]}",
+            "authentication.providers[0].jwks.header_value_prefixes[0]",
+        ),
+        (
+            Hive,
+            "jwt: {lookup_locations: [{source: header, name: authorization, prefix: 'a:'}]}",
+            "jwt.lookup_locations[0].prefix",
+        ),
+    ];
+    for (router, text, key) in cases {
+        let migration = migrated(router, text);
+        let finding = migration.findings.iter().find(|it| it.key == key).unwrap();
+        assert_eq!(finding.outcome, Outcome::NotConverted, "{finding}");
+        let has_prefix = lines(&migration).iter().any(|it| it.starts_with("prefix:"));
+        assert!(!has_prefix, "{text}\n{}", migration.yaml);
+    }
+    let exact = [
+        (Apollo, "authentication: {router: {jwt: {header_value_prefix: '${env.P}'}}}", "${P}"),
+        (Apollo, "authentication: {router: {jwt: {header_value_prefix: JWT-}}}", "\"JWT-\""),
+        (Cosmo, "authentication: {jwt: {header_value_prefix: 'Token '}}", "Token"),
+        (
+            Cosmo,
+            "authentication: {providers: [{jwks: {header_value_prefixes: ['Token ']}}]}",
+            "Token",
+        ),
+        (Hive, "jwt: {lookup_locations: [{source: header, name: a, prefix: 'Token '}]}", "Token"),
+        (Hive, "jwt: {lookup_locations: [{source: header, name: a}]}", "\"\""),
+    ];
+    for (router, text, prefix) in exact {
+        check(router, text, &format!("prefix: {prefix}"), None);
+    }
+}
+
+#[test]
 fn half_of_a_certificate_is_reported_and_clients_without_certificates_stay_out() {
     use Router::{Apollo, Cosmo, Hive};
     let cases = [

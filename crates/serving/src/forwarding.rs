@@ -303,6 +303,7 @@ mod tests {
     use crate::header_rules::testing::{
         everything, insert, matching, message, name, named, remove, set,
     };
+    use crate::test_graphs::with_subgraphs;
     use clients::request_source::ConnectionOrigin;
     use config::{ClaimForwarding, Headers, Propagation};
 
@@ -425,7 +426,7 @@ mod tests {
             let mut headers = Headers::default();
             // A later rule that lets the client's own header through has no effect.
             headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
-            let forwarding = with_rules(headers.clone(), &graph(&["a"]));
+            let forwarding = with_rules(headers.clone(), &with_subgraphs(&["a"]));
             text(&applied(&forwarding, OfMessage(&client()), claims).all)
         };
         assert_eq!(sent(claim("tenant", None), claims.as_ref()), ["x-tenant: b"]);
@@ -445,7 +446,7 @@ mod tests {
             name: name("x-tenant"),
             default: None,
         })];
-        let forwarding = with_rules(headers.clone(), &graph(&["a"]));
+        let forwarding = with_rules(headers.clone(), &with_subgraphs(&["a"]));
         let of = |claims: &str| {
             let claims = Claims::new(claims.to_owned().into());
             partition(&applied(&forwarding, OfMessage(&HeaderMap::new()), claims.as_ref()))
@@ -462,22 +463,6 @@ mod tests {
         assert_eq!(sent(&rules), ["x-tenant: fixed"]);
     }
 
-    fn graph(subgraphs: &[&str]) -> Supergraph {
-        let graphs = subgraphs.iter().map(|name| {
-            let id = name.to_uppercase();
-            format!("{id} @join__graph(name: \"{name}\", url: \"http://{name}\")\n")
-        });
-        let first = subgraphs[0].to_uppercase();
-        let sdl = format!(
-            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\")
-               @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) {{ query: Query }}
-             enum join__Graph {{ {} }}
-             type Query @join__type(graph: {first}) {{ a: Int }}",
-            graphs.collect::<String>()
-        );
-        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
-    }
-
     #[test]
     fn a_long_value_is_stored_once_for_all_requests_that_share_it() {
         let token = |last: char| format!("Bearer {}{last}", "x".repeat(2_000));
@@ -489,7 +474,7 @@ mod tests {
         };
         let mut rules = Headers::default();
         rules.all.request.push(HeaderRule::Propagate(named("authorization")));
-        let forwarding = with_rules(rules.clone(), &graph(&["first"]));
+        let forwarding = with_rules(rules.clone(), &with_subgraphs(&["first"]));
         let kept = header(&token('a'));
         let place = |headers: &ForwardedHeaders| headers.all[0].1.as_bytes().as_ptr();
         let of_kept = applied(&forwarding, Kept(&kept), None);
@@ -510,8 +495,8 @@ mod tests {
             let header = if subgraph == "absent" { "x-tenant" } else { "authorization" };
             special.request.push(HeaderRule::Propagate(named(header)));
         }
-        let old = with_rules(rules.clone(), &graph(&["first", "second"]));
-        let new = with_rules(rules.clone(), &graph(&["absent", "first", "second"]));
+        let old = with_rules(rules.clone(), &with_subgraphs(&["first", "second"]));
+        let new = with_rules(rules.clone(), &with_subgraphs(&["absent", "first", "second"]));
         let headers = applied(&old, OfMessage(&client()), None);
         assert_eq!(text(headers.of(SubgraphId(0)).forwarded), [""; 0]);
         assert_eq!(text(headers.of(SubgraphId(1)).forwarded), ["authorization: Bearer 1"]);
@@ -565,7 +550,7 @@ mod tests {
             let mut headers = Headers::default();
             let rule = set("x-tenant", expression);
             headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
-            let forwarding = with_rules(headers, &graph(&["a"]));
+            let forwarding = with_rules(headers, &with_subgraphs(&["a"]));
             text(&applied(&forwarding, OfMessage(&client()), claims.as_ref()).all)
         };
         assert_eq!(sent("claims.tenant + '-' + request.method"), ["x-tenant: b-POST"]);
@@ -584,7 +569,7 @@ mod tests {
         let sent = |enabled| {
             let mut config = Config { headers: headers.clone(), ..Config::default() };
             config.tracing.enabled = enabled;
-            let forwarding = Forwarding::new(&config, &graph(&["a"]));
+            let forwarding = Forwarding::new(&config, &with_subgraphs(&["a"]));
             let forwarding = forwarding.unwrap_or_else(|error| panic!("{}", error.message));
             text(&applied(&forwarding, OfMessage(&client), None).all)
         };
@@ -600,7 +585,7 @@ mod tests {
             let special = headers.subgraphs.entry(subgraph.to_owned()).or_default();
             special.request = vec![set("x-name", "client.name + '.'")];
         }
-        let forwarding = with_rules(headers, &graph(&["a", "b"]));
+        let forwarding = with_rules(headers, &with_subgraphs(&["a", "b"]));
         let (stats, origin) = (ExpressionStats::default(), ConnectionOrigin::default());
         let source = RequestSource::of_websocket("/", origin);
         let client = message(&[("graphql-client-name", "web")]);
@@ -616,7 +601,7 @@ mod tests {
         let mut headers = Headers::default();
         let expression = "operation.name + ' ' + operation.kind + ' ' + string(operation.cost)";
         headers.all.request = vec![set("x-operation", expression)];
-        let graph = graph(&["a"]);
+        let graph = with_subgraphs(&["a"]);
         let forwarding = with_rules(headers, &graph);
         let preparer = prepare::Preparer::new(Arc::new(graph), 0, Default::default());
         let prepared = preparer.prepare_now(b"query Q { __typename }", None).expect("valid");
@@ -637,7 +622,7 @@ mod tests {
     fn clients_with_equal_computed_values_are_equal() {
         let mut headers = Headers::default();
         headers.all.request = vec![set("x-paying", "has(claims.plan) && claims.plan != 'free'")];
-        let forwarding = with_rules(headers, &graph(&["a"]));
+        let forwarding = with_rules(headers, &with_subgraphs(&["a"]));
         let of = |claims: &str| {
             let claims = Claims::new(claims.to_owned().into());
             partition(&applied(&forwarding, OfMessage(&HeaderMap::new()), claims.as_ref()))

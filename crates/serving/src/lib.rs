@@ -35,6 +35,8 @@ pub mod sharing;
 pub mod subgraph_streams;
 pub mod subscription_endpoint;
 pub mod subscription_migration;
+#[cfg(test)]
+mod test_graphs;
 pub mod trace;
 pub mod trace_formats;
 pub mod trace_ratios;

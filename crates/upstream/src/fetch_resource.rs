@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use net::TlsClient;
+use net::{Roots, TlsClient, TlsIdentity, read_pem_file};
 
 use crate::TargetError;
 use crate::aws_signer::AwsSigner;
@@ -64,7 +64,20 @@ pub struct Resource {
 /// # Errors
 /// The certificate authorities cannot be read.
 pub fn resource_tls(url: &str, ca: Option<&Path>) -> Result<Option<TlsClient>, String> {
-    server_tls(url, ca, b"http/1.1")
+    resource_tls_with_identity(url, ca, None)
+}
+
+/// Returns the TLS for a [`Resource`] at `url`, as [`resource_tls`] does. `identity` are the PEM files of the router's
+/// own certificate and of its key, for a server that requests one. Blocks.
+///
+/// # Errors
+/// A file cannot be read, or the certificate and the key do not belong together.
+pub fn resource_tls_with_identity(
+    url: &str,
+    ca: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<Option<TlsClient>, String> {
+    tls_client(url, ca, identity, b"http/1.1")
 }
 
 /// Returns the TLS for a server at `url`, as [`resource_tls`] does. It offers this protocol. Blocks.
@@ -76,18 +89,30 @@ pub fn server_tls(
     ca: Option<&Path>,
     protocol: &[u8],
 ) -> Result<Option<TlsClient>, String> {
+    tls_client(url, ca, None, protocol)
+}
+
+fn tls_client(
+    url: &str,
+    ca: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+    protocol: &[u8],
+) -> Result<Option<TlsClient>, String> {
     if !url.starts_with("https:") {
         return Ok(None);
     }
-    let tls = match ca {
-        Some(path) => {
-            let pem = std::fs::read(path);
-            let pem = pem.map_err(|error| format!("ca {}: {error}", path.display()))?;
-            TlsClient::with_roots(&pem, &[protocol])
-        }
-        None => TlsClient::with_native_roots(&[protocol]),
+    let read = |name: &str, path: &Path| {
+        read_pem_file(path).map_err(|error| format!("{name} {}: {error}", path.display()))
     };
-    tls.map(Some).map_err(|error| error.to_string())
+    let ca = ca.map(|path| read("ca", path)).transpose()?;
+    let identity = match identity {
+        Some((certificate, key)) => Some((read("certificate", certificate)?, read("key", key)?)),
+        None => None,
+    };
+    let roots = ca.as_deref().map_or(Roots::Native, Roots::Pem);
+    let identity = identity.as_ref();
+    let identity = identity.map(|(certificates, key)| TlsIdentity { certificates, key });
+    TlsClient::new(roots, identity, &[protocol]).map(Some).map_err(|error| error.to_string())
 }
 
 impl Resource {

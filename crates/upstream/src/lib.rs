@@ -51,7 +51,9 @@ pub use aws_signer::{AwsSigner, HAS_AWS};
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 pub use clock::Clock;
-pub use fetch_resource::{MessageResponse, Resource, Revision, resource_tls, server_tls};
+pub use fetch_resource::{
+    MessageResponse, Resource, Revision, resource_tls, resource_tls_with_identity, server_tls,
+};
 pub use hedge::HedgeRefusal;
 #[doc(hidden)]
 pub use http1::{FuzzedResponse, fuzz_response};

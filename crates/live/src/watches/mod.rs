@@ -62,16 +62,32 @@ impl SubscriberList {
     /// The maximum number of listed subscribers.
     pub const LISTED_MAX: usize = 100;
 
+    /// Adds a subscriber.
+    pub(crate) fn add(&mut self, subscriber: SubscriberView) {
+        self.subscribers.push(subscriber);
+        self.count += 1;
+        self.bound();
+    }
+
     /// Adds some subscribers of another list.
     pub(crate) fn append(&mut self, other: Self) {
         self.subscribers.extend(other.subscribers);
         self.count += other.count;
+        self.bound();
     }
 
     /// Sorts the list and cuts it.
     pub(crate) fn finish(&mut self) {
         self.subscribers.sort_by_key(|it| std::cmp::Reverse((it.waiting, it.age)));
         self.subscribers.truncate(Self::LISTED_MAX);
+    }
+
+    /// Cuts the list while it is collected, so that it does not grow with the group. It is sorted only once for as many
+    /// subscribers as it keeps.
+    fn bound(&mut self) {
+        if self.subscribers.len() >= 2 * Self::LISTED_MAX {
+            self.finish();
+        }
     }
 }
 
@@ -242,6 +258,30 @@ mod tests {
         assert!(!all[5].is_over());
         assert!(board.make_room(now) && all[5].is_over());
         assert!(board.add(watched(99), now));
+    }
+
+    #[test]
+    fn a_list_keeps_the_slowest_subscribers_and_is_bounded_while_it_is_collected() {
+        let view = |number: u64| SubscriberView {
+            id: SubscriberId::Stream { stream: number, operation: 0 },
+            transport: "sse",
+            age: Duration::from_secs(number % 50),
+            waiting: usize::from(number == 3),
+        };
+        let (mut list, mut all) = (SubscriberList::default(), SubscriberList::default());
+        for number in 0..1_000 {
+            list.add(view(number));
+            assert!(list.subscribers.len() < 2 * SubscriberList::LISTED_MAX);
+            all.subscribers.push(view(number));
+        }
+        assert_eq!(list.count, 1_000);
+        list.finish();
+        all.finish();
+        assert_eq!(list.subscribers, all.subscribers);
+        assert_eq!(list.subscribers[0], view(3));
+        let count = list.subscribers.len();
+        list.append(SubscriberList { subscribers: all.subscribers, count: 7 });
+        assert_eq!((list.subscribers.len(), list.count), (count, 1_007));
     }
 
     #[test]

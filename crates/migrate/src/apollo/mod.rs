@@ -15,7 +15,7 @@ pub(super) use security::show_extension;
 pub(super) use server::file_size;
 pub(super) use subscription::{enabled as subscriptions_enabled, subscription_path};
 pub(super) use telemetry::formats;
-pub(super) use traffic::{cost_strategy, deduplication, expose_costs, traffic_path};
+pub(super) use traffic::{deduplication, traffic_path};
 
 pub(super) const RULES: &[&[Rule]] = &[
     server::RULES,

@@ -1,5 +1,6 @@
 //! Headers, origins, tokens, authorization, errors and persisted queries of Apollo Router.
 
+use crate::authorization;
 use crate::aws;
 use crate::conversion::{Conversion, Members, Refused};
 use crate::form::Form;
@@ -8,7 +9,7 @@ use crate::origins;
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms, Issuer, names};
+use crate::tokens::{self, AUDIENCES, Algorithms, Issuer, names};
 
 pub(super) const RULES: &[Rule] = &[
     with(
@@ -49,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         "authorization.directives.enabled",
         "",
         "the directives always apply; they cannot be turned off",
-        directives,
+        authorization::convert_switch,
     ),
     same("authorization.directives.dry_run", "authorization.dry_run", Form::Bool),
     with("authorization.directives.reject_unauthorized", "authorization.mode", "", reject),
@@ -75,17 +76,6 @@ pub(super) const RULES: &[Rule] = &[
     ),
     same("forbid_mutations", "block.mutations", Form::Bool),
 ];
-
-fn directives(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(true) => conversion.unneeded(setting, "the directives always apply"),
-        _ => conversion.not_converted(
-            setting,
-            "the directives always apply: remove them from the schema, or set \
-             `authorization.dry_run` for a while",
-        ),
-    }
-}
 
 fn reject(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mode = Form::Words(&[("true", "reject"), ("false", "filter")]);
@@ -154,8 +144,9 @@ fn places(
     };
     let has_sources = sources.is_some_and(|it| !it.is_empty());
     let first_name = conversion.optional(name.cloned(), Form::Text).map(headers::lower_case);
-    // An empty prefix has a meaning: the whole value is the token.
-    let first_prefix = prefix.and_then(Setting::text).map(Value::text);
+    let first_prefix = prefix.and_then(|it| tokens::prefix(conversion, it).ok());
+    // A prefix without a counterpart has been reported.
+    let prefix = prefix.filter(|_| first_prefix.is_some());
     if !has_sources {
         for (key, setting, value) in [("name", name, first_name), ("prefix", prefix, first_prefix)]
         {
@@ -178,7 +169,8 @@ fn places(
         let mut members = Members::of(&source);
         let kind = members.take("type");
         let name = conversion.optional(members.take("name"), Form::Text);
-        let prefix = members.take("value_prefix").and_then(|it| it.text().map(Value::text));
+        let prefix = members.take("value_prefix");
+        let prefix = prefix.and_then(|it| tokens::prefix(conversion, &it).ok());
         members.finish(conversion);
         let place = match kind.as_ref().and_then(Setting::text) {
             Some("cookie") => Value::keyed("cookie", Value::map([("name", name)])),

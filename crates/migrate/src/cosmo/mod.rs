@@ -6,6 +6,7 @@ mod security;
 mod server;
 mod storage;
 mod telemetry;
+mod tokens;
 mod traffic;
 
 use super::conversion::Conversion;

@@ -1,16 +1,16 @@
-//! Origins, tokens, authorization, limits of operations and errors of Cosmo Router.
+//! Origins, authorization, limits of operations and errors of Cosmo Router.
 
-use crate::conversion::{Conversion, Members, Refused, is_turned_off};
+use crate::conversion::{Conversion, Members, is_turned_off};
 use crate::expression::from_expr_lang;
 use crate::form::Form;
-use crate::headers::lower_case;
 use crate::origins::{methods_of, pattern_of_wildcards, whole_pattern};
 use crate::rule::{Rule, absent, same, unneeded, with};
 use crate::setting::Setting;
 use crate::target::Value;
-use crate::tokens::{AUDIENCES, Algorithms, Issuer};
+use crate::tokens::AUDIENCES;
 
 const PERSISTED: &str = "the limit is also for persisted documents in Starling";
+
 pub(super) const RULES: &[Rule] = &[
     with(
         "cors",
@@ -23,13 +23,13 @@ pub(super) const RULES: &[Rule] = &[
         "authentication.jwt.issuers, authentication.jwt.header, authentication.jwt.sources, \
          authorization.scope_claims",
         AUDIENCES,
-        jwt,
+        super::tokens::jwt,
     ),
     with(
         "authentication.providers",
         "authentication.jwt.issuers, authentication.jwt.sources",
         AUDIENCES,
-        providers,
+        super::tokens::providers,
     ),
     absent(
         "authentication.ignore_introspection",
@@ -193,134 +193,6 @@ fn is_starling_origin(origin: &str) -> bool {
     rest.is_some_and(|rest| !rest.strip_prefix("*.").unwrap_or(rest).contains('*'))
 }
 
-fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    let mut members = Members::of(setting);
-    for provider in members.take("jwks").iter().flat_map(Setting::items) {
-        issuer(conversion, &provider);
-    }
-    if let Some(scope) = members.take("scope_claim") {
-        let to = ["authorization".to_owned(), "scope_claims".to_owned()];
-        conversion.set(&scope, &to, Form::Texts, "");
-    }
-    let name = members.take("header_name");
-    let prefix = members.take("header_value_prefix");
-    let sources = members.take("header_sources");
-    members.finish(conversion);
-    let first_name = conversion.optional(name.clone(), Form::Text).map(lower_case);
-    let first_prefix = prefix.as_ref().and_then(Setting::text).map(Value::text);
-    let Some(sources) = sources.filter(|it| !it.is_empty()) else {
-        for (key, setting, value) in [("name", name, first_name), ("prefix", prefix, first_prefix)]
-        {
-            if let (Some(setting), Some(value)) = (setting, value) {
-                let to = ["authentication", "jwt", "header", key].map(str::to_owned);
-                conversion.write(&setting, &to, value, "");
-            }
-        }
-        return;
-    };
-    let to = ["authentication", "jwt", "sources"].map(str::to_owned);
-    let place = |name: Option<Value>, prefix: Option<Value>| {
-        Value::keyed("header", Value::map([("name", name), ("prefix", prefix)]))
-    };
-    conversion.push(&sources, &to, place(first_name, first_prefix), "");
-    for setting in [name, prefix].into_iter().flatten() {
-        conversion.done(&setting, "authentication.jwt.sources[0].header", "");
-    }
-    for source in sources.items() {
-        let mut own = Members::of(&source);
-        own.take("type");
-        let name = conversion.optional(own.take("name"), Form::Text).map(lower_case);
-        let prefixes = own.take("value_prefixes");
-        own.finish(conversion);
-        let prefixes = prefixes.iter().flat_map(Setting::texts).collect::<Vec<_>>();
-        let note = match prefixes.len() {
-            0 | 1 => "",
-            _ => "a header has one prefix: the first one is kept",
-        };
-        let prefix = prefixes.first().map(|it| Value::text(*it));
-        conversion.push(&source, &to, place(name, prefix), note);
-    }
-}
-
-/// Converts a key set or a secret.
-fn issuer(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    let mut members = Members::of(setting);
-    let keys = key_set(conversion, &mut members);
-    let given = members.take("algorithms");
-    let audiences = conversion.given(members.take("audiences"), Form::Texts);
-    let secret = conversion.given(members.take("secret"), Form::Text);
-    let symmetric = conversion.given(members.take("symmetric_algorithm"), Form::Text);
-    members.unneeded(
-        conversion,
-        "header_key_id",
-        "the key of a secret is not looked for by its id",
-    );
-    members.unneeded(conversion, "allowed_use", "keys for encryption are never used");
-    members.unneeded(
-        conversion,
-        "refresh_unknown_kid",
-        "a token with an unknown key makes the router read the set, at most every ten seconds",
-    );
-    members.finish(conversion);
-    let algorithms = match symmetric {
-        // A secret has one algorithm.
-        Ok(Some(symmetric)) => Algorithms::Only(Value::List(vec![symmetric])),
-        Ok(None) => Algorithms::of(conversion, given.as_ref()),
-        Err(Refused) => Algorithms::Nothing,
-    };
-    let keys = match (keys, secret) {
-        (Ok(keys), Ok(secret)) => Ok(keys.or_else(|| Some(("secret", secret?)))),
-        _ => Err(Refused),
-    };
-    Issuer { names: Ok(Vec::new()), audiences, algorithms, keys }.write(conversion, setting);
-}
-
-/// Returns the key set of a provider.
-fn key_set(
-    conversion: &mut Conversion<'_>,
-    members: &mut Members<'_>,
-) -> Result<Option<(&'static str, Value)>, Refused> {
-    let refresh = conversion.optional(members.take("refresh_interval"), Form::Duration);
-    let url = conversion.given(members.take("url"), Form::Text)?;
-    Ok(url.map(|url| ("jwks", Value::map([("url", Some(url)), ("refresh", refresh)]))))
-}
-
-/// Converts the providers of older versions.
-fn providers(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    for provider in setting.items() {
-        let mut members = Members::of(&provider);
-        members.unneeded(conversion, "name", "issuers have no names");
-        if let Some(keys) = members.take("jwks") {
-            let mut own = Members::of(&keys);
-            let set = key_set(conversion, &mut own);
-            let names = own.take("header_names").or_else(|| own.take("header_name"));
-            let prefixes =
-                own.take("header_value_prefixes").or_else(|| own.take("header_value_prefix"));
-            own.finish(conversion);
-            let issuer = Issuer {
-                names: Ok(Vec::new()),
-                audiences: Ok(None),
-                algorithms: Algorithms::Any,
-                keys: set,
-            };
-            issuer.write(conversion, &keys);
-            let list = ["authentication", "jwt", "sources"].map(str::to_owned);
-            let prefix = prefixes.iter().flat_map(Setting::texts).next().map(Value::text);
-            for name in names.iter().flat_map(Setting::items) {
-                let place = Value::map([
-                    ("name", name.text().map(|it| Value::text(it.to_lowercase()))),
-                    ("prefix", prefix.clone()),
-                ]);
-                conversion.push(&name, &list, Value::keyed("header", place), "");
-            }
-            if let Some(prefixes) = prefixes {
-                conversion.done(&prefixes, "authentication.jwt.sources[].header.prefix", "");
-            }
-        }
-        members.finish(conversion);
-    }
-}
-
 fn block_mutations(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     block(conversion, setting, "mutations");
 }
@@ -450,7 +322,7 @@ fn cost_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         }
     }
     if let Some(expose) = members.take("expose_headers") {
-        crate::apollo::expose_costs(conversion, &expose);
+        crate::cost::expose_costs(conversion, &expose);
     }
     members.finish(conversion);
 }

@@ -1,7 +1,9 @@
 //! Headers, origins, tokens, authorization, signatures, limits and errors of Hive Router.
 
+use crate::authorization;
 use crate::aws;
 use crate::conversion::{Conversion, Members, Refused, is_turned_off};
+use crate::cost;
 use crate::form::Form;
 use crate::headers;
 use crate::origins;
@@ -42,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         "authorization.directives.enabled",
         "",
         "the directives always apply; they cannot be turned off",
-        directives,
+        authorization::convert_switch,
     ),
     same(
         "authorization.directives.unauthorized.mode",
@@ -85,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
         "demand_control",
         "cost.mode, cost.max, cost.list_size, cost.expose, cost.subgraphs",
         "",
-        super::traffic::demand_control,
+        cost::demand_control,
     ),
     with(
         "error_masking",
@@ -96,17 +98,6 @@ pub(super) const RULES: &[Rule] = &[
         error_masking,
     ),
 ];
-
-fn directives(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    match setting.truth() {
-        Some(true) => conversion.unneeded(setting, "the directives always apply"),
-        _ => conversion.not_converted(
-            setting,
-            "the directives always apply: remove them from the schema, or set \
-             `authorization.dry_run` for a while",
-        ),
-    }
-}
 
 fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
     let mut members = Members::of(setting);
@@ -156,17 +147,17 @@ fn jwt(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         let mut own = Members::of(&place);
         let source = own.take("source");
         let name = conversion.optional(own.take("name"), Form::Text);
-        let prefix = own.take("prefix").and_then(|it| it.text().map(|it| it.trim().to_owned()));
+        let prefix = match own.take("prefix") {
+            Some(prefix) => tokens::prefix(conversion, &prefix).ok(),
+            // Without a prefix, the whole value is the token.
+            None => Some(Value::text("")),
+        };
         own.finish(conversion);
         let value = match source.as_ref().and_then(Setting::text) {
             Some("cookies") => Value::keyed("cookie", Value::map([("name", name)])),
-            // Without a prefix, the whole value is the token.
             _ => Value::keyed(
                 "header",
-                Value::map([
-                    ("name", name.map(headers::lower_case)),
-                    ("prefix", Some(Value::Text(prefix.unwrap_or_default()))),
-                ]),
+                Value::map([("name", name.map(headers::lower_case)), ("prefix", prefix)]),
             ),
         };
         conversion.push(&place, &sources, value, "");

@@ -1,6 +1,6 @@
-//! Timeouts, certificates, circuit breakers and costs of Hive Router.
+//! Timeouts, certificates and circuit breakers of Hive Router.
 
-use crate::apollo::{deduplication, expose_costs, traffic_path};
+use crate::apollo::{deduplication, traffic_path};
 use crate::conversion::{Conversion, Members};
 use crate::form::Form;
 use crate::listener_tls::{self, client_certificates, named_file, one_file};
@@ -159,25 +159,5 @@ fn subgraph_tls(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
         "insecure_skip_ca_verification",
         "certificates are always verified: name the authority that has signed them (`ca`)",
     );
-    members.finish(conversion);
-}
-
-pub(super) fn demand_control(conversion: &mut Conversion<'_>, setting: &Setting<'_>) {
-    let mut members = Members::of(setting);
-    let enabled = members.take("enabled");
-    if !conversion.is_on(enabled.as_ref()) {
-        conversion.unneeded(setting, "it is turned off");
-        return;
-    }
-    if let Some(mode) = members.take("mode") {
-        let words = Form::Words(&[("measure", "measure"), ("enforce", "enforce")]);
-        conversion.set(&mode, &["cost".to_owned(), "mode".to_owned()], words, "");
-    }
-    if let Some(expose) = members.take("expose_headers") {
-        expose_costs(conversion, &expose);
-    }
-    if let Some(strategy) = members.take("strategy") {
-        crate::apollo::cost_strategy(conversion, &strategy);
-    }
     members.finish(conversion);
 }

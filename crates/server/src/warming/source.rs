@@ -9,7 +9,7 @@ use bytes::Bytes;
 use config::WarmingSource;
 use http::HeaderMap;
 use persisted_documents::{ManifestFormat, PersistedDocument, parse_manifest};
-use upstream::{Resource, Revision, resource_tls};
+use upstream::{Resource, Revision, resource_tls_with_identity};
 
 use crate::remote_file::shown_url;
 
@@ -59,8 +59,10 @@ pub(super) async fn read_operations(
 }
 
 async fn download(url: &str, source: &WarmingSource, time_max: Duration) -> Result<Bytes, String> {
-    let (tls_url, ca) = (url.to_owned(), source.ca.clone());
-    let tls = tokio::task::spawn_blocking(move || resource_tls(&tls_url, ca.as_deref()));
+    let (tls_url, files) = (url.to_owned(), source.clone());
+    let tls = tokio::task::spawn_blocking(move || {
+        resource_tls_with_identity(&tls_url, files.ca.as_deref(), files.identity())
+    });
     let tls = tls.await.map_err(|error| error.to_string())??;
     let resource = Resource::new(url, tls, ACCEPT, SOURCE_BYTES_MAX, time_max);
     let resource = resource.map_err(|error| error.to_string())?;
@@ -108,6 +110,8 @@ mod tests {
             url: None,
             headers: Vec::new(),
             ca: None,
+            certificate: None,
+            key: None,
             max: 2,
         };
         let read = async |text: &str| {

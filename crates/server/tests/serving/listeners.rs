@@ -9,7 +9,7 @@ use std::time::Instant;
 use net::{ConnectError, Roots, Stream, TlsClient, TlsIdentity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::http::read_response;
+use crate::http::{read_response, request};
 use crate::http2::Client;
 use crate::router::{Router, TIMEOUT};
 use crate::takeover;
@@ -202,18 +202,20 @@ async fn ask_admin(router: &Router, identity: Option<&str>, head: &str) -> (u16,
     (response.status, response.body)
 }
 
-#[test]
-fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
-    let folder = certificates();
-    let path = |name: &str| folder.join(name).display().to_string();
-    let files = format!(
-        "{{cert: {}, key: {}, client_ca: {}}}",
+/// Returns configuration lines of an admin listener that needs certificates of clients.
+fn with_admin_certificates() -> String {
+    let path = |name: &str| certificates().join(name).display().to_string();
+    format!(
+        "listen: '127.0.0.1:0'\nadmin: {{tls: {{cert: {}, key: {}, client_ca: {}}}}}",
         path("localhost.pem"),
         path("localhost.key"),
         path("client-ca.pem"),
-    );
-    let lines = format!("listen: '127.0.0.1:0'\nadmin: {{tls: {files}}}");
-    let router = Router::listening(&lines).unwrap();
+    )
+}
+
+#[test]
+fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
+    let router = Router::listening(&with_admin_certificates()).unwrap();
     let ask = |identity, head: &str| router.block_on(ask_admin(&router, identity, head));
     for path in ["/health/live", "/health/ready"] {
         assert_eq!(ask(None, &format!("GET {path}")).0, 200, "{path}");
@@ -240,6 +242,28 @@ fn the_admin_listener_serves_only_health_checks_without_a_client_certificate() {
     // Without TLS there is no response, but perhaps an alert.
     let _ = std::io::Read::read_to_end(&mut socket, &mut text);
     assert!(!String::from_utf8_lossy(&text).contains("HTTP/1.1"), "{text:?}");
+}
+
+#[test]
+fn a_new_router_reads_the_operations_of_a_listener_that_needs_a_client_certificate() {
+    let path = |name: &str| certificates().join(name).display().to_string();
+    let first = Router::listening(&with_admin_certificates()).unwrap();
+    for _ in 0..2 {
+        let headers = [("content-type", "application/json")];
+        let body = r#"{"query":"{ time }"}"#;
+        let response = request(first.address, "POST", "/graphql", &headers, body);
+        assert_eq!(response.status, 200, "{}", response.body);
+    }
+    let start = |more: &str| {
+        let url = format!("https://localhost:{}/admin/operations", first.admin.port());
+        let ca = path("ca.pem");
+        Router::start(&format!("warming: {{operations: {{url: '{url}', ca: {ca}{more}}}}}"))
+    };
+    let identity = format!(", certificate: {}, key: {}", path("client.pem"), path("client.key"));
+    let with_certificate = start(&identity);
+    with_certificate.wait_for("starling_warming_operations_total{result=\"prepared\"}", 1);
+    with_certificate.wait_for("starling_warming_source_failures_total", 0);
+    start("").wait_for("starling_warming_source_failures_total", 1);
 }
 
 #[test]

@@ -261,22 +261,7 @@ mod tests {
     use config::{TrafficOverride, TrafficSettings};
 
     use super::*;
-
-    fn graph(subgraphs: &[&str]) -> Supergraph {
-        let graphs = subgraphs.iter().map(|name| {
-            let id = name.to_uppercase();
-            format!("{id} @join__graph(name: \"{name}\", url: \"http://{name}\")\n")
-        });
-        let first = subgraphs[0].to_uppercase();
-        let sdl = format!(
-            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\")
-               @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) {{ query: Query }}
-             enum join__Graph {{ {} }}
-             type Query @join__type(graph: {first}) {{ a: Int }}",
-            graphs.collect::<String>()
-        );
-        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
-    }
+    use crate::test_graphs::with_subgraphs;
 
     fn names(bulkheads: &GraphBulkheads) -> Vec<&str> {
         bulkheads.bulkheads().map(|it| it.name()).collect()
@@ -287,7 +272,7 @@ mod tests {
         let mut traffic = Traffic::default();
         let all = TrafficOverride { max_in_flight_share: Some(100), ..Default::default() };
         traffic.subgraphs.insert("b".into(), all);
-        let graph = graph(&["a", "b", "c"]);
+        let graph = with_subgraphs(&["a", "b", "c"]);
         assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), ["a", "c"]);
         traffic.all = TrafficSettings { max_in_flight_share: 100, ..Default::default() };
         assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), [""; 0]);
@@ -296,8 +281,8 @@ mod tests {
     #[test]
     fn a_reload_keeps_what_is_known_of_a_subgraph() {
         let traffic = Traffic::default();
-        let first = GraphBulkheads::new(&traffic, &graph(&["a", "b"]), None);
-        let second = GraphBulkheads::new(&traffic, &graph(&["b", "c"]), Some(&first));
+        let first = GraphBulkheads::new(&traffic, &with_subgraphs(&["a", "b"]), None);
+        let second = GraphBulkheads::new(&traffic, &with_subgraphs(&["b", "c"]), Some(&first));
         assert_eq!(names(&second), ["b", "c"]);
         let of = |all: &GraphBulkheads, name| {
             Arc::clone(all.bulkheads().find(|it| it.name() == name).expect("it has a share"))

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use admission::{
     AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
     Request, Ticket, WaiterId,
 };
-use execute::{ErrorCode, GraphqlError};
+use execute::GraphqlError;
 use tokio::sync::oneshot;
 
 use super::stats::AdmissionStats;
@@ -231,15 +230,13 @@ impl Drop for WaitingPlace<'_> {
 pub(super) fn overloaded(refusal: &Refusal) -> GraphqlError {
     let seconds = refusal.retry_after_seconds;
     let message = format!("the router is overloaded: try again in {seconds} s");
-    let mut error = GraphqlError::new(ErrorCode::Overloaded, message);
-    error.extensions = Some(format!(r#"{{"retryAfter":{seconds}}}"#).into());
-    error.retry_after_seconds = NonZeroU16::new(u16::try_from(seconds).unwrap_or(u16::MAX));
-    error
+    GraphqlError::overloaded(message, seconds)
 }
 
 #[cfg(test)]
 mod tests {
     use admission::{Class, LimitBounds, QueueSettings};
+    use execute::ErrorCode;
 
     use super::*;
 

@@ -163,17 +163,15 @@ impl RateLimit {
         let name = &self.state.name;
         let message =
             format!("the rate limit `{name}` is reached: try again in {retry_after_seconds} s");
-        let mut error = GraphqlError::new(ErrorCode::RateLimited, message);
-        error.extensions = Some(format!(r#"{{"retryAfter":{retry_after_seconds}}}"#).into());
-        error.rate_limit = Some(Box::new(RateLimitState {
+        let limit = RateLimitState {
             name: name.clone(),
             quota: self.quota,
             window_seconds: seconds(self.state.rate.window()).max(1),
             remaining: exceeded.remaining,
             retry_after_seconds,
             close_after: self.close_after,
-        }));
-        error
+        };
+        GraphqlError::rate_limited(message, limit)
     }
 }
 

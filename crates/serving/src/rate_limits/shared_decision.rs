@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use config::OnStoreFailure;
-use execute::{ErrorCode, GraphqlError, RateLimitState};
+use execute::{GraphqlError, RateLimitState};
 use redis_store::{Command, Reply, Script, StoreError};
 
 use super::gcra::Exceeded;
@@ -163,9 +163,7 @@ fn unavailable(name: &str) -> GraphqlError {
     let message = format!(
         "the rate limit `{name}` cannot be checked at present: try again in {RETRY_SECONDS} s"
     );
-    let mut error = GraphqlError::new(ErrorCode::RateLimited, message);
-    error.extensions = Some(format!(r#"{{"retryAfter":{RETRY_SECONDS}}}"#).into());
-    error.rate_limit = Some(Box::new(RateLimitState {
+    let limit = RateLimitState {
         name: name.into(),
         quota: 0,
         window_seconds: RETRY_SECONDS,
@@ -173,8 +171,8 @@ fn unavailable(name: &str) -> GraphqlError {
         retry_after_seconds: RETRY_SECONDS,
         // The client is not at fault.
         close_after: 0,
-    }));
-    error
+    };
+    GraphqlError::rate_limited(message, limit)
 }
 
 #[cfg(test)]
