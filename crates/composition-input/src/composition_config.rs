@@ -1,5 +1,5 @@
 //! The file that names the subgraphs of a composition, as the rest of the router uses it. `file_format` has the two
-//! forms of its YAML.
+//! forms of its YAML, `schema_folder` reads a folder in its place.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use compose::SubscriptionEndpoint;
 use config::Secret;
 use config::diagnostic::{Diagnostic, SourceText, Span};
 
-/// The subgraphs to compose, as `supergraph.yaml` names them.
+/// The subgraphs to compose, as `supergraph.yaml` or the files of a folder name them.
 #[derive(Clone, Debug)]
 pub struct CompositionConfig {
-    /// The subgraphs: those of a list in the order of the file, those of a mapping by name. There is at least one, and
-    /// names are unique.
+    /// The subgraphs: those of a list in the order of the file, those of a mapping or a folder by name. There is at
+    /// least one, and names are unique.
     pub subgraphs: Vec<SubgraphConfig>,
-    /// The path of the file itself, as it was given. The paths of schema files are already relative to the same working
-    /// directory.
+    /// The path of the file itself or of the folder, as it was given. The paths of schema files are already relative to
+    /// the same working directory.
     pub path: PathBuf,
     /// Settings that have no effect.
     pub warnings: Vec<Diagnostic>,
-    /// The text of the file for messages, without its secrets.
-    pub(crate) source: Arc<SourceText>,
+    /// The text of the file for messages, without its secrets; `None` for a folder.
+    pub(crate) source: Option<Arc<SourceText>>,
 }
 
 /// One subgraph of a composition.
@@ -65,6 +65,11 @@ impl CompositionConfig {
             SchemaSource::File(path) => Some(path.as_path()),
             SchemaSource::Inline(_) | SchemaSource::Introspection { .. } => None,
         })
+    }
+
+    /// True if the subgraphs are the files of a folder.
+    pub(crate) fn is_folder(&self) -> bool {
+        self.source.is_none()
     }
 
     /// True if the schema of some subgraph is read from its server.

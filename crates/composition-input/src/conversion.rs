@@ -38,7 +38,7 @@ pub(crate) fn convert(
             subgraphs,
             path: path.to_owned(),
             warnings: diagnostics,
-            source: document.source,
+            source: Some(document.source),
         }),
         _ => Err(diagnostics),
     }

@@ -65,6 +65,12 @@ pub enum LoadErrorKind {
     /// There is no URL at which the router can reach the subgraph.
     #[error("it has no `routing_url`")]
     NoRoutingUrl,
+    /// The same for a schema in a folder, where files have no URLs.
+    #[error("it has no URL")]
+    NoUrl {
+        /// The key of the router's configuration that sets the URL.
+        key: String,
+    },
 }
 
 fn listed(errors: &[String]) -> String {
@@ -85,7 +91,7 @@ impl LoadErrorKind {
                 "introspection-failed"
             }
             Self::TooLarge(_) => "schema-too-large",
-            Self::NoRoutingUrl => "missing-routing-url",
+            Self::NoRoutingUrl | Self::NoUrl { .. } => "missing-routing-url",
         }
     }
 
@@ -123,6 +129,12 @@ impl LoadErrorKind {
             Self::NoRoutingUrl => {
                 "add `routing_url: http://HOST:PORT/PATH`; only event subgraphs have none, and every root field of theirs \
                  has an event directive such as `@events__subscribe`"
+            }
+            Self::NoUrl { key } => {
+                return format!(
+                    "set `{key}` in the configuration of the router; only event subgraphs have none, and every root \
+                     field of theirs has an event directive such as `@events__subscribe`"
+                );
             }
         };
         advice.to_owned()

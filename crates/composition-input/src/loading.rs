@@ -66,7 +66,7 @@ async fn load_subgraph(
         }
     };
     let input = loaded.and_then(|(sdl, file)| {
-        let url = routing_url(subgraph, &sdl)?;
+        let url = routing_url(config, subgraph, &sdl)?;
         let (name, subscription) = (subgraph.name.clone(), subgraph.subscription.clone());
         Ok(SubgraphInput { name, url, file, sdl, subscription })
     });
@@ -84,11 +84,18 @@ async fn read_schema(path: &Path) -> Result<String, LoadErrorKind> {
 }
 
 /// Returns the URL for requests of the router, empty for an event subgraph.
-fn routing_url(subgraph: &SubgraphConfig, sdl: &str) -> Result<String, LoadErrorKind> {
+fn routing_url(
+    config: &CompositionConfig,
+    subgraph: &SubgraphConfig,
+    sdl: &str,
+) -> Result<String, LoadErrorKind> {
     match (&subgraph.routing_url, &subgraph.schema) {
         (Some(url), _) | (None, SchemaSource::Introspection { url, .. }) => Ok(url.clone()),
         // Composition reports a schema that is not GraphQL.
         (None, _) if compose::is_event_subgraph(sdl).unwrap_or(true) => Ok(String::new()),
+        (None, _) if config.is_folder() => {
+            Err(LoadErrorKind::NoUrl { key: format!("subgraphs.{}.url", subgraph.name) })
+        }
         (None, _) => Err(LoadErrorKind::NoRoutingUrl),
     }
 }
@@ -99,12 +106,17 @@ fn load_error(
     kind: LoadErrorKind,
 ) -> LoadError {
     let name = &subgraph.name;
-    let diagnostic = Diagnostic::error(kind.code(), format!("subgraph `{name}`: {kind}"))
-        .in_source(&config.source)
-        .help(kind.advice());
-    let diagnostic = match &subgraph.place {
-        Some(place) => diagnostic.at(place.clone(), ""),
-        None => diagnostic,
+    let advice = match &kind {
+        LoadErrorKind::File { error, .. } if config.is_folder() => error.folder_advice(),
+        kind => kind.advice(),
     };
+    let mut diagnostic =
+        Diagnostic::error(kind.code(), format!("subgraph `{name}`: {kind}")).help(advice);
+    if let Some(source) = &config.source {
+        diagnostic = diagnostic.in_source(source);
+    }
+    if let Some(place) = &subgraph.place {
+        diagnostic = diagnostic.at(place.clone(), "");
+    }
     LoadError { subgraph: name.clone(), kind, diagnostic: Box::new(diagnostic) }
 }

@@ -46,6 +46,19 @@ impl FileError {
             Self::Failed(_) => format!("check the path given by `{origin}`"),
         }
     }
+
+    /// Returns advice about a schema that was found in a folder.
+    pub(crate) fn folder_advice(&self) -> String {
+        let advice = match self {
+            Self::Missing => "if it is a link, correct where it leads, or remove it",
+            Self::Folder | Self::Special | Self::Failed(_) => {
+                "remove it from the folder, or write the schema of a subgraph in its place"
+            }
+            Self::TooLarge(_) => "check that it is the schema of a subgraph, or split the subgraph",
+            Self::Forbidden | Self::NotText(_) => return self.advice(""),
+        };
+        advice.to_owned()
+    }
 }
 
 impl From<std::io::Error> for FileError {

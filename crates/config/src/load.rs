@@ -26,8 +26,8 @@ pub struct Overrides {
     pub listen: Option<SocketAddr>,
     /// `--admin-listen`: replaces `admin.listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// `--supergraph`: replaces `supergraph.file`, `supergraph.url` and `supergraph.compose`; relative to the working
-    /// directory.
+    /// `--supergraph`: replaces `supergraph.file`, `supergraph.url`, `supergraph.compose` and `supergraph.directory`;
+    /// relative to the working directory.
     pub supergraph: Option<PathBuf>,
 }
 
@@ -255,10 +255,12 @@ fn apply(overrides: &Overrides, config: &mut Config, places: &mut KeyPlaces) {
     if let Some(file) = &overrides.supergraph {
         config.supergraph.file.clone_from(file);
         config.supergraph.compose = None;
+        config.supergraph.directory = None;
         config.supergraph.url = None;
         places.forget("supergraph.file");
         places.forget("supergraph.url");
         places.forget("supergraph.compose");
+        places.forget("supergraph.directory");
     }
 }
 

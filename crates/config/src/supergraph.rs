@@ -43,6 +43,17 @@ pub struct Supergraph {
     #[schemars(extend("default" = serde_json::Value::Null))]
     pub compose: Option<PathBuf>,
 
+    /// The folder with the schemas of the subgraphs, instead of `file`: `NAME.graphql` (or `.graphqls`, `.gql`) is the
+    /// schema of the subgraph NAME. A relative path is relative to the folder of the configuration file. Hidden files,
+    /// folders and files with other endings are ignored. The router composes the schemas as with `compose`, and again
+    /// when a file is changed, added or removed.
+    ///
+    /// Requests to a subgraph go to `subgraphs.NAME.url`, which all but event subgraphs need.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<FileText>", example = &"graphs/subgraphs")]
+    #[schemars(extend("default" = serde_json::Value::Null))]
+    pub directory: Option<PathBuf>,
+
     /// The interval at which subgraphs are asked for their schemas (`_service { sdl }`), if `compose` names subgraphs
     /// whose schemas are not files. A subgraph that does not respond keeps its last schema. `0s` turns this off; SIGHUP
     /// still asks all of them.
@@ -63,6 +74,7 @@ impl Default for Supergraph {
             file: "supergraph.graphql".into(),
             url: None,
             compose: None,
+            directory: None,
             poll_interval: Duration::from_secs(10),
             expose_generation: false,
         }
@@ -74,6 +86,7 @@ impl Supergraph {
     pub(super) fn resolve(&mut self, folder: &Path) {
         self.file = folder.join(&self.file);
         self.compose = self.compose.take().map(|path| folder.join(path));
+        self.directory = self.directory.take().map(|path| folder.join(path));
         self.url.iter_mut().for_each(|it| it.resolve(folder));
     }
 
@@ -83,6 +96,7 @@ impl Supergraph {
             ("file", places.get("supergraph.file").is_some(), "composed before"),
             ("url", self.url.is_some(), "read from a server"),
             ("compose", self.compose.is_some(), "composed by the router"),
+            ("directory", self.directory.is_some(), "a folder of schemas"),
         ];
         let mut given = sources.into_iter().filter(|(_, is_given, _)| *is_given);
         if let (Some((first, _, related)), Some((second, _, label))) = (given.next(), given.next())

@@ -281,6 +281,35 @@ fn a_graph_has_one_source() {
 }
 
 #[test]
+fn a_folder_of_schemas_is_a_source_of_its_own() {
+    let none = Overrides::default();
+    let directory = |text: &str, overrides: &Overrides| {
+        parse_with(text, overrides).unwrap().config.supergraph.directory
+    };
+    let text = "supergraph: {directory: graphs}";
+    assert_eq!(directory(text, &none).as_deref(), Some(Path::new("etc/graphs")));
+    let flag = Overrides { supergraph: Some("b.graphql".into()), ..Overrides::default() };
+    assert_eq!(directory(text, &flag), None);
+    expect_test::expect![[r#"
+        error[conflict]: `supergraph.compose` and `supergraph.directory` are both set
+         --> config.yaml:1:42
+          |
+        1 | supergraph: {compose: a.yaml, directory: graphs}
+          |                       ------             ^^^^^^ a folder of schemas
+          |                       |
+          |                       composed by the router
+          |
+          = help: remove one of them: the router serves one graph
+    "#]]
+    .assert_eq(&bad("supergraph: {compose: a.yaml, directory: graphs}", &none));
+    for other in ["file: a.graphql", "url: \"https://graphs.example.com/a.graphql\""] {
+        let text = format!("supergraph: {{directory: graphs, {other}}}");
+        let messages = bad(&text, &none);
+        assert!(messages.contains("and `supergraph.directory` are both set"), "{messages}");
+    }
+}
+
+#[test]
 fn a_flag_that_conflicts_with_the_file_is_explained() {
     let overrides =
         Overrides { listen: Some("127.0.0.1:8088".parse().unwrap()), ..Overrides::default() };

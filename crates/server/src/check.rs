@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admission::memory::MemoryAccount;
 use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity, SourceText};
-use config::{LoadedConfig, Overrides, SubscriptionProtocol, Supergraph};
+use config::{Config, LoadedConfig, Overrides, SubscriptionProtocol};
 use policies::PolicyDecider;
 use serving::field_access::undecided_policies;
 use serving::generation;
@@ -83,7 +83,7 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
 
 /// Reads the supergraph and checks it against the configuration.
 async fn report_graph(loaded: &LoadedConfig, policies: &Arc<LoadedPolicies>) -> CheckReport {
-    let ReadGraph { text, warnings } = match read_once(&loaded.config.supergraph).await {
+    let ReadGraph { text, warnings } = match read_once(&loaded.config).await {
         Ok(read) => read,
         Err(problems) => return problems.into(),
     };
@@ -173,20 +173,20 @@ fn route(endpoint: &ResolvedEndpoint, graph: &graph::Supergraph) -> Subscription
 ///
 /// # Errors
 /// All reasons why there is no graph.
-pub(crate) async fn read_once(settings: &Supergraph) -> Result<ReadGraph, Vec<Diagnostic>> {
-    let source = SupergraphSource::of(settings);
+pub(crate) async fn read_once(config: &Config) -> Result<ReadGraph, Vec<Diagnostic>> {
+    let source = SupergraphSource::of(config);
     GraphWatch::new(source, false)?.read(ReadScope::Everything).await
 }
 
-/// Reads the supergraph from its URL, or from the copy on disk if no server can be reached. The second value are
-/// warnings, such as that.
+/// Reads or composes the supergraph that a configuration names: one by URL also from its copy on disk, if no server can
+/// be reached. The second value are warnings, such as that.
 ///
 /// # Errors
 /// All reasons why there is no supergraph.
-pub async fn download_supergraph(
-    settings: &Supergraph,
+pub async fn read_supergraph(
+    config: &Config,
 ) -> Result<(Arc<SourceText>, Vec<Diagnostic>), Vec<Diagnostic>> {
-    read_once(settings).await.map(|read| (read.text, read.warnings))
+    read_once(config).await.map(|read| (read.text, read.warnings))
 }
 
 /// True if one of the diagnostics is an error.

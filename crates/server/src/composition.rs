@@ -60,10 +60,41 @@ struct KnownSchema {
     input: SubgraphInput,
 }
 
-/// Composes the subgraphs that a composition configuration names.
+/// The place that names the subgraphs.
+#[derive(Clone, Debug)]
+pub(crate) enum SubgraphList {
+    /// A composition configuration.
+    File(PathBuf),
+    /// A folder with one schema file for each subgraph.
+    Folder {
+        /// The path.
+        folder: PathBuf,
+        /// The URLs of the subgraphs by name.
+        urls: BTreeMap<String, String>,
+    },
+}
+
+impl SubgraphList {
+    /// Returns the path of the file or the folder.
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Folder { folder: path, .. } => path,
+        }
+    }
+
+    /// Reads the list. Blocks.
+    fn read(&self) -> Result<CompositionConfig, Vec<Diagnostic>> {
+        match self {
+            Self::File(file) => CompositionConfig::read(file),
+            Self::Folder { folder, urls } => CompositionConfig::read_folder(folder, urls),
+        }
+    }
+}
+
+/// Composes the subgraphs that a composition configuration or a folder names.
 pub(crate) struct Composer {
-    file: PathBuf,
-    /// The configuration, if its file is valid.
+    list: SubgraphList,
+    /// The subgraphs of the list, if it is valid.
     config: Option<CompositionConfig>,
     /// The schemas by the name of their subgraph.
     known: BTreeMap<String, KnownSchema>,
@@ -74,14 +105,14 @@ pub(crate) struct Composer {
 
 impl Composer {
     /// Creates a composer that has read nothing yet.
-    pub(crate) fn new(file: PathBuf) -> Self {
+    pub(crate) fn new(list: SubgraphList) -> Self {
         let (known, unreachable) = (BTreeMap::new(), BTreeSet::new());
-        Self { file, config: None, known, unreachable, state: Arc::default() }
+        Self { list, config: None, known, unreachable, state: Arc::default() }
     }
 
-    /// Returns the path of the composition configuration.
-    pub(crate) fn file(&self) -> &Path {
-        &self.file
+    /// Returns the place that names the subgraphs.
+    pub(crate) fn list(&self) -> &SubgraphList {
+        &self.list
     }
 
     /// Returns the state for metrics.
@@ -89,14 +120,14 @@ impl Composer {
         Arc::clone(&self.state)
     }
 
-    /// Reads the composition configuration. Must be called before [`Composer::compose`].
+    /// Reads the composition configuration or the folder. Must be called before [`Composer::compose`].
     ///
     /// # Errors
-    /// All mistakes in the file.
+    /// All mistakes there.
     pub(crate) async fn read_config(&mut self) -> Result<(), Vec<Diagnostic>> {
         self.config = None;
-        let file = self.file.clone();
-        let config = run_blocking(move || CompositionConfig::read(&file)).await.and_then(|it| it);
+        let list = self.list.clone();
+        let config = run_blocking(move || list.read()).await.and_then(|it| it);
         let config = config.inspect_err(|errors| self.count_errors(errors))?;
         let names = |name: &String| config.subgraphs.iter().any(|it| it.name == *name);
         self.known.retain(|name, _| names(name));
@@ -140,7 +171,7 @@ impl Composer {
         &mut self,
         inputs: Vec<SubgraphInput>,
     ) -> Result<ComposedGraph, Vec<Diagnostic>> {
-        let name = format!("the composition of {}", self.file.display());
+        let name = format!("the composition of {}", self.list.path().display());
         let mut warnings: Vec<_> =
             self.config.iter().flat_map(|config| config.warnings.clone()).collect();
         // Findings are drawn there too: there may be thousands.
@@ -290,7 +321,7 @@ mod tests {
 
     use config::diagnostic::Diagnostic;
 
-    use super::{ComposedGraph, Composer, ReadScope};
+    use super::{ComposedGraph, Composer, ReadScope, SubgraphList};
     use crate::schema_server::{Behaviour, SchemaServer};
 
     async fn compose(
@@ -313,7 +344,7 @@ mod tests {
             std::fs::write(&file, format!("subgraphs: [{subgraph}]\n")).unwrap();
         };
         write("old");
-        let mut composer = Composer::new(file.clone());
+        let mut composer = Composer::new(SubgraphList::File(file.clone()));
         composer.read_config().await.unwrap();
         let first = compose(&mut composer, ReadScope::Everything).await.unwrap();
         assert!(!composer.poll().await);
@@ -346,7 +377,7 @@ mod tests {
         let directive =
             |protocol: &str| format!("@starling__subscription(protocol: \"{protocol}\")");
         write("ws");
-        let mut composer = Composer::new(file.clone());
+        let mut composer = Composer::new(SubgraphList::File(file.clone()));
         composer.read_config().await.unwrap();
         let first = compose(&mut composer, ReadScope::Everything).await.unwrap();
         assert!(first.text.text.contains(&directive("auto")), "{}", first.text.text);
@@ -368,7 +399,7 @@ mod tests {
             std::fs::write(&file, format!("subgraphs: {{{subgraph}}}\n")).unwrap();
         };
         write(&format!("a: {{schema: {{subgraph_url: \"{url}\"}}}}"));
-        let mut composer = Composer::new(file.clone());
+        let mut composer = Composer::new(SubgraphList::File(file.clone()));
         composer.read_config().await.unwrap();
         compose(&mut composer, ReadScope::Everything).await.unwrap();
         server.set(Behaviour::Refuse);

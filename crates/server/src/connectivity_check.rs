@@ -115,7 +115,7 @@ async fn run_checks(
     checks: &mut Vec<OnlineCheck>,
 ) -> Result<(), Vec<Diagnostic>> {
     let config = config::load(path, overrides)?.config;
-    let text = read_once(&config.supergraph).await?.text;
+    let text = read_once(&config).await?.text;
     let graph = generation::read_graph(&config, &text)?;
     let upstreams = generation::upstreams(
         &config,

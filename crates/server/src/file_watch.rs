@@ -2,7 +2,7 @@
 //! not notify of.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -52,13 +52,26 @@ pub(crate) enum FileDifference {
     Changed,
 }
 
+/// The names of the watched files, which the notification thread compares with.
+#[derive(Default)]
+struct WatchedNames {
+    files: HashSet<OsString>,
+    /// Decides about further names if a folder is watched, whose files may be new.
+    in_folder: Option<fn(&OsStr) -> bool>,
+}
+
+impl WatchedNames {
+    fn contains(&self, name: &OsStr) -> bool {
+        self.files.contains(name) || self.in_folder.is_some_and(|contains| contains(name))
+    }
+}
+
 /// The watched files. The default has none and gets no notifications.
 #[derive(Default)]
 pub(crate) struct FileWatch {
-    /// The stamp of each file, taken before it was last read.
+    /// The stamp of each file, taken before it was last read, and of the folder that is watched as a whole.
     stamps: BTreeMap<PathBuf, Option<Stamp>>,
-    /// The names that the notification thread compares with.
-    names: Arc<Mutex<HashSet<OsString>>>,
+    names: Arc<Mutex<WatchedNames>>,
     folders: BTreeSet<PathBuf>,
     /// `None` without notifications of the system.
     watcher: Option<RecommendedWatcher>,
@@ -67,7 +80,7 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     /// Creates a watch without files. It calls `notify` for each change of one of its files.
     pub(crate) fn new(notify: impl Fn() + Send + 'static) -> Self {
-        let names = Arc::<Mutex<HashSet<OsString>>>::default();
+        let names = Arc::<Mutex<WatchedNames>>::default();
         let watched = Arc::clone(&names);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| is_relevant(&event, &watched)) {
@@ -83,9 +96,23 @@ impl FileWatch {
     /// Replaces the watched files by this one, and stamps it. Must be called before the file is read, so that a change
     /// while it is read is noticed.
     pub(crate) async fn restart(&mut self, file: &Path) {
-        self.stamps.clear();
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.clear();
         self.add(file).await;
+    }
+
+    /// Replaces the watched files by those of a folder whose names `has_name` accepts, and stamps the folder: its stamp
+    /// changes when a file is added or removed. Must be called before the folder is read. The files must be added then,
+    /// for changes of them that the system does not notify of.
+    pub(crate) async fn restart_folder(&mut self, folder: &Path, has_name: fn(&OsStr) -> bool) {
+        self.clear();
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).in_folder = Some(has_name);
+        self.watch_folder(folder);
+        self.stamps.insert(folder.to_owned(), Stamp::read(folder).await);
+    }
+
+    fn clear(&mut self) {
+        self.stamps.clear();
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = WatchedNames::default();
     }
 
     /// Adds a file, and stamps it. Must be called before the file is read.
@@ -95,18 +122,17 @@ impl FileWatch {
         }
         if let Some(name) = file.file_name() {
             let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-            names.insert(name.to_owned());
+            names.files.insert(name.to_owned());
         }
-        self.watch_folder(file);
+        // The folder, because a file that is replaced by renaming is a new file.
+        self.watch_folder(match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        });
         self.stamps.insert(file.to_owned(), Stamp::read(file).await);
     }
 
-    /// Watches the folder, because a file that is replaced by renaming is a new file.
-    fn watch_folder(&mut self, file: &Path) {
-        let folder = match file.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+    fn watch_folder(&mut self, folder: &Path) {
         let Some(watcher) = &mut self.watcher else { return };
         if self.folders.contains(folder) {
             return;
@@ -141,11 +167,69 @@ impl FileWatch {
 ///
 /// A folder mounted from a Kubernetes config map changes by swapping a link next to the file, whose name begins with
 /// two points. Reading is not a change.
-fn is_relevant(event: &notify::Event, names: &Mutex<HashSet<OsString>>) -> bool {
+fn is_relevant(event: &notify::Event, names: &Mutex<WatchedNames>) -> bool {
     if event.kind.is_access() {
         return false;
     }
     let names = names.lock().unwrap_or_else(PoisonError::into_inner);
     let mut changed = event.paths.iter().filter_map(|path| path.file_name());
     changed.any(|name| names.contains(name) || name.as_encoded_bytes().starts_with(b".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::{Event, EventKind};
+
+    use super::*;
+
+    fn is_graphql(name: &OsStr) -> bool {
+        Path::new(name).extension().is_some_and(|it| it == "graphql")
+    }
+
+    /// True if a change of the file with this name is noticed.
+    fn is_noticed(files: &FileWatch, name: &str) -> bool {
+        let event = Event::new(EventKind::Any).add_path(Path::new("graphs").join(name));
+        is_relevant(&event, &files.names)
+    }
+
+    #[tokio::test]
+    async fn new_files_of_a_watched_folder_are_noticed_by_their_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = FileWatch::default();
+        files.restart_folder(folder.path(), is_graphql).await;
+        assert!(is_noticed(&files, "new.graphql"));
+        assert!(is_noticed(&files, "..data"));
+        assert!(!is_noticed(&files, "notes.md"));
+        // A folder is no longer watched when a file takes its place.
+        files.restart(&folder.path().join("supergraph.yaml")).await;
+        assert!(is_noticed(&files, "supergraph.yaml"));
+        assert!(!is_noticed(&files, "new.graphql"));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn without_notifications_added_and_removed_files_change_their_folder() {
+        use std::fs;
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (folder.path().join("a.graphql"), folder.path().join("b.graphql"));
+        fs::write(&first, "").unwrap();
+        let mut files = FileWatch::default();
+        let stamp = async |files: &mut FileWatch| {
+            // Times of folders may be too coarse for changes that follow at once.
+            let opened = fs::File::open(folder.path()).unwrap();
+            opened.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            files.restart_folder(folder.path(), is_graphql).await;
+            files.add(&first).await;
+        };
+        stamp(&mut files).await;
+        assert_eq!(files.compare().await, FileDifference::None);
+        fs::write(&second, "").unwrap();
+        assert_eq!(files.compare().await, FileDifference::Changed);
+        stamp(&mut files).await;
+        fs::remove_file(&second).unwrap();
+        assert_eq!(files.compare().await, FileDifference::Changed);
+        stamp(&mut files).await;
+        fs::remove_file(&first).unwrap();
+        assert_eq!(files.compare().await, FileDifference::Missing);
+    }
 }

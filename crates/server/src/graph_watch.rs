@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use composition_input::is_schema_file_name;
 use config::diagnostic::{Diagnostic, SourceText};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use crate::composition::{Composer, CompositionState, ReadScope};
+use crate::composition::{Composer, CompositionState, ReadScope, SubgraphList};
 use crate::file_watch::{FileDifference, FileWatch};
 use crate::supergraph_download::{SupergraphDownloadMetrics, SupergraphDownloader};
 use crate::supergraph_source::{SupergraphSource, read_supergraph_file};
@@ -129,9 +130,9 @@ impl GraphWatch {
             let _ = file_sender.try_send(Notice::File);
         };
         // The system has few watchers for each user.
-        let files = match source.file() {
-            Some(_) => FileWatch::new(notify),
-            None => FileWatch::default(),
+        let files = match source.has_files() {
+            true => FileWatch::new(notify),
+            false => FileWatch::default(),
         };
         // Otherwise there is nothing to reload, and closing the terminal must end the process.
         if reloads_on_hang_up && source.can_change() {
@@ -152,7 +153,10 @@ impl GraphWatch {
                 GraphReader::Text(Arc::new(SourceText { name, text: sdl }))
             }
             SupergraphSource::Composition { file, .. } => {
-                GraphReader::Composition(Composer::new(file))
+                GraphReader::Composition(Composer::new(SubgraphList::File(file)))
+            }
+            SupergraphSource::Directory { folder, urls } => {
+                GraphReader::Composition(Composer::new(SubgraphList::Folder { folder, urls }))
             }
         };
         let (notices, checks, polls) =
@@ -238,7 +242,12 @@ impl GraphWatch {
         let Self { reader, files, notices, .. } = self;
         let GraphReader::Composition(composer) = reader else { return Err(Vec::new()) };
         loop {
-            files.restart(composer.file()).await;
+            match composer.list() {
+                SubgraphList::File(file) => files.restart(file).await,
+                SubgraphList::Folder { folder, .. } => {
+                    files.restart_folder(folder, is_schema_file_name).await;
+                }
+            }
             composer.read_config().await?;
             for file in composer.schema_files() {
                 files.add(file).await;

@@ -44,6 +44,8 @@ mod reload;
 mod reload_requests;
 mod remote_file;
 #[cfg(test)]
+mod schema_folder_tests;
+#[cfg(test)]
 mod schema_server;
 mod signals;
 mod start;
@@ -56,7 +58,7 @@ mod trace_export;
 mod usage_page;
 mod warming;
 
-pub use check::{CheckReport, SubscriptionRoute, check, download_supergraph, has_errors};
+pub use check::{CheckReport, SubscriptionRoute, check, has_errors, read_supergraph};
 pub use config_changes::{ConfigSource, report_config_changes};
 pub use connectivity_check::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
 pub use error_reference::error_reference;

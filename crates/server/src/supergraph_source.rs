@@ -1,10 +1,11 @@
 //! The source of a supergraph: a file, a URL, a text, or the subgraphs that are composed to one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use config::SupergraphDownload;
 use config::diagnostic::{Diagnostic, SourceText};
+use config::{Config, SupergraphDownload};
 
 /// The source of a supergraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,25 +28,37 @@ pub enum SupergraphSource {
         /// The interval at which subgraphs without a schema file are asked for their schemas; zero: never.
         poll_interval: Duration,
     },
+    /// A folder of schemas that the router composes.
+    Directory {
+        /// The folder, watched like its files.
+        folder: PathBuf,
+        /// The URLs of the subgraphs by name. Event subgraphs have none.
+        urls: BTreeMap<String, String>,
+    },
 }
 
 impl SupergraphSource {
     /// Returns the source that a configuration names.
-    pub fn of(settings: &config::Supergraph) -> Self {
-        match (&settings.compose, &settings.url) {
-            (Some(file), _) => {
-                Self::Composition { file: file.clone(), poll_interval: settings.poll_interval }
-            }
-            (None, Some(url)) => Self::Url(Box::new(url.clone())),
-            (None, None) => Self::File(settings.file.clone()),
+    pub fn of(config: &Config) -> Self {
+        let settings = &config.supergraph;
+        if let Some(file) = &settings.compose {
+            Self::Composition { file: file.clone(), poll_interval: settings.poll_interval }
+        } else if let Some(folder) = &settings.directory {
+            let subgraphs = config.subgraphs.iter();
+            let urls = subgraphs.filter_map(|(name, it)| Some((name.clone(), it.url.clone()?)));
+            Self::Directory { folder: folder.clone(), urls: urls.collect() }
+        } else if let Some(url) = &settings.url {
+            Self::Url(Box::new(url.clone()))
+        } else {
+            Self::File(settings.file.clone())
         }
     }
 
-    /// Returns the main file to watch, if there is one.
-    pub(crate) fn file(&self) -> Option<&Path> {
+    /// True if the graph is read from files.
+    pub(crate) fn has_files(&self) -> bool {
         match self {
-            Self::File(path) | Self::Composition { file: path, .. } => Some(path),
-            Self::Url(_) | Self::Text { .. } => None,
+            Self::File(_) | Self::Composition { .. } | Self::Directory { .. } => true,
+            Self::Url(_) | Self::Text { .. } => false,
         }
     }
 

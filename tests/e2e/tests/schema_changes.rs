@@ -167,6 +167,16 @@ fn graphs_are_composed_where_they_are_compared_or_operations_are_validated() {
     let words = ["validate", "--config", "starling.yaml", "--operations", "operations"];
     let (code, _, complaint) = run_in(&folder, &words);
     assert_eq!(code, Some(0), "{complaint}");
+    // The same schemas in a folder of their own, in place of the list.
+    fs::create_dir(folder.path().join("schemas")).unwrap();
+    for (name, text) in &COMPOSITION[1..] {
+        fs::write(folder.path().join("schemas").join(name), text).unwrap();
+    }
+    let settings = "supergraph: {directory: schemas}\n\
+                    subgraphs: {birds: {url: \"http://127.0.0.1:9/\"}, nests: {url: \"http://127.0.0.1:10/\"}}\n";
+    fs::write(folder.path().join("starling.yaml"), settings).unwrap();
+    let (code, _, complaint) = run_in(&folder, &words);
+    assert_eq!(code, Some(0), "{complaint}");
 
     let broken = COMPOSITION[2].1.replace("eggs: Int", "eggs: Int name: String!");
     fs::write(folder.path().join("nests.graphql"), broken).unwrap();

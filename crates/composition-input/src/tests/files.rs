@@ -2,13 +2,15 @@
 //!
 //! Every folder in `tests/cases/` contains a file `supergraph.yaml`, with schemas beside it, and the exact result of
 //! reading and loading it (`expected.txt`). To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p
-//! composition-input`, and check that the messages say where the mistake is and what to do.
+//! composition-input`, and check that the messages say where the mistake is and what to do. Every folder in
+//! `tests/folders/` is itself a folder of schemas, and also has an `expected.txt`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use config::diagnostic::{Style, render};
+use config::diagnostic::{Diagnostic, Style, render};
 use expect_test::expect_file;
 
 use crate::{CompositionConfig, SubgraphConfig, load};
@@ -32,17 +34,35 @@ async fn every_file_gives_the_expected_subgraphs_or_messages() {
         let folder = entry.unwrap().path();
         let path = folder.join("supergraph.yaml");
         let text = std::fs::read_to_string(&path).unwrap();
-        let result = describe(&text, &path).await;
+        let result = describe(CompositionConfig::parse_with(&text, &path, &env)).await;
         assert!(!result.contains(SECRET), "{} shows a secret:\n{result}", folder.display());
-        let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("expected.txt");
-        expect_file![expected].assert_eq(&result);
+        expect_result(&folder, &result);
         cases += 1;
     }
     assert!(cases > 20, "only {cases} cases were found");
 }
 
-async fn describe(text: &str, path: &Path) -> String {
-    let config = match CompositionConfig::parse_with(text, path, &env) {
+#[tokio::test]
+async fn every_folder_of_schemas_gives_the_expected_subgraphs_or_messages() {
+    let url = |name: &str| (name.to_owned(), format!("http://{name}.internal/graphql"));
+    let urls = BTreeMap::from(["products", "stock"].map(url));
+    let mut cases = 0;
+    for entry in std::fs::read_dir("tests/folders").unwrap() {
+        let folder = entry.unwrap().path();
+        let result = describe(CompositionConfig::read_folder(&folder, &urls)).await;
+        expect_result(&folder, &result);
+        cases += 1;
+    }
+    assert!(cases > 3, "only {cases} folders were found");
+}
+
+fn expect_result(folder: &Path, result: &str) {
+    let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("expected.txt");
+    expect_file![expected].assert_eq(result);
+}
+
+async fn describe(config: Result<CompositionConfig, Vec<Diagnostic>>) -> String {
+    let config = match config {
         Ok(config) => config,
         Err(diagnostics) => return render(&diagnostics, Style::Plain),
     };

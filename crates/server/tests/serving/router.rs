@@ -51,7 +51,7 @@ impl Router {
         let parsed =
             parse(configuration, "starling.yaml", Path::new(""), &Overrides::default(), &|_| None)
                 .unwrap_or_else(|errors| panic!("{errors:?}"));
-        Self::serving(SupergraphSource::of(&parsed.config.supergraph), configuration)
+        Self::serving(SupergraphSource::of(&parsed.config), configuration)
     }
 
     /// Starts a router with its own listeners in these lines.

@@ -1,4 +1,5 @@
-//! Graphs that a command reads: a supergraph in a file or at a URL, or the configuration of a composition.
+//! Graphs that a command reads: a supergraph in a file, the configuration of a composition, or the source that a
+//! configuration of the router names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,14 +43,14 @@ pub(super) fn read_for_serving(config: &Config, path: &Path) -> Result<Supergrap
     parse(config, read_supergraph(path)?)
 }
 
-/// Reads the supergraph for serving from the URL in the configuration. Reports warnings.
+/// Reads the supergraph for serving from the source in the configuration, whatever it is. Reports warnings.
 ///
 /// # Errors
 /// The messages for standard error.
-pub(super) fn download_for_serving(config: &Config) -> Result<Supergraph, String> {
+pub(super) fn read_source_for_serving(config: &Config) -> Result<Supergraph, String> {
     let runtime =
         super::control_runtime().map_err(|error| format!("cannot start threads: {error}\n"))?;
-    let source = runtime.block_on(server::download_supergraph(&config.supergraph));
+    let source = runtime.block_on(server::read_supergraph(config));
     let (source, warnings) = source.map_err(|diagnostics| render(&diagnostics))?;
     super::report(&warnings);
     server::read_graph(config, &source).map_err(|diagnostics| render(&diagnostics))

@@ -17,8 +17,8 @@ use crate::usage;
 #[command(after_help = "\
 The supergraph file is watched. A new one that loads replaces the old one, and subscriptions continue; one that \
 does not load is logged as an error, and the old one stays in use. With `supergraph.url` in the configuration, the \
-router reads it from a server, at intervals. With `supergraph.compose`, it composes the subgraphs itself, and again \
-when one of their schemas changes.\n\n\
+router reads it from a server, at intervals. With `supergraph.compose` or `supergraph.directory`, it composes the \
+subgraphs itself, and again when one of their schemas changes.\n\n\
 Signals:\n  \
 SIGTERM  shuts down gracefully: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
 SIGINT   the same without the delay; a second signal of either kind ends the delay, and then the process\n  \
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         overrides: overrides.clone(),
         current: loaded.config.clone(),
     };
-    let supergraph = SupergraphSource::of(&loaded.config.supergraph);
+    let supergraph = SupergraphSource::of(&loaded.config);
     let options = Options::new(loaded.config, supergraph);
     let code = runtime.block_on(async {
         let mut signals = match Signals::listen() {

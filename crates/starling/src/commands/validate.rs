@@ -163,10 +163,12 @@ fn read_graph(arguments: &ValidateArguments) -> Result<(Supergraph, PrepareSetti
         .map_err(|diagnostics| graph_file::render(&diagnostics))?;
     let config = loaded.config;
     let supergraph = &config.supergraph;
-    let graph = match (&supergraph.compose, &supergraph.url) {
-        (Some(path), _) => graph_file::compose_for_serving(&config, path)?,
-        (None, Some(_)) => graph_file::download_for_serving(&config)?,
-        (None, None) => graph_file::read_for_serving(&config, &supergraph.file)?,
+    let graph = if let Some(path) = &supergraph.compose {
+        graph_file::compose_for_serving(&config, path)?
+    } else if supergraph.directory.is_some() || supergraph.url.is_some() {
+        graph_file::read_source_for_serving(&config)?
+    } else {
+        graph_file::read_for_serving(&config, &supergraph.file)?
     };
     let config::Limits { tokens, depth, aliases, root_fields, selections, .. } = config.limits;
     let limits = Limits { tokens, depth, aliases, root_fields, selections };

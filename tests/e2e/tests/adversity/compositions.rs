@@ -302,6 +302,87 @@ fn the_url_in_the_configuration_of_the_router_replaces_that_of_the_composition()
     assert_eq!(ask(&router, "{ product { name } }"), name);
 }
 
+/// Writes schemas into a folder, and a configuration that names the folder and the URLs of `products` and `stock`.
+fn write_schema_folder(subgraphs: &Subgraphs, schemas: &[(&str, &str)]) {
+    fs::create_dir(subgraphs.path("schemas")).unwrap();
+    for (name, text) in schemas {
+        subgraphs.write(&format!("schemas/{name}"), text);
+    }
+    let (products, stock) = (subgraphs.products_server.url(""), subgraphs.stock_address);
+    subgraphs.write(
+        "starling.yaml",
+        &format!(
+            "supergraph: {{directory: schemas}}\n\
+             subgraphs: {{products: {{url: \"{products}\"}}, stock: {{url: \"http://{stock}/\"}}}}\n"
+        ),
+    );
+}
+
+#[test]
+fn a_folder_of_schemas_is_composed_and_its_changes_are_followed() {
+    let subgraphs = Subgraphs::start();
+    write_schema_folder(&subgraphs, &[("products.graphql", PRODUCTS), ("events.gql", EVENTS)]);
+    let router = subgraphs.serve();
+    let mut socket = Socket::ready(router.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    wait_for(&router, "starling_hub_subscribers", 1);
+    assert_event_arrives(&router, &mut socket);
+    // A new subgraph.
+    subgraphs.write("schemas/stock.graphqls", STOCK);
+    wait_for(&router, GENERATION, 2);
+    let both = json!({ "data": { "product": { "name": "Kettle" }, "warehouse": "Bergen" } });
+    assert_eq!(ask(&router, "{ product { name } warehouse }"), both);
+    assert_event_arrives(&router, &mut socket);
+    // A changed schema.
+    subgraphs.write("schemas/products.graphql", &with_field("price: Int"));
+    wait_for(&router, GENERATION, 3);
+    let price = json!({ "data": { "product": { "price": 5 } } });
+    assert_eq!(ask(&router, "{ product { price } }"), price);
+    // Two files for one subgraph: at the change, and when an operator asks to read the folder again.
+    subgraphs.write("schemas/stock.graphql", STOCK);
+    wait_for(&router, REFUSED, 1);
+    wait_for_output(&router, "are both the schema of the subgraph `stock`");
+    let reloaded = request(router.admin(), "POST", "/admin/reload", &[], b"").unwrap();
+    assert_eq!(reloaded.status, 422, "{}", reloaded.text());
+    assert_eq!(router.metric(ERRORS), Some(1));
+    assert_eq!(ask(&router, "{ product { name } warehouse }"), both);
+    // The subgraph is removed.
+    fs::remove_file(subgraphs.path("schemas/stock.graphql")).unwrap();
+    fs::remove_file(subgraphs.path("schemas/stock.graphqls")).unwrap();
+    wait_for(&router, GENERATION, 4);
+    assert_eq!(router.metric(ERRORS), Some(0));
+    assert!(ask(&router, "{ warehouse }")["errors"].is_array());
+    assert_eq!(ask(&router, "{ product { price } }"), price);
+    assert_event_arrives(&router, &mut socket);
+}
+
+#[test]
+fn a_folder_of_schemas_with_mistakes_is_reported_by_check_and_at_the_start() {
+    let subgraphs = Subgraphs::start();
+    write_schema_folder(&subgraphs, &[]);
+    let config = subgraphs.path("starling.yaml");
+    let run_command = |words: &[&str]| {
+        let (code, out, err) = run([words, &["--config", config.to_str().unwrap()]].concat());
+        (code, format!("{out}{err}"))
+    };
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    let assert_refused = |message: &str| {
+        for words in [&["check"][..], &serve] {
+            let (code, output) = run_command(words);
+            assert_eq!(code, Some(1), "{output}");
+            assert!(output.contains(message), "{output}");
+        }
+    };
+    assert_refused("add one file for each subgraph");
+    subgraphs.write("schemas/products.graphql", PRODUCTS);
+    subgraphs.write("schemas/reviews.graphql", "type Query { review: String }");
+    assert_refused("set `subgraphs.reviews.url` in the configuration of the router");
+    fs::remove_file(subgraphs.path("schemas/reviews.graphql")).unwrap();
+    let (code, output) = run_command(&["check"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("`subgraphs.stock` has no effect"), "{output}");
+}
+
 #[test]
 fn the_command_dev_waits_for_a_first_graph_and_prints_each_change() {
     let subgraphs = Subgraphs::start();
