@@ -1,9 +1,9 @@
 //! The connection to one server: a task that connects, watches and connects again, and the state that callers use.
 //!
 //! The circuit breaker is open whenever there is no usable connection. Clients' commands never find out whether the
-//! server works again: the task does, by connecting and by a `PING` within the time limit of commands. A server that was
-//! late and has caught up on the same connection is used again at once: on a busy machine a pause of some milliseconds
-//! is common, and to connect again would take the commands of a tenth of a second.
+//! server works again: the task does, by connecting and by a `PING` within the time limit of commands. A server that
+//! was late and has caught up on the same connection is used again at once: on a busy machine a pause of some
+//! milliseconds is common, and until the router has connected again, the commands of a tenth of a second fail.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -344,8 +344,8 @@ async fn open(
     }
 }
 
-/// Lets callers use a connection until it is lost, and returns the reason. While a late server catches up, commands fail
-/// at once.
+/// Lets callers use a connection until it is lost, and returns the reason. While a late server catches up, commands
+/// fail at once.
 async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<str> {
     let settings = &link.settings;
     loop {
