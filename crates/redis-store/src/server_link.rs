@@ -165,7 +165,8 @@ impl ServerLink {
         let mut connection = usable.commands.clone();
         let mut sending =
             Box::pin(async move { connection.send_packed_commands(&commands, 0, count).await });
-        match timeout_at(deadline, &mut sending).await {
+        let replies = timeout_at(deadline, &mut sending).await;
+        match replies {
             Ok(Ok(values)) => {
                 match values.iter().any(is_unavailable) {
                     true => self.shared.record_failure(&state, usable, "it cannot serve now"),
@@ -355,7 +356,7 @@ async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<s
         if !(loss.is_late && is_rare && catches_up(connection, settings.timeout).await) {
             return loss.reason;
         }
-        tracing::info!(store = %settings.store, "the store was late and has caught up");
+        tracing::debug!(store = %settings.store, "the store was late and has caught up");
     }
 }
 
