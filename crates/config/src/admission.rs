@@ -31,7 +31,8 @@ pub struct Admission {
     pub refusals_per_core: u32,
 
     /// The number of WebSocket handshakes that the router accepts each second for each core, so that queries keep their
-    /// latency when all clients return at once. Further ones wait for up to five seconds, and the rest is refused with
+    /// latency when all clients return at once. Further ones wait for up to five seconds, in at most an eighth of what
+    /// the memory budget (`limits.memory`) leaves for work, where each counts 32 KiB. The rest is refused at once with
     /// status 503. `0`: no bound.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub handshakes_per_core: u32,

@@ -64,7 +64,8 @@ pub struct RateLimit {
     #[schemars(extend("default" = null), with = "Option<ProviderIdText>", example = &"shared")]
     pub store: Option<String>,
 
-    /// The decision about operations while the store does not respond in time.
+    /// The decision about operations while the store does not respond in time. With `local` and `allow`, a key at its
+    /// limit gets the share that the store admitted before, for two seconds.
     #[serde(default)]
     #[schemars(example = &"deny")]
     pub on_failure: OnStoreFailure,

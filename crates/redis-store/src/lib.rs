@@ -3,8 +3,9 @@
 //!
 //! A [`Store`] has one connection to each server, which all threads of the process share. [`Store::run`] sends commands
 //! in one piece and returns the reply of each. A server that is absent or slow is an error within the time limit
-//! ([`StoreSettings::timeout`]), and after a few of them an error at once: the circuit breaker closes the connection,
-//! and a task tries to connect until a server responds in time again. Callers never wait for a connection.
+//! ([`StoreSettings::timeout`]), and after a few of them an error at once: the circuit breaker opens, and a task waits
+//! for the server to catch up, or tries to connect until one responds in time again. Callers never wait for a
+//! connection.
 //!
 //! - `command`: commands and scripts, with their keys; `reply`: replies.
 //! - `store`: the bounds, and the rounds of a run (redirections of clusters, unknown scripts).

@@ -1,7 +1,9 @@
 //! The connection to one server: a task that connects, watches and connects again, and the state that callers use.
 //!
 //! The circuit breaker is open whenever there is no usable connection. Clients' commands never find out whether the
-//! server works again: the task does, by connecting and by a `PING` within the time limit of commands.
+//! server works again: the task does, by connecting and by a `PING` within the time limit of commands. A server that
+//! was late and has caught up on the same connection is used again at once: on a busy machine a pause of some
+//! milliseconds is common, and until the router has connected again, the commands of a tenth of a second fail.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +11,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, Value};
+use redis::{Pipeline, RedisResult, Value};
 use redis_connection::{
     NO_PUSHES, RedisAddress, RedisConnection, ServerSource, error_text, is_refusal,
 };
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -28,6 +30,25 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which a connection counts as stable, so that the next failure is the first one again. Without it, a
 /// server that is just too slow would be connected to without pause.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// The time limits of commands in which a late server has to catch up. No caller waits meanwhile.
+const CATCH_UP_LIMITS: u32 = 5;
+
+/// The time limits of commands that must have passed since a server was connected or has caught up. One that is late
+/// more often is treated as absent: each time costs the commands in flight their time limit.
+const CATCH_UP_INTERVAL_LIMITS: u32 = 10;
+
+/// The longest wait for replies after their time limit.
+const LATE_MAX: Duration = Duration::from_secs(1);
+
+/// The maximum number of runs of which replies are awaited after their time limit, for each server: a megabyte.
+const LATE_RUNS_MAX: usize = 1000;
+
+/// The reason that is reported for a server that is late.
+const LATE: &str = "it did not respond in time";
+
+/// Gets the replies of a run that came after the time limit, which may be errors of the server.
+pub(crate) type LateHandler = Arc<dyn Fn(Vec<Value>) + Send + Sync>;
 
 /// The settings that the links of one store share.
 pub(crate) struct LinkSettings {
@@ -46,6 +67,10 @@ pub(crate) struct LinkSettings {
 pub(crate) struct ServerLink {
     shared: Arc<LinkState>,
     task: AbortHandle,
+    /// Runs the tasks that await late replies.
+    runtime: Handle,
+    /// The room for such tasks.
+    late_runs: Arc<Semaphore>,
 }
 
 struct LinkState {
@@ -69,8 +94,16 @@ struct UsableConnection {
     commands: MultiplexedConnection,
     server: RedisAddress,
     breaker: Breaker,
-    /// Notified when the breaker has opened.
-    opened: Notify,
+    /// Notified when the breaker has opened because of a late reply.
+    late: Notify,
+    /// Notified when the breaker has opened for another reason.
+    failed: Notify,
+}
+
+/// The reason why a connection cannot be used, and whether the server may only be late.
+struct Loss {
+    reason: Arc<str>,
+    is_late: bool,
 }
 
 impl Drop for ServerLink {
@@ -92,7 +125,8 @@ impl ServerLink {
             state: ArcSwap::from_pointee(Connection::Lost("not connected yet".into())),
         });
         let task = runtime.spawn(keep_connected(source, Arc::clone(&shared))).abort_handle();
-        Self { shared, task }
+        let late_runs = Arc::new(Semaphore::new(LATE_RUNS_MAX));
+        Self { shared, task, runtime: runtime.clone(), late_runs }
     }
 
     /// True if commands can be sent.
@@ -111,15 +145,17 @@ impl ServerLink {
         }
     }
 
-    /// Sends commands in one piece, and returns their `count` replies, which may be errors of the server.
+    /// Sends commands in one piece, and returns their `count` replies, which may be errors of the server. Replies that
+    /// come within a second after the deadline are passed to `on_late`, on the runtime of the store.
     ///
     /// # Errors
     /// There is no connection, or not all replies before the deadline.
     pub(crate) async fn send(
         &self,
-        commands: &Pipeline,
+        commands: Pipeline,
         count: usize,
         deadline: Instant,
+        on_late: Option<&LateHandler>,
     ) -> Result<Vec<Value>, StoreError> {
         let state = self.shared.state.load_full();
         let usable = match &*state {
@@ -127,8 +163,10 @@ impl ServerLink {
             Connection::Lost(reason) => return Err(StoreError::Disconnected(Arc::clone(reason))),
         };
         let mut connection = usable.commands.clone();
-        let sending = connection.send_packed_commands(commands, 0, count);
-        match timeout_at(deadline, sending).await {
+        let mut sending =
+            Box::pin(async move { connection.send_packed_commands(&commands, 0, count).await });
+        let replies = timeout_at(deadline, &mut sending).await;
+        match replies {
             Ok(Ok(values)) => {
                 match values.iter().any(is_unavailable) {
                     true => self.shared.record_failure(&state, usable, "it cannot serve now"),
@@ -146,10 +184,29 @@ impl ServerLink {
                 Err(StoreError::Disconnected(reason))
             }
             Err(_) => {
-                self.shared.record_failure(&state, usable, "it did not respond in time");
+                self.shared.record_late(&state, usable);
+                if let Some(on_late) = on_late {
+                    self.await_late(sending, Arc::clone(on_late));
+                }
                 Err(StoreError::Timeout(self.shared.settings.timeout))
             }
         }
+    }
+
+    /// Has a task await replies after their time limit, unless too many are awaited.
+    fn await_late(
+        &self,
+        sending: impl Future<Output = RedisResult<Vec<Value>>> + Send + 'static,
+        on_late: LateHandler,
+    ) {
+        let Ok(room) = Arc::clone(&self.late_runs).try_acquire_owned() else { return };
+        self.runtime.spawn(async move {
+            // Without replies there is nothing to pass on: the connection has ended, or the server hangs.
+            if let Ok(Ok(values)) = timeout(LATE_MAX, sending).await {
+                on_late(values);
+            }
+            drop(room);
+        });
     }
 }
 
@@ -162,10 +219,25 @@ fn is_unavailable(value: &Value) -> bool {
 impl LinkState {
     /// Counts a failure of a connection, and closes it if it has failed too often.
     fn record_failure(&self, state: &Arc<Connection>, usable: &UsableConnection, reason: &str) {
+        self.count_failure(state, usable, reason, &usable.failed);
+    }
+
+    /// Counts a reply that did not come in time, and has the server catch up if that happened too often.
+    fn record_late(&self, state: &Arc<Connection>, usable: &UsableConnection) {
+        self.count_failure(state, usable, LATE, &usable.late);
+    }
+
+    fn count_failure(
+        &self,
+        state: &Arc<Connection>,
+        usable: &UsableConnection,
+        reason: &str,
+        opened: &Notify,
+    ) {
         if usable.breaker.record_failure() {
             self.settings.stats.breaker_opened.fetch_add(1, Ordering::Relaxed);
             self.lose(state, reason.into());
-            usable.opened.notify_one();
+            opened.notify_one();
         }
     }
 
@@ -262,7 +334,7 @@ async fn open(
     };
     let checked = match timeout(2 * limit, check).await {
         Ok(checked) => checked,
-        Err(_) => Err("it did not respond in time".into()),
+        Err(_) => Err(LATE.into()),
     };
     match checked {
         Ok(()) => Ok(connection),
@@ -273,17 +345,51 @@ async fn open(
     }
 }
 
-/// Lets callers use a connection until it is lost, and returns the reason.
+/// Lets callers use a connection until it is lost, and returns the reason. While a late server catches up, commands
+/// fail at once.
 async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<str> {
+    let settings = &link.settings;
+    loop {
+        let since = Instant::now();
+        let loss = serve_until_lost(link, connection).await;
+        let is_rare = since.elapsed() >= settings.timeout.saturating_mul(CATCH_UP_INTERVAL_LIMITS);
+        if !(loss.is_late && is_rare && catches_up(connection, settings.timeout).await) {
+            return loss.reason;
+        }
+        tracing::debug!(store = %settings.store, "the store was late and has caught up");
+    }
+}
+
+/// True if a late server responds to what it has got, and then again within the time limit of commands.
+async fn catches_up(connection: &mut RedisConnection, limit: Duration) -> bool {
+    let mut pinged = connection.multiplexed.clone();
+    let pings = async {
+        let ping = redis::cmd("PING");
+        // Replies have the order of commands: the first one comes after those that are late.
+        for limit in [limit.saturating_mul(CATCH_UP_LIMITS), limit] {
+            if !matches!(timeout(limit, pinged.send_packed_command(&ping)).await, Ok(Ok(_))) {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::select! {
+        () = connection.wait_closed() => false,
+        has_caught_up = pings => has_caught_up,
+    }
+}
+
+/// Lets callers use a connection until it is lost or the server is late too often.
+async fn serve_until_lost(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Loss {
     let settings = &link.settings;
     let state = Arc::new(Connection::Usable(UsableConnection {
         commands: connection.multiplexed.clone(),
         server: connection.address().clone(),
         breaker: Breaker::default(),
-        opened: Notify::new(),
+        late: Notify::new(),
+        failed: Notify::new(),
     }));
-    // It was created as usable above.
-    let Connection::Usable(usable) = &*state else { return "".into() };
+    let Connection::Usable(usable) = &*state else { unreachable!("it was created as usable") };
     link.state.store(Arc::clone(&state));
     let mut pinged = connection.multiplexed.clone();
     let pings = async {
@@ -292,20 +398,19 @@ async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<s
             sleep_until(Instant::now() + PING_INTERVAL).await;
             match timeout(settings.timeout, pinged.send_packed_command(&ping)).await {
                 Ok(Ok(_)) => usable.breaker.record_success(),
-                Ok(Err(_)) | Err(_) => {
-                    link.record_failure(&state, usable, "it did not respond in time");
-                }
+                Ok(Err(_)) | Err(_) => link.record_late(&state, usable),
             }
         }
     };
-    let reason: Arc<str> = tokio::select! {
-        () = connection.wait_closed() => "the server has closed the connection".into(),
-        () = usable.opened.notified() => match &**link.state.load() {
-            Connection::Lost(reason) => Arc::clone(reason),
-            Connection::Usable(_) => "it did not respond in time".into(),
+    let (reason, is_late): (Arc<str>, bool) = tokio::select! {
+        () = connection.wait_closed() => ("the server has closed the connection".into(), false),
+        () = usable.failed.notified() => match &**link.state.load() {
+            Connection::Lost(reason) => (Arc::clone(reason), false),
+            Connection::Usable(_) => ("it cannot serve now".into(), false),
         },
-        () = pings => "".into(),
+        () = usable.late.notified() => (LATE.into(), true),
+        () = pings => ("".into(), false),
     };
     link.lose(&state, Arc::clone(&reason));
-    reason
+    Loss { reason, is_late }
 }

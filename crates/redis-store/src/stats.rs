@@ -14,7 +14,7 @@ telemetry::counters! {
     {
         counter commands = "starling_store_commands": "Commands to Redis as a store, also those that failed";
         counter breaker_opened = "starling_store_breaker_opened":
-            "Times that a connection to a store was closed because the server did not respond in time";
+            "Times that commands to a server of a store failed at once because it did not respond in time";
         counter connected = "starling_store_connections_opened": "Connections to servers of a store";
         counter connection_failures = "starling_store_connection_failures": "Failed attempts to connect to a store";
         gauge in_flight = "starling_store_commands_in_flight": "Commands that wait for a reply of a store";

@@ -21,7 +21,7 @@ use crate::blocking::BlockingConnection;
 use crate::cluster::{ClusterLinks, MapReader};
 use crate::command::Command;
 use crate::reply::{Reply, StoreError};
-use crate::server_link::{LinkSettings, ServerLink};
+use crate::server_link::{LateHandler, LinkSettings, ServerLink};
 use crate::settings::{StoreSentinel, StoreSettings};
 use crate::stats::StoreStats;
 
@@ -187,14 +187,45 @@ impl Store {
         self.run(vec![command]).await.pop().unwrap_or(Err(StoreError::UnexpectedReply))
     }
 
+    /// Sends one command, as [`Store::run`] does. A reply that comes within a second after the time limit is passed to
+    /// `on_late`, on the runtime of the store. That is not certain: at most a thousand are awaited for each server.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. After [`StoreError::Timeout`] the reply may still come.
+    pub async fn run_one_or_late(
+        &self,
+        command: Command,
+        on_late: impl Fn(&Reply) + Send + Sync + 'static,
+    ) -> Result<Reply, StoreError> {
+        let on_late: LateHandler = Arc::new(move |mut values: Vec<Value>| {
+            // The reply to `ASKING` is before that to the command. An error of the server is no reply.
+            if let Some(Ok(reply)) = values.pop().map(Reply::from_value) {
+                on_late(&reply);
+            }
+        });
+        let mut replies = self.run_within_limit(vec![command], Some(&on_late)).await;
+        // A run returns one reply for each command.
+        replies.pop().unwrap_or(Err(StoreError::UnexpectedReply))
+    }
+
     /// Sends commands, those for one server in one piece and in their order, and returns the reply of each, in their
     /// order. It takes at most the time limit of the store, whatever the servers do. May be called on any runtime with
     /// time. If the future is dropped, commands that were sent may be executed.
     pub async fn run(&self, commands: Vec<Command>) -> Vec<Result<Reply, StoreError>> {
+        self.run_within_limit(commands, None).await
+    }
+
+    async fn run_within_limit(
+        &self,
+        commands: Vec<Command>,
+        on_late: Option<&LateHandler>,
+    ) -> Vec<Result<Reply, StoreError>> {
         let started = Instant::now();
         self.stats.commands.fetch_add(commands.len() as u64, Ordering::Relaxed);
         let replies = match self.acquire(commands.len()) {
-            Some(_in_flight) => self.run_rounds(&commands, started + self.timeout).await,
+            Some(_in_flight) => {
+                self.run_rounds(&commands, started + self.timeout, on_late).await
+            }
             None => commands.iter().map(|_| Err(StoreError::Overloaded)).collect(),
         };
         self.stats.durations.add(started.elapsed());
@@ -215,6 +246,7 @@ impl Store {
         &self,
         commands: &[Command],
         deadline: Instant,
+        on_late: Option<&LateHandler>,
     ) -> Vec<Result<Reply, StoreError>> {
         let mut replies: Vec<_> =
             commands.iter().map(|_| Err(StoreError::UnexpectedReply)).collect();
@@ -232,7 +264,8 @@ impl Store {
                 break;
             }
             let batches = batches(std::mem::take(&mut pending));
-            let sent = batches.into_iter().map(|batch| self.send(commands, batch, deadline));
+            let send = |batch| self.send(commands, batch, deadline, on_late);
+            let sent = batches.into_iter().map(send);
             for (index, outcome) in join_all(sent).await.into_iter().flatten() {
                 match outcome {
                     Outcome::Done(reply) => replies[index] = reply,
@@ -270,6 +303,7 @@ impl Store {
         commands: &[Command],
         batch: Vec<Pending>,
         deadline: Instant,
+        on_late: Option<&LateHandler>,
     ) -> Vec<(usize, Outcome)> {
         let mut pipeline = Pipeline::with_capacity(batch.len());
         for pending in &batch {
@@ -281,7 +315,8 @@ impl Store {
         }
         // A batch is never empty.
         let server = Arc::clone(&batch[0].server);
-        let mut values = match server.send(&pipeline, pipeline.len(), deadline).await {
+        let count = pipeline.len();
+        let mut values = match server.send(pipeline, count, deadline, on_late).await {
             Ok(values) => values.into_iter(),
             Err(error) => {
                 let failed = |it: Pending| (it.index, Outcome::Done(Err(error.clone())));

@@ -224,6 +224,42 @@ async fn a_hanging_server_costs_a_few_commands_their_time_limit_and_recovers() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_late_is_used_again_without_another_connection() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let limit = Duration::from_millis(500);
+    let store = connected(StoreSettings { timeout: limit, ..settings(&server.url()) }).await;
+    // A server that is late sooner is treated as absent.
+    tokio::time::sleep(limit * 11).await;
+    server.signal("STOP");
+    let replies = futures_util::future::join_all((0..6).map(|_| store.run_one(get("a")))).await;
+    assert!(replies.iter().all(Result::is_err), "{replies:?}");
+    assert!(!store.is_connected());
+    server.signal("CONT");
+    eventually("it works again", async || works(&store).await).await;
+    assert_eq!(telemetry::read(&store.stats().connected), 1);
+}
+
+#[tokio::test]
+async fn a_late_reply_is_passed_on() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let limit = Duration::from_millis(500);
+    let store = connected(StoreSettings { timeout: limit, ..settings(&server.url()) }).await;
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let run = |number: u64| {
+        let sender = sender.clone();
+        // The test may have ended.
+        let on_late = move |reply: &Reply| drop(sender.send(reply.clone()));
+        store.run_one_or_late(add("n", number), on_late)
+    };
+    assert_eq!(run(1).await, Ok(Reply::Integer(1)));
+    server.signal("STOP");
+    assert_eq!(run(2).await, Err(StoreError::Timeout(limit)));
+    server.signal("CONT");
+    let late = tokio::time::timeout(PATIENCE, receiver.recv()).await;
+    assert_eq!(late.expect("it comes"), Some(Reply::Integer(3)));
+}
+
+#[tokio::test]
 async fn a_full_server_refuses_writes_and_is_read_as_before() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let store = connected(settings(&server.url())).await;

@@ -68,7 +68,8 @@ pub async fn admit_handshake(
     // Counted while it waits.
     let _memory = charge(serving)?;
     if let Some(overload) = &serving.overload {
-        overload.pace_handshake().await.map_err(|error| refused(serving, error))?;
+        let turn = overload.pace_handshake(&serving.limits.memory).await;
+        turn.map_err(|error| refused(serving, error))?;
     }
     // The work is done by the time at which it could be measured, so the ticket is given back as one of abandoned work.
     // The metrics of clients count operations only.

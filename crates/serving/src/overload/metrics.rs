@@ -72,7 +72,7 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     ),
     Metric::counter(
         "starling_admission_handshakes_refused",
-        "WebSocket handshakes refused because they would have waited too long for their turn",
+        "WebSocket handshakes refused because they would have waited too long for their turn, or too many waited",
         |it| it.protection.handshakes.as_ref().map_or(0, |pace| read(&pace.refused)),
     ),
     Metric::histogram(

@@ -141,13 +141,13 @@ impl OverloadProtection {
         Ok(WorkTicket::new(held))
     }
 
-    /// Waits for the turn of a WebSocket handshake.
+    /// Waits for the turn of a WebSocket handshake. `memory` bounds the number that wait.
     ///
     /// # Errors
     /// `OVERLOADED`: too many wait, and the handshake is refused.
-    pub(crate) async fn pace_handshake(&self) -> Result<(), GraphqlError> {
+    pub(crate) async fn pace_handshake(&self, memory: &MemoryAccount) -> Result<(), GraphqlError> {
         match &self.handshakes {
-            Some(pace) => pace.wait().await.map_err(|refusal| overloaded(&refusal)),
+            Some(pace) => pace.wait(memory).await.map_err(|refusal| overloaded(&refusal)),
             None => Ok(()),
         }
     }

@@ -5,6 +5,9 @@
 //! An operation that one limit refuses counts against none of them: at one server because the script does nothing then.
 //! In a cluster a script may only use keys of one slot, so each limit has a call of its own, and the units of those
 //! that admitted an operation are returned if another one refused it.
+//!
+//! An operation without a response in time is decided by `on_failure`, within what the store has admitted lately
+//! (`key_accounts`). A response that comes late still counts there.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -12,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use config::OnStoreFailure;
 use execute::{GraphqlError, RateLimitState};
-use redis_store::{Command, Reply, Script, StoreError};
+use redis_store::{Command, Reply, Script, Store, StoreError};
 
 use super::gcra::Exceeded;
+use super::key_accounts::{AccountKey, KeyAccounts};
 use super::rate_limit::Taken;
 
 /// Takes units of several keys, or none of them. `KEYS` has a key for each limit, `ARGV` for each of them the
@@ -42,8 +46,24 @@ enum Decision {
     Admitted,
     /// The limit with this index in the group refuses.
     Refused(usize, Exceeded),
-    /// The store did not decide.
-    Undecided,
+    /// The store did not decide. It may still do so late, about these keys.
+    Undecided(Option<Arc<[CountedKey]>>),
+}
+
+/// A key of a group and the units that an operation takes from it.
+struct CountedKey {
+    accounts: Arc<KeyAccounts>,
+    key: AccountKey,
+    units: i64,
+}
+
+impl CountedKey {
+    /// Returns the key of a shared limit; `None` if the limit is not shared.
+    fn new(taken: &Taken<'_>) -> Option<Self> {
+        let accounts = Arc::clone(&taken.limit.shared.as_ref()?.accounts);
+        let key = accounts.key(&taken.key);
+        Some(Self { accounts, key, units: i64::try_from(taken.weight).unwrap_or(i64::MAX) })
+    }
 }
 
 impl<'a> PendingLimits<'a> {
@@ -67,9 +87,9 @@ impl<'a> PendingLimits<'a> {
                     taken.count_refused();
                     refusal = refusal.or_else(|| Some(taken.limit.refusal(*exceeded)));
                 }
-                Decision::Undecided => {
+                Decision::Undecided(_) => {
                     for taken in group {
-                        match decide_without_store(taken) {
+                        match decide_without_store(taken, fastrand::u16(..)) {
                             Ok(true) => replaced.push(taken),
                             Ok(false) => {}
                             Err(error) => {
@@ -83,12 +103,16 @@ impl<'a> PendingLimits<'a> {
         }
         let Some(refusal) = refusal else {
             groups.iter().flatten().chain(&local).for_each(Taken::count_admitted);
+            decided.iter().for_each(note_admitted);
             return Ok(());
         };
         local.iter().chain(replaced).for_each(Taken::give_back_local);
         let admitted = groups.iter().zip(&decided);
         let admitted = admitted.filter(|(_, decision)| matches!(decision, Decision::Admitted));
-        let returned = admitted.map(|(group, _)| run_script(group, -1));
+        let returned = admitted.filter_map(|(group, _)| {
+            let (store, command) = script_command(group, -1)?;
+            Some(store.run_one(command))
+        });
         // Units that cannot be returned become available again by and by.
         let _ = futures_util::future::join_all(returned).await;
         Err(refusal)
@@ -112,18 +136,80 @@ fn groups(shared: Vec<Taken<'_>>) -> Vec<Vec<Taken<'_>>> {
     groups
 }
 
+/// Has the store decide about a group. Balances of late responses are settled only where the group is one limit: an
+/// operation that counts against several is admitted by all of them or by none.
 async fn decide_group(group: &[Taken<'_>]) -> Decision {
-    match run_script(group, 1).await.as_ref().map(decision_of) {
-        Ok(Some(Decision::Refused(index, _))) if index >= group.len() => Decision::Undecided,
-        Ok(Some(decision)) => decision,
-        Ok(None) | Err(_) => Decision::Undecided,
+    let Some((store, command)) = script_command(group, 1) else {
+        return Decision::Undecided(None);
+    };
+    let keys: Arc<[CountedKey]> = group.iter().filter_map(CountedKey::new).collect();
+    let late = Arc::clone(&keys);
+    let reply = store.run_one_or_late(command, move |reply| note_late_reply(&late, reply)).await;
+    let decision = match reply.as_ref().map(decision_of) {
+        Ok(Some(Decision::Refused(index, _))) if index >= group.len() => None,
+        Ok(decision) => decision,
+        Err(_) => None,
+    };
+    let Some(decision) = decision else {
+        let may_come = matches!(reply, Err(StoreError::Timeout(_)));
+        return Decision::Undecided(may_come.then_some(keys));
+    };
+    let now = Instant::now();
+    let ([key], [Taken { limit, weight, .. }]) = (&*keys, group) else {
+        record(&keys, &decision, now);
+        return decision;
+    };
+    let is_admitted = matches!(decision, Decision::Admitted);
+    match (key.accounts.settle(key.key, key.units, is_admitted, now), decision) {
+        (true, _) => Decision::Admitted,
+        (false, Decision::Admitted) => match &limit.shared {
+            Some(shared) => Decision::Refused(0, shared.exceeded(*weight)),
+            None => Decision::Admitted,
+        },
+        (false, refused) => refused,
     }
 }
 
-/// Takes the units of a group, or returns them if `sign` is negative.
-async fn run_script(group: &[Taken<'_>], sign: i64) -> Result<Reply, StoreError> {
+/// Records a decision of the store, in time or late.
+fn record(keys: &[CountedKey], decision: &Decision, now: Instant) {
+    // The script stops at the limit that refuses.
+    let (admitted, refused) = match decision {
+        Decision::Admitted => (keys.len(), None),
+        Decision::Refused(index, _) => (*index, keys.get(*index)),
+        Decision::Undecided(_) => (0, None),
+    };
+    for key in keys.iter().take(admitted) {
+        key.accounts.record(key.key, true, now);
+    }
+    if let Some(key) = refused {
+        key.accounts.record(key.key, false, now);
+    }
+}
+
+/// Notes a response of the store that came after the operation had been decided.
+fn note_late_reply(keys: &[CountedKey], reply: &Reply) {
+    let Some(decision) = decision_of(reply) else { return };
+    let now = Instant::now();
+    record(keys, &decision, now);
+    if let ([key], Decision::Admitted) = (keys, &decision) {
+        key.accounts.note_late(key.key, key.units, now);
+    }
+}
+
+/// Notes that an operation was admitted, if the store may still decide about it.
+fn note_admitted(decision: &Decision) {
+    if let Decision::Undecided(Some(keys)) = decision
+        && let [key] = &**keys
+    {
+        key.accounts.note_late(key.key, -key.units, Instant::now());
+    }
+}
+
+/// Returns the command that takes the units of a group, or returns them if `sign` is negative, and its store; `None` if
+/// the group has no shared limit.
+fn script_command<'a>(group: &'a [Taken<'_>], sign: i64) -> Option<(&'a Store, Command)> {
     let limits = || group.iter().filter_map(|it| Some((it, it.limit.shared.as_ref()?)));
-    let Some((_, first)) = limits().next() else { return Ok(Reply::Nil) };
+    let (_, first) = limits().next()?;
     let keys = limits().map(|(taken, shared)| shared.key(&taken.key));
     let mut command = Command::script(&TAKE, keys);
     for (taken, shared) in limits() {
@@ -133,7 +219,7 @@ async fn run_script(group: &[Taken<'_>], sign: i64) -> Result<Reply, StoreError>
         command = command.number(shared.interval).number(window);
         command = command.value((sign * i64::try_from(weight).unwrap_or(i64::MAX)).to_string());
     }
-    first.store.run_one(command).await
+    Some((first.store.as_ref(), command))
 }
 
 /// Reads the reply of the script; `None` if it has another form.
@@ -147,14 +233,20 @@ fn decision_of(reply: &Reply) -> Option<Decision> {
     Some(Decision::Refused(usize::try_from(index).ok()?, exceeded))
 }
 
-/// Decides about a limit of which the store did not respond. Returns true if units of this process were taken.
-fn decide_without_store(taken: &Taken<'_>) -> Result<bool, GraphqlError> {
+/// Decides about a limit of which the store did not respond. `draw` is random. Returns true if units of this process
+/// were taken.
+fn decide_without_store(taken: &Taken<'_>, draw: u16) -> Result<bool, GraphqlError> {
     taken.limit.state().undecided.fetch_add(1, Ordering::Relaxed);
-    let on_failure = taken.limit.shared.as_ref().map_or(OnStoreFailure::Local, |it| it.on_failure);
-    match on_failure {
-        OnStoreFailure::Local => taken.take_local(Instant::now()).map(|()| true),
-        OnStoreFailure::Allow => Ok(false),
+    let now = Instant::now();
+    let Some(shared) = &taken.limit.shared else { return taken.take_local(now).map(|()| true) };
+    let admits = || shared.accounts.admits(shared.accounts.key(&taken.key), draw, now);
+    match shared.on_failure {
         OnStoreFailure::Deny => Err(unavailable(&taken.limit.state().name)),
+        OnStoreFailure::Local | OnStoreFailure::Allow if !admits() => {
+            Err(taken.limit.refusal(shared.exceeded(taken.weight)))
+        }
+        OnStoreFailure::Local => taken.take_local(now).map(|()| true),
+        OnStoreFailure::Allow => Ok(false),
     }
 }
 
@@ -188,7 +280,7 @@ mod tests {
                 Decision::Refused(index, it) => {
                     format!("{index} {} {:?}", it.remaining, it.retry_after)
                 }
-                Decision::Undecided => "undecided".to_owned(),
+                Decision::Undecided(_) => "undecided".to_owned(),
             })
         };
         assert_eq!(read(&[0]).as_deref(), Some("admitted"));

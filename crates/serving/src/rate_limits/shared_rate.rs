@@ -3,10 +3,14 @@
 //! Keys contain a hash in place of what clients sent, which may be a token.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::OnStoreFailure;
 use redis_store::Store;
 use sha2::{Digest, Sha256};
+
+use super::gcra::Exceeded;
+use super::key_accounts::KeyAccounts;
 
 /// The number of bytes of a hash in a key. Two of a billion keys are equal with a probability of 10⁻²⁰.
 const HASH_BYTES: usize = 16;
@@ -22,6 +26,8 @@ pub(super) struct SharedRate {
     pub(super) interval: u64,
     /// The units that may be taken at once.
     pub(super) burst: u64,
+    /// What the store has decided lately about keys at their limit.
+    pub(super) accounts: Arc<KeyAccounts>,
 }
 
 impl SharedRate {
@@ -33,7 +39,14 @@ impl SharedRate {
             prefix: format!("rate:{}:", settings.name),
             interval: u64::try_from(settings.interval_micros()).unwrap_or(u64::MAX),
             burst: settings.burst().max(1).into(),
+            accounts: Arc::new(KeyAccounts::new()),
         }
+    }
+
+    /// Returns the reason of a refusal that follows from earlier decisions of the store.
+    pub(super) fn exceeded(&self, weight: u64) -> Exceeded {
+        let retry_after = Duration::from_micros(self.interval.saturating_mul(weight));
+        Exceeded { remaining: 0, retry_after }
     }
 
     /// Returns the key of the store for a key of the limit.
