@@ -69,6 +69,7 @@ export const SECTIONS = [
         pages: [
           ["docs/production.md", "Production"],
           ["docs/kubernetes.md", "Kubernetes"],
+          ["docs/several-graphs.md", "Several graphs"],
           ["docs/monitoring.md", "Monitoring"],
           ["docs/console.md", "The console"],
           ["docs/tracing.md", "Traces"],

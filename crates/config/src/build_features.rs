@@ -43,12 +43,13 @@ pub(super) fn check(
         }
         finding.help(how_to_get("aws"));
     }
-    let is_download_signed =
-        config.supergraph.url.as_ref().is_some_and(|it| it.aws_sigv4.is_some());
-    if is_download_signed && !features.aws {
+    for (section, source) in graphs::sources(config).filter(|_| !features.aws) {
+        if source.url.as_ref().is_none_or(|it| it.aws_sigv4.is_none()) {
+            continue;
+        }
         let finding =
             findings.error("not-built", "this build of the router has no signatures of AWS");
-        if let Some(place) = places.get("supergraph.url.aws_sigv4") {
+        if let Some(place) = places.get(&format!("{section}.url.aws_sigv4")) {
             finding.at(place.key.clone(), "needs the feature `aws`");
         }
         finding.help(how_to_get("aws"));

@@ -15,15 +15,16 @@ use super::quantity::Quantity;
 use super::wording::find_similar;
 use super::{
     Config, CostMode, Expression, HeaderRule, HedgeDelay, Listener, RateLimit, RateUnit,
-    TrafficSettings, provider_consistency, store_consistency, subgraph_subscription_consistency,
-    token_consistency, warming, web_page_consistency,
+    TrafficSettings, graphs, provider_consistency, store_consistency,
+    subgraph_subscription_consistency, token_consistency, warming, web_page_consistency,
 };
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     check_listeners(config, places, findings);
     check_path_of_page(config, places, findings);
-    config.supergraph.check_source(places, findings);
+    config.supergraph.check_source("supergraph", places, findings);
+    graphs::check(config, places, findings);
     config.persisted_documents.check_mode(places, findings);
     provider_consistency::check(config, places, findings);
     web_page_consistency::check(config, places, findings);

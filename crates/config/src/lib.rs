@@ -46,6 +46,7 @@ mod expression;
 mod findings;
 mod format;
 mod format_check;
+mod graphs;
 mod hardening;
 mod headers;
 mod hedge;
@@ -136,6 +137,7 @@ pub use disclosure::{IncludeSubgraphErrors, MessagePattern, SubgraphErrorRule};
 pub use document::{Document, parse_document, parse_tree};
 pub use events::{Events, MemoryProvider, Providers};
 pub use expression::Expression;
+pub use graphs::{DEFAULT_GRAPH, GraphHeader, GraphSettings};
 pub use hardening::{hardening_checklist, hardening_items};
 pub use headers::{
     ClaimForwarding, ComputedHeader, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules,
@@ -241,6 +243,12 @@ pub struct Config {
 
     /// The source of the graph.
     pub supergraph: Supergraph,
+
+    /// Further graphs that this process serves (`docs/several-graphs.md`): variants of the graph behind a feature flag, or
+    /// other graphs at other paths and hosts. They have all other settings in common: brokers, connections to subgraphs,
+    /// limits and caches.
+    #[schemars(length(max = 32))]
+    pub graphs: Vec<GraphSettings>,
 
     /// The state of the labels of progressive overrides (`@override(from:, label:)`), by label. Labels that are not
     /// listed are off, except for `percent(x)`, which contains its own percentage.
@@ -431,6 +439,7 @@ impl Default for Config {
             workers: WorkerCount::Auto,
             reactors: ReactorCount::Auto,
             supergraph: Supergraph::default(),
+            graphs: Vec::new(),
             override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),
             authentication: Authentication::default(),

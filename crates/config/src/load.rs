@@ -11,8 +11,8 @@ use super::environment::Environment;
 use super::findings::{Findings, KeyPlaces};
 use super::source_tree::{Content, SourceNode};
 use super::{
-    Admin, Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy,
-    subgraph_subscription_consistency, yaml,
+    Admin, Config, GraphSettings, Listener, Log, build_features, check, consistency, environment,
+    graphs, schema, secrecy, subgraph_subscription_consistency, yaml,
 };
 use crate::diagnostic::{Diagnostic, SourceText};
 
@@ -63,6 +63,12 @@ impl LoadedConfig {
         let mut findings = Findings::default();
         consistency::check_subgraph_names(&self.config, &names, &self.places, &mut findings);
         findings.into_diagnostics(self.source.as_ref())
+    }
+
+    /// Returns the configuration of a further graph, see [`Config::of_graph`].
+    #[must_use]
+    pub fn of_graph(&self, graph: &GraphSettings) -> Self {
+        Self { config: self.config.of_graph(graph), warnings: Vec::new(), ..self.clone() }
     }
 
     /// Returns a warning about `subscriptions.callback`, if it is set. Must be called for a graph of which no subgraph
@@ -196,6 +202,7 @@ pub(super) fn parse_for_build(
     };
     let config = config.map(|mut config| {
         config.supergraph.resolve(folder);
+        graphs::resolve(&mut config.graphs, folder);
         config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
         config.admin.resolve(folder);
         config.authentication.resolve(folder);

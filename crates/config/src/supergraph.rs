@@ -90,10 +90,10 @@ impl Supergraph {
         self.url.iter_mut().for_each(|it| it.resolve(folder));
     }
 
-    /// Checks that there is only one source, and the settings of a URL.
-    pub(super) fn check_source(&self, places: &KeyPlaces, findings: &mut Findings) {
+    /// Checks that there is only one source, and the settings of a URL. `section` is the path of these settings.
+    pub(super) fn check_source(&self, section: &str, places: &KeyPlaces, findings: &mut Findings) {
         let sources = [
-            ("file", places.get("supergraph.file").is_some(), "composed before"),
+            ("file", places.get(&format!("{section}.file")).is_some(), "composed before"),
             ("url", self.url.is_some(), "read from a server"),
             ("compose", self.compose.is_some(), "composed by the router"),
             ("directory", self.directory.is_some(), "a folder of schemas"),
@@ -101,7 +101,7 @@ impl Supergraph {
         let mut given = sources.into_iter().filter(|(_, is_given, _)| *is_given);
         if let (Some((first, _, related)), Some((second, _, label))) = (given.next(), given.next())
         {
-            let path = |key| format!("supergraph.{key}");
+            let path = |key| format!("{section}.{key}");
             let (first, second) = (path(first), path(second));
             findings
                 .error("conflict", format!("`{first}` and `{second}` are both set"))
@@ -110,7 +110,15 @@ impl Supergraph {
                 .help("remove one of them: the router serves one graph");
         }
         if let Some(url) = &self.url {
-            url.check(places, findings);
+            url.check(&format!("{section}.url"), places, findings);
         }
+    }
+
+    /// True if a source is named, and not only meant by default. `section` is the path of these settings.
+    pub(super) fn has_source(&self, section: &str, places: &KeyPlaces) -> bool {
+        places.get(&format!("{section}.file")).is_some()
+            || self.url.is_some()
+            || self.compose.is_some()
+            || self.directory.is_some()
     }
 }

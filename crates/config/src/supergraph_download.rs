@@ -163,27 +163,28 @@ impl SupergraphDownload {
         }
     }
 
-    /// Reports a secret that is too short, half of a key of AWS, and URLs without TLS that need it.
-    pub(super) fn check(&self, places: &KeyPlaces, findings: &mut Findings) {
+    /// Reports a secret that is too short, half of a key of AWS, and URLs without TLS that need it. `section` is the path
+    /// of these settings.
+    pub(super) fn check(&self, section: &str, places: &KeyPlaces, findings: &mut Findings) {
         let secret = self.signature.hmac.as_ref().and_then(|it| it.secret.as_ref());
         let length = secret.map(|it| it.expose().len());
         if let Some(length) = length.filter(|length| *length < SECRET_BYTES_MIN) {
-            let key = "supergraph.url.signature.hmac.secret";
+            let key = format!("{section}.signature.hmac.secret");
             findings
                 .error(
                     "conflict",
                     format!("`{key}` has {length} bytes; {SECRET_BYTES_MIN} are needed"),
                 )
-                .at_place(places.get(key), "can be guessed")
+                .at_place(places.get(&key), "can be guessed")
                 .help("make a new one: `openssl rand -hex 32`");
         }
         if let Some(aws) = &self.aws_sigv4 {
-            aws.check("supergraph.url", QueryTransport::Http, places, findings);
+            aws.check(section, QueryTransport::Http, places, findings);
         }
-        self.check_tls(places, findings);
+        self.check_tls(section, places, findings);
     }
 
-    fn check_tls(&self, places: &KeyPlaces, findings: &mut Findings) {
+    fn check_tls(&self, section: &str, places: &KeyPlaces, findings: &mut Findings) {
         let (risk, help) = match (self.signature.is_required(), self.headers.is_empty()) {
             (true, true) => return,
             (true, false) => {
@@ -191,7 +192,7 @@ impl SupergraphDownload {
             }
             (false, true) => (
                 "an attacker on the network can replace the supergraph",
-                "write `https://`, or set `supergraph.url.signature`",
+                "write `https://`, or set `signature`",
             ),
             (false, false) => (
                 "an attacker on the network can replace the supergraph and read the headers",
@@ -200,8 +201,8 @@ impl SupergraphDownload {
         };
         for (index, url) in self.urls.iter().enumerate() {
             if is_remote_without_tls(url) {
-                let path = format!("supergraph.url.urls[{index}]");
-                let place = places.get(&path).or_else(|| places.get("supergraph.url"));
+                let path = format!("{section}.urls[{index}]");
+                let place = places.get(&path).or_else(|| places.get(section));
                 findings
                     .warning("not-secure", format!("`{path}` is requested without TLS"))
                     .at_place(place, risk)

@@ -58,6 +58,7 @@ fn bench(bencher: Bencher<'_, '_>, count: usize) {
     let secret = KeySecret::from_bytes([1; 16]);
     let cache = SubgraphCache {
         name: "a".into(),
+        graph: None,
         settings: TtlSettings::default(),
         ttl_header: None,
         key_headers: KeyHeaders::new(IgnoredHeaders::All),

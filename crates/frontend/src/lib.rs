@@ -17,6 +17,7 @@ mod cors;
 pub mod cors_rules;
 pub mod csrf;
 pub mod descriptors;
+pub mod endpoint;
 mod framing;
 mod handover;
 mod http2;

@@ -22,10 +22,10 @@ use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
 use super::cors_rules::CorsRules;
 use super::csrf::CsrfRules;
+use super::endpoint::{Endpoint, Endpoints};
 use super::load_report::LoadReports;
 use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::metrics::HttpMetrics;
-use super::page::EndpointPage;
 use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::refusal_pacing::RefusalPacer;
 use super::request::ParsedRequest;
@@ -50,14 +50,12 @@ pub struct Pipeline {
     pub csrf: CsrfRules,
     /// Compresses responses.
     pub compressor: Compressor,
-    /// The page for browsers, at the path of the endpoint.
-    pub page: EndpointPage,
+    /// The endpoints of the graphs.
+    pub endpoints: Endpoints,
     /// Receives the bodies of requests.
     pub receiver: RequestReceiver,
     /// Receives requests with files, if they are accepted.
     pub uploads: Option<UploadReceiver>,
-    /// Executes operations.
-    pub service: Arc<dyn GraphqlService>,
     /// True if messages on WebSockets may be compressed.
     pub has_websocket_compression: bool,
     /// The endpoint for callbacks of subgraphs, if the listener for clients serves it.
@@ -98,10 +96,11 @@ pub(super) async fn handle(
         request.extensions_mut().insert(assigned.clone());
         assigned
     });
+    let served = pipeline.endpoints.of(&request);
     let log = pipeline.access_log.as_ref();
     let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
     let span = pipeline.tracer.as_ref().map(|it| {
-        let (origin, endpoint) = (client.connection().origin(), &*pipeline.page.path);
+        let (origin, endpoint) = (client.connection().origin(), &*served.page.path);
         ServerSpan::begin(it, origin, endpoint, &mut request)
     });
     let origin = request.headers().get(ORIGIN).cloned();
@@ -113,7 +112,7 @@ pub(super) async fn handle(
     let mut copies = None;
     let (checked, version) = (framing::check_framing(&request), request.version());
     let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
-        Ok(()) => route(pipeline, client, request, &mut copies).await,
+        Ok(()) => route(pipeline, served, client, request, &mut copies).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let status = StatusCode::BAD_REQUEST;
@@ -154,6 +153,7 @@ pub(super) async fn handle(
 /// Classifies a request and passes it to its handler. `copies` gets the compressed copies of a response from memory.
 async fn route(
     pipeline: &Pipeline,
+    served: &Endpoint,
     client: &ClientRequest,
     request: Request<Incoming>,
     copies: &mut Option<BodyCopies>,
@@ -169,20 +169,22 @@ async fn route(
         uri: request.uri(),
         headers: request.headers(),
     };
-    match transport::classify(head, &pipeline.page) {
+    match transport::classify(head, &served.page) {
         RequestKind::Preflight => cors::preflight_response(&pipeline.cors, request.headers()),
         RequestKind::Page => {
-            let mut response = page::index(&pipeline.page, request.headers());
+            let mut response = page::index(&served.page, request.headers());
             response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
             response
         }
-        RequestKind::File => page::asset(&pipeline.page, &request),
+        RequestKind::File => page::asset(&served.page, &request),
         RequestKind::Endpoint(kind) => {
             let tokens = pipeline.authentication.token_sources();
             let is_personal = cache_control::is_personal(request.headers(), tokens);
             let cached = CachedRequest::of(request.method(), request.headers(), is_personal);
             let mut policy = None;
-            let mut response = endpoint(pipeline, client, kind, request, &mut policy).await;
+            let service = &*served.service;
+            let mut response =
+                endpoint(pipeline, service, client, kind, request, &mut policy).await;
             let copy = match (&pipeline.caching, policy) {
                 (Some(caching), Some(policy)) => {
                     let is_compressible = pipeline.compressor.is_candidate(&response);
@@ -227,6 +229,7 @@ type ResponsePolicy = Option<Arc<FoldedPolicy>>;
 /// Seldom used handlers are boxed: their state would be moved with that of every request.
 async fn endpoint(
     pipeline: &Pipeline,
+    service: &dyn GraphqlService,
     client: &ClientRequest,
     kind: EndpointRequest,
     mut request: Request<Incoming>,
@@ -275,21 +278,21 @@ async fn endpoint(
                 headers: request.headers(),
                 client: RequestClient::of(client, identity.clone()),
             };
-            if let Err(refusal) = pipeline.service.admit_handshake(arriving).await {
+            if let Err(refusal) = service.admit_handshake(arriving).await {
                 return response::refuse(refusal, ResponseFormat::Json);
             }
             let has_compression = pipeline.has_websocket_compression;
             let client = (identity, client.connection().origin());
-            websocket::upgrade(&*pipeline.service, has_compression, &request, client)
+            websocket::upgrade(service, has_compression, &request, client)
         }
         EndpointRequest::Operation => {
-            run_operation(pipeline, client, request, (identity, None), policy).await
+            run_operation(pipeline, service, client, request, (identity, None), policy).await
         }
         EndpointRequest::Document(id) => {
-            run_operation(pipeline, client, request, (identity, Some(id)), policy).await
+            run_operation(pipeline, service, client, request, (identity, Some(id)), policy).await
         }
         EndpointRequest::Stream(kind) => {
-            let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
+            let parts = (service, &pipeline.receiver, &pipeline.metrics);
             Box::pin(single_connection::respond(parts, client, kind, request, identity)).await
         }
         EndpointRequest::UnsupportedMethod => {
@@ -304,6 +307,7 @@ async fn endpoint(
 /// Runs the operations of a request by GET or POST. `path_id` is the id of a persisted document in the path.
 async fn run_operation(
     pipeline: &Pipeline,
+    service: &dyn GraphqlService,
     client: &ClientRequest,
     request: Request<Incoming>,
     (identity, path_id): (Identity, Option<Box<str>>),
@@ -314,7 +318,7 @@ async fn run_operation(
         && request.method() == Method::POST
         && uploads::is_form(request.headers())
     {
-        return Box::pin(run_upload(pipeline, uploads, client, request, identity)).await;
+        return Box::pin(run_upload(pipeline, service, uploads, client, request, identity)).await;
     }
     let received = match pipeline.receiver.receive(client, &identity, request, path_id).await {
         Ok(received) => received,
@@ -325,7 +329,7 @@ async fn run_operation(
     match parsed {
         ParsedRequest::One(operation) => {
             let request = GraphqlRequest { head, operation, client, accepted, uploads: None };
-            let mut response = pipeline.service.execute(request).await;
+            let mut response = service.execute(request).await;
             if let GraphqlResponse::Payload(payload) = &mut response {
                 *policy = payload.caching.take().filter(|_| payload.errors == 0);
             }
@@ -333,7 +337,7 @@ async fn run_operation(
         }
         ParsedRequest::Batch(operations) => {
             let batch = GraphqlBatch { head: &head, operations, client };
-            let (service, metrics) = (&*pipeline.service, &pipeline.metrics);
+            let metrics = &pipeline.metrics;
             Box::pin(batch::respond(service, metrics, batch, accepted.result)).await
         }
     }
@@ -342,6 +346,7 @@ async fn run_operation(
 /// Runs the operation of a request with files.
 async fn run_upload(
     pipeline: &Pipeline,
+    service: &dyn GraphqlService,
     uploads: &UploadReceiver,
     client: &ClientRequest,
     request: Request<Incoming>,
@@ -365,7 +370,7 @@ async fn run_upload(
     };
     let client = RequestClient::of(client, identity);
     let request = GraphqlRequest { head, operation, client, accepted, uploads: Some(uploads) };
-    match files.run(pipeline.service.execute(request)).await {
+    match files.run(service.execute(request)).await {
         Ok(response) => render(response, accepted),
         Err(refusal) => pipeline.receiver.refuse_upload(refusal, version, media),
     }

@@ -13,7 +13,7 @@ use super::sse_single_connection::stream_table::StreamTable;
 use super::takeover::LiveConnection;
 use crate::watches::WatchBoard;
 
-/// The live layer. There is one for the whole process.
+/// The live layer of one graph.
 pub struct LiveServer {
     reactor: Arc<ReactorContext>,
     pub(super) reactors: ReactorHandles,

@@ -22,7 +22,7 @@ use telemetry::spans::Tracer;
 use super::metrics::{Policy, SubscriptionMetrics};
 use super::subscription_limits::SubscriptionLimits;
 
-/// Runs the operations of live connections. There is one for the whole process.
+/// Runs the operations of live connections. There is one for each graph.
 pub struct OperationRunner {
     /// The graph that serves.
     pub serving: Arc<Serving>,
@@ -31,7 +31,7 @@ pub struct OperationRunner {
     /// The limits of subscriptions.
     pub limits: SubscriptionLimits,
     /// The counters of subscriptions.
-    pub metrics: SubscriptionMetrics,
+    pub metrics: Arc<SubscriptionMetrics>,
     /// Verifies the tokens of `connection_init`, and counts those that expire.
     pub authentication: Arc<ClientAuthentication>,
     /// The access log, if it is written.

@@ -11,8 +11,8 @@ use super::open_outlets::OpenOutlets;
 use super::outlet::ConnectionOutlet;
 use super::queue_total::QueueTotal;
 
-/// The limits of live subscriptions. There is one for the whole process.
-#[derive(Debug)]
+/// The limits of live subscriptions. Copies count together: they are those of the whole process.
+#[derive(Clone, Debug)]
 pub struct SubscriptionLimits {
     /// The configured limits.
     pub settings: Subscriptions,

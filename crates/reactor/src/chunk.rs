@@ -153,7 +153,10 @@ mod tests {
         while !chunk.is_full() {
             chunk.push((Rc::clone(&value), [7; 1000]));
         }
-        assert_eq!((&raw const chunk[0], chunk.len()), (first, Chunk::<(Rc<()>, [i32; 1000])>::CAPACITY));
+        assert_eq!(
+            (&raw const chunk[0], chunk.len()),
+            (first, Chunk::<(Rc<()>, [i32; 1000])>::CAPACITY)
+        );
         assert!(chunk[1..].iter().all(|(_, numbers)| *numbers == [7; 1000]));
         chunk[1].1[3] = 8;
         assert_eq!(chunk[1].1[2..5], [7, 8, 7]);

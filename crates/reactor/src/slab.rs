@@ -182,8 +182,7 @@ mod tests {
             let inserted = slab.insert_with(|_| Ok::<_, Infallible>(value));
             inserted.unwrap_or_else(|never| match never {})
         };
-        let tokens: Vec<Token> =
-            (0..3 * Slab::<[u8; 10_000]>::CHUNK).map(|_| insert()).collect();
+        let tokens: Vec<Token> = (0..3 * Slab::<[u8; 10_000]>::CHUNK).map(|_| insert()).collect();
         assert!(tokens.iter().all(|token| slab.get(*token) == Some(&value)));
         assert_eq!(slab.tokens(), tokens);
         assert_eq!(slab.get(Token::from_u64(u64::MAX)), None);

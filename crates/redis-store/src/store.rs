@@ -223,9 +223,7 @@ impl Store {
         let started = Instant::now();
         self.stats.commands.fetch_add(commands.len() as u64, Ordering::Relaxed);
         let replies = match self.acquire(commands.len()) {
-            Some(_in_flight) => {
-                self.run_rounds(&commands, started + self.timeout, on_late).await
-            }
+            Some(_in_flight) => self.run_rounds(&commands, started + self.timeout, on_late).await,
             None => commands.iter().map(|_| Err(StoreError::Overloaded)).collect(),
         };
         self.stats.durations.add(started.elapsed());

@@ -66,14 +66,18 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
         let text = "this listener needs a client certificate (`admin.tls.client_ca`)\n";
         return response::text(StatusCode::FORBIDDEN, text);
     }
+    let graph = match admin.graph(parameter(&request, "graph").as_deref()) {
+        Ok(graph) => graph,
+        Err(text) => return response::text(StatusCode::NOT_FOUND, format!("{text}\n")),
+    };
     match path {
         "/health/live" if get => response::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(admin),
         "/metrics" if get => metrics_text(&admin.metrics, request.headers()),
-        "/admin/subscriptions" if get => subscriptions(admin, request.headers()).await,
+        "/admin/subscriptions" if get => subscriptions(admin, graph, request.headers()).await,
         "/admin/usage" if get => usage_page::respond(&admin.serving).await,
         "/admin/operations" if get => {
-            let graph = admin.serving.current();
+            let graph = graph.serving.current();
             warming::export::respond(&graph.preparer, parameter(&request, "limit"))
         }
         "/admin/cache" if get => {
@@ -99,7 +103,7 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
                 true => ReloadRequest::Reload,
                 false => ReloadRequest::Rollback,
             };
-            admin_reload::respond(&admin.reload_requests, wanted).await
+            admin_reload::respond(graph.reload_requests, wanted).await
         }
         "/admin/invalidate" | "/admin/cache/preview" if request.method() == Method::POST => {
             if cache_page::is_from_foreign_page(&request) {
@@ -158,7 +162,8 @@ fn help() -> Response {
              POST /admin/reload        reads the graph again\n\
              POST /admin/rollback      returns to the graph before, until the source changes\n\
              POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n\
-             POST /admin/cache/preview counts what /admin/invalidate would make stale\n",
+             POST /admin/cache/preview counts what /admin/invalidate would make stale\n\
+             With several graphs, the parameter `graph` names one for /admin/subscriptions, operations, reload, rollback\n",
     )
 }
 

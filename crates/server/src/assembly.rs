@@ -16,6 +16,7 @@ use frontend::client_caching::ClientCacheRules;
 use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
+use frontend::endpoint::{Endpoint, Endpoints};
 use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
@@ -49,6 +50,8 @@ use crate::callbacks;
 use crate::composition::CompositionState;
 use crate::console_api::state::ConsoleState;
 use crate::document_load_metrics::DocumentLoadMetrics;
+use crate::further_graphs::{self, CommonParts, FurtherGraph, GraphTasks, LoadedGraph};
+use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
@@ -64,6 +67,10 @@ pub(crate) struct RouterMaterial {
     pub(crate) config: Config,
     /// The first graph.
     pub(crate) loaded: ServingGraph,
+    /// The further graphs, each with its reactors, signer of cursors and page.
+    pub(crate) further: Vec<FurtherMaterial>,
+    /// The numbers of generations.
+    pub(crate) numbers: Arc<GenerationNumbers>,
     /// The persisted documents.
     pub(crate) documents: DocumentSet,
     /// The brokers.
@@ -100,6 +107,18 @@ pub(crate) struct RouterMaterial {
     pub(crate) graph_changes: Option<mpsc::UnboundedSender<GraphChange>>,
 }
 
+/// The inputs of the assembly for a further graph.
+pub(crate) struct FurtherMaterial {
+    /// The graph.
+    pub(crate) graph: LoadedGraph,
+    /// The signer of cursors, if they are enabled.
+    pub(crate) cursors: Option<Cursors>,
+    /// The page for browsers, unless it is turned off.
+    pub(crate) page: Option<Page>,
+    /// The handles of its reactors.
+    pub(crate) reactor_handles: ReactorHandles,
+}
+
 /// The assembled parts of a router.
 pub(crate) struct RouterParts {
     /// Serves clients.
@@ -110,6 +129,8 @@ pub(crate) struct RouterParts {
     pub(crate) admin: Arc<Admin>,
     /// Replaces the graph.
     pub(crate) reloader: Arc<Reloader>,
+    /// The further graphs.
+    pub(crate) further: Arc<[FurtherGraph]>,
     /// Verifies tokens.
     pub(crate) authentication: Arc<ClientAuthentication>,
     /// Counts changes of persisted documents.
@@ -126,7 +147,7 @@ impl std::fmt::Debug for RouterParts {
 }
 
 /// The workers as the hub uses them: its events run before connections and operations.
-struct EventWorkers(Arc<Workers>);
+pub(crate) struct EventWorkers(pub(crate) Arc<Workers>);
 
 impl hub::Workers for EventWorkers {
     fn run(&self, job: Job) {
@@ -134,12 +155,13 @@ impl hub::Workers for EventWorkers {
     }
 }
 
-/// Creates the parts of a router, and passes the reactors what they use.
+/// Creates the parts of a router, and passes the reactors what they use: the first ones are those of the graph of
+/// `supergraph`, the others those of the further graphs. The tasks are those of the further graphs.
 pub(crate) fn assemble(
     material: RouterMaterial,
-    reactors: &Reactors,
+    reactors: &[Reactors],
     reactor_handles: ReactorHandles,
-) -> RouterParts {
+) -> (RouterParts, Vec<GraphTasks>) {
     let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
         material;
     let documents = material.documents;
@@ -163,7 +185,7 @@ pub(crate) fn assemble(
         serving: Arc::clone(&serving),
         hub: Arc::clone(&hub),
         limits: SubscriptionLimits::new(&config.subscriptions),
-        metrics: SubscriptionMetrics::default(),
+        metrics: Arc::new(SubscriptionMetrics::default()),
         authentication: Arc::clone(&authentication),
         access_log: access_log.clone(),
         request_ids: request_ids.clone(),
@@ -176,10 +198,38 @@ pub(crate) fn assemble(
         connection_metrics: Arc::clone(&connection_metrics),
         workers: Arc::clone(&workers),
     });
-    reactors.serve(&reactor);
+    let (first_reactors, further_reactors) = reactors.split_first().unzip();
+    first_reactors.into_iter().for_each(|it: &Reactors| it.serve(&reactor));
     let stream_operations_max = config.websocket.max_subscriptions_per_connection;
     let live =
         Arc::new(LiveServer::new(&reactor, reactor_handles, stream_operations_max, &shutdown));
+    let reloader = Arc::new(Reloader {
+        graph: None,
+        config: Arc::clone(&config),
+        serving: Arc::clone(&serving),
+        hub: Arc::clone(&hub),
+        providers: Arc::clone(&providers),
+        stores: Arc::clone(&material.stores),
+        callbacks: material.callbacks.clone(),
+        numbers: material.numbers,
+        metrics: Arc::clone(&graph_loads),
+        shutdown: Arc::clone(&shutdown),
+        changes: material.graph_changes,
+    });
+    let common =
+        CommonParts { runner: &runner, reactor: &reactor, reloader: &reloader, workers: &workers };
+    let (mut further, mut endpoints, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+    for (graph, reactors) in material.further.into_iter().zip(further_reactors.unwrap_or_default())
+    {
+        let FurtherMaterial { graph, cursors, page, reactor_handles } = graph;
+        let reactors = (reactors, reactor_handles);
+        let (graph, endpoint, graph_tasks) =
+            further_graphs::assemble_graph(graph, &common, cursors, page, reactors);
+        further.push(graph);
+        endpoints.push(endpoint);
+        tasks.push(graph_tasks);
+    }
+    let further: Arc<[FurtherGraph]> = further.into();
     // Callbacks with a listener of their own are not served to clients.
     let has_own_listener = callbacks::own_address(&config).is_some();
     let shared_callbacks = material.callbacks.as_ref().filter(|_| !has_own_listener);
@@ -190,14 +240,19 @@ pub(crate) fn assemble(
             cors: CorsRules::new(&config.cors),
             csrf: CsrfRules::new(&config.csrf),
             compressor: Compressor::new(config.http.compression.clone(), workers.count()),
-            page: EndpointPage {
-                path: config.path.clone(),
-                has_documents: !config.persisted_documents.manifests.is_empty(),
-                page: material.page,
+            endpoints: Endpoints {
+                default: Endpoint {
+                    page: EndpointPage {
+                        path: config.path.clone(),
+                        has_documents: !config.persisted_documents.manifests.is_empty(),
+                        page: material.page,
+                    },
+                    service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
+                },
+                further: endpoints,
             },
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
             uploads: UploadReceiver::new(&config.uploads, &limits.memory),
-            service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
             caching: ClientCacheRules::new(&config, authentication.token_sources()),
@@ -220,20 +275,10 @@ pub(crate) fn assemble(
         metrics: connection_metrics,
         shutdown: Arc::clone(&shutdown),
     });
-    let reloader = Arc::new(Reloader {
-        config: Arc::clone(&config),
-        serving,
-        hub: Arc::clone(&hub),
-        providers: Arc::clone(&providers),
-        stores: Arc::clone(&material.stores),
-        callbacks: material.callbacks.clone(),
-        metrics: Arc::clone(&graph_loads),
-        shutdown: Arc::clone(&shutdown),
-        changes: material.graph_changes,
-    });
     let sources = Arc::new(MetricsSources {
         http: Arc::clone(&http),
         runner,
+        further: Arc::clone(&further),
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
         stores: material.stores,
@@ -254,6 +299,7 @@ pub(crate) fn assemble(
         hub,
         providers,
         serving: Arc::clone(&reloader.serving),
+        further: Arc::clone(&further),
         reload_requests: material.reload_requests,
         cache_page: CachePage::new(),
         console,
@@ -261,7 +307,17 @@ pub(crate) fn assemble(
         shutdown,
         warming: Arc::clone(&warming),
     });
-    RouterParts { http, live, admin, reloader, authentication, document_loads, warming }
+    let parts = RouterParts {
+        http,
+        live,
+        admin,
+        reloader,
+        further,
+        authentication,
+        document_loads,
+        warming,
+    };
+    (parts, tasks)
 }
 
 /// Starts the task that executes live queries, if they are turned on. It ends with the shutdown.
@@ -280,7 +336,7 @@ fn start_live_queries(serving: &Serving, workers: &Arc<EventWorkers>, shutdown: 
 }
 
 /// Returns the settings of the hub.
-fn hub_settings(config: &Config) -> HubSettings {
+pub(crate) fn hub_settings(config: &Config) -> HubSettings {
     let mut settings =
         HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
     settings.group_waiting = config.subscriptions.group_queue_events as usize;

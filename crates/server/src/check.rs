@@ -17,6 +17,7 @@ use serving::upstreams::SubgraphCertificates;
 
 use crate::collector_export::CollectorExports;
 use crate::composition::ReadScope;
+use crate::further_graphs::with_name;
 use crate::graph_watch::{GraphWatch, ReadGraph};
 use crate::invalidation_topics::InvalidationTopics;
 use crate::manifest_downloads::DownloadedManifests;
@@ -66,7 +67,15 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     };
     let config = &loaded.config;
     let policies = Arc::new(load_policies(config));
-    let graph = report_graph(&loaded, &policies).await;
+    let mut graph = report_graph(&loaded, &policies).await;
+    for settings in &config.graphs {
+        let further = loaded.of_graph(settings);
+        let report = report_graph(&further, &policies).await;
+        graph.findings.extend(report.findings.into_iter().map(|it| with_name(settings, it)));
+        let known = |it: &SubscriptionRoute| !graph.subscriptions.contains(it);
+        let routes: Vec<_> = report.subscriptions.into_iter().filter(known).collect();
+        graph.subscriptions.extend(routes);
+    }
     let mut findings = loaded.warnings.clone();
     findings.extend(policies.as_ref().as_ref().err().into_iter().flatten().cloned());
     findings.extend(graph.findings);
@@ -107,7 +116,9 @@ fn check_graph(
         Err(diagnostics) => return diagnostics.into(),
     };
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
-    let mut findings = loaded.unknown_subgraphs(names);
+    // A setting may be for another one of several graphs.
+    let is_only_graph = config.graphs.is_empty();
+    let mut findings = if is_only_graph { loaded.unknown_subgraphs(names) } else { Vec::new() };
     let certificates = SubgraphCertificates::default();
     let upstreams =
         generation::upstreams(config, &graph, &certificates, &MemoryAccount::unlimited(), None);
@@ -128,7 +139,9 @@ fn check_graph(
     let mut subscriptions = Vec::new();
     match resolve_endpoints(config, &graph) {
         Ok(endpoints) => {
-            if endpoints.iter().all(|it| it.protocol != SubscriptionProtocol::Callback) {
+            if is_only_graph
+                && endpoints.iter().all(|it| it.protocol != SubscriptionProtocol::Callback)
+            {
                 findings.extend(loaded.unused_callback());
             }
             subscriptions.extend(endpoints.iter().map(|it| route(it, &graph)));

@@ -25,6 +25,8 @@ mod document_watch;
 mod error_reference;
 mod file_replacement;
 mod file_watch;
+mod further_graphs;
+mod generation_numbers;
 mod graph_change;
 mod graph_history;
 mod graph_load_metrics;

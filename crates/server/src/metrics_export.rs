@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cache::LOOKUP_COUNTERS;
+use cache::{LOOKUP_COUNTERS, LookupStats};
 use clients::access_log::ACCESS_LOG_METRICS;
 use clients::authentication::ClientAuthentication;
 use clients::authentication::metrics::{
@@ -18,6 +18,7 @@ use clients::connections::OPEN_CONNECTION_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::OPERATION_METRICS;
+use config::DEFAULT_GRAPH;
 use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
 use execute::{RESPONSE_MEMORY_METRICS, SubgraphFlights};
@@ -26,7 +27,7 @@ use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
 use frontend::refusal_pacing::REFUSAL_METRICS;
 use frontend::uploads::UPLOAD_METRICS;
-use hub::{HUB_COUNTERS, HUB_METRICS};
+use hub::{HUB_COUNTERS, HUB_METRICS, HubStats};
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
@@ -38,7 +39,7 @@ use redis_store::{STORE_COUNTERS, STORE_METRICS, Stores};
 use serving::admission::Admission;
 use serving::caching::GenerationCaches;
 use serving::expression_stats::EXPRESSION_METRICS;
-use serving::generation::GRAPH_METRICS;
+use serving::generation::{GRAPH_METRICS, ServingGraph};
 use serving::known_operations::{
     KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
 };
@@ -52,10 +53,11 @@ use subscription_client::{CALLBACK_COUNTERS, CallbackEndpoint, SUBSCRIPTION_COUN
 use telemetry::history::{HISTORY_METRICS, HistoryStats};
 use telemetry::spans::{RECORDER_METRICS, SPAN_METRICS};
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
-use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS};
+use upstream::{UPSTREAM_COUNTERS, UPSTREAM_METRICS, Upstream};
 
 use crate::composition::{COMPOSITION_METRICS, CompositionState};
 use crate::document_load_metrics::{DOCUMENT_LOAD_METRICS, DocumentLoadMetrics};
+use crate::further_graphs::FurtherGraph;
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 use crate::supergraph_download::{SUPERGRAPH_DOWNLOAD_METRICS, SupergraphDownloadMetrics};
 use crate::warming::Warming;
@@ -75,6 +77,8 @@ pub(crate) struct MetricsSources {
     pub(crate) runner: Arc<OperationRunner>,
     /// The key sets of issuers, and refused clients.
     pub(crate) authentication: Arc<ClientAuthentication>,
+    /// The further graphs.
+    pub(crate) further: Arc<[FurtherGraph]>,
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
     /// The stores that several routers share.
@@ -95,6 +99,66 @@ pub(crate) struct MetricsSources {
     pub(crate) metric_export: Option<Arc<MetricExportStats>>,
     /// The histories of the console; `None` without a console.
     pub(crate) history: Option<Arc<HistoryStats>>,
+}
+
+/// The labels of a source.
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+impl MetricsSources {
+    /// Returns the label of a graph. A process with one graph has none.
+    fn label_of<'a>(&self, name: &'a str) -> Labels<'a> {
+        match self.further.is_empty() {
+            true => Vec::new(),
+            false => vec![("graph", name)],
+        }
+    }
+
+    /// Returns a part of each graph with its label, that of the graph of `supergraph` first.
+    fn of_graphs<'a, T: ?Sized>(
+        &'a self,
+        first: &'a T,
+        further: impl Fn(&'a FurtherGraph) -> &'a T,
+    ) -> Vec<(Labels<'a>, &'a T)> {
+        let further = self.further.iter().map(|it| (self.label_of(&it.name), further(it)));
+        std::iter::once((self.label_of(DEFAULT_GRAPH), first)).chain(further).collect()
+    }
+
+    /// Returns the graphs that serve now, each with its name.
+    fn serving_graphs(&self) -> Vec<(&str, Arc<ServingGraph>)> {
+        let first = (DEFAULT_GRAPH, self.runner.serving.current());
+        let further = self.further.iter().map(|it| (&*it.name, it.serving.current()));
+        std::iter::once(first).chain(further).collect()
+    }
+
+    /// Returns the counters of all hubs.
+    pub(crate) fn hub_stats(&self) -> impl Iterator<Item = &HubStats> {
+        let hubs = std::iter::once(&self.runner.hub).chain(self.further.iter().map(|it| &it.hub));
+        hubs.map(|it| it.stats())
+    }
+}
+
+/// The parts of several graphs that have names of their own, such as their subgraphs. Parts with the same counters are
+/// listed once; another part of the same name has the label `graph`.
+struct NamedParts<'a, T: ?Sized>(Vec<(Labels<'a>, &'a T)>);
+
+impl<'a, T: ?Sized> NamedParts<'a, T> {
+    fn add(
+        &mut self,
+        (label, name): (&'a str, &'a str),
+        graph: &'a str,
+        part: &'a T,
+        is_same: impl Fn(&T, &T) -> bool,
+    ) {
+        let mut known = self.0.iter().filter(|(labels, _)| labels.contains(&(label, name)));
+        let mut labels = vec![(label, name)];
+        match known.next() {
+            Some((_, first)) if is_same(first, part) => return,
+            Some(_) if known.any(|(_, other)| is_same(other, part)) => return,
+            Some(_) => labels.push(("graph", graph)),
+            None => {}
+        }
+        self.0.push((labels, part));
+    }
 }
 
 /// Creates the exporter of a router.
@@ -118,8 +182,10 @@ fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Resu
     write_subgraphs(out, sources)?;
     write_providers(out, sources)?;
     write_stores(out, sources)?;
-    out.write(HUB_COUNTERS, sources.runner.hub.stats())?;
-    out.write(HUB_METRICS, &sources.runner.hub)
+    let hubs = sources.of_graphs(&sources.runner.hub, |it| &it.hub);
+    let stats: Vec<_> = hubs.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
+    out.write_each(HUB_COUNTERS, &stats)?;
+    out.write_each(HUB_METRICS, &hubs)
 }
 
 fn write_process(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
@@ -171,13 +237,7 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
 
 fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     let serving = sources.runner.serving.current();
-    out.write(GRAPH_LOAD_METRICS, &sources.graph_loads)?;
-    out.write(COMPOSITION_METRICS, &sources.composition)?;
-    if let Some(download) = &sources.supergraph_download {
-        out.write(SUPERGRAPH_DOWNLOAD_METRICS, &**download)?;
-    }
-    out.write(GRAPH_METRICS, &serving)?;
-    out.write(PREPARER_METRICS, &serving.preparer)?;
+    write_graphs(out, sources)?;
     out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
     if let Some(figures) = &sources.runner.serving.figures {
         figures.write_metrics(out)?;
@@ -201,7 +261,7 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
         write_policies(out, policies)?;
     }
     if let Some(caching) = &serving.caching {
-        write_caches(out, caching)?;
+        write_caches(out, sources, caching)?;
     }
     let known = &sources.runner.serving.known_operations;
     out.write(KNOWN_OPERATION_METRICS, known)?;
@@ -220,6 +280,27 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     out.write_each(SINGLE_FLIGHT_METRICS, &levels.collect::<Vec<_>>())
 }
 
+fn write_graphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let loads = sources.of_graphs(&*sources.graph_loads, |it| &*it.graph_loads);
+    out.write_each(GRAPH_LOAD_METRICS, &loads)?;
+    let compositions = sources.of_graphs(&*sources.composition, |it| &*it.composition);
+    out.write_each(COMPOSITION_METRICS, &compositions)?;
+    let downloads = sources.of_graphs(&sources.supergraph_download, |it| &it.supergraph_download);
+    let downloads =
+        downloads.into_iter().filter_map(|(labels, it)| Some((labels, &**it.as_ref()?)));
+    let downloads: Vec<(_, &SupergraphDownloadMetrics)> = downloads.collect();
+    if !downloads.is_empty() {
+        out.write_each(SUPERGRAPH_DOWNLOAD_METRICS, &downloads)?;
+    }
+    let graphs = sources.serving_graphs();
+    let graphs: Vec<_> =
+        graphs.iter().map(|(name, graph)| (sources.label_of(name), &**graph)).collect();
+    out.write_each(GRAPH_METRICS, &graphs)?;
+    let preparers: Vec<_> =
+        graphs.iter().map(|(labels, graph)| (labels.clone(), &graph.preparer)).collect();
+    out.write_each(PREPARER_METRICS, &preparers)
+}
+
 fn write_policies(out: &mut MetricsWriter<'_>, policies: &PolicyDecider) -> fmt::Result {
     out.write(POLICY_METRICS, &policies.stats)?;
     if let Some(point) = policies.decision_point() {
@@ -228,13 +309,24 @@ fn write_policies(out: &mut MetricsWriter<'_>, policies: &PolicyDecider) -> fmt:
     policies.rego().map_or(Ok(()), |rego| out.write(REGO_METRICS, rego))
 }
 
-fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt::Result {
+fn write_caches(
+    out: &mut MetricsWriter<'_>,
+    sources: &MetricsSources,
+    caching: &GenerationCaches,
+) -> fmt::Result {
     let process = &caching.process;
     let level = |level| vec![("level", level)];
-    let subgraphs = caching.subgraphs.subgraphs.iter().flatten();
-    let mut lookups: Vec<_> = subgraphs
-        .map(|it| (vec![("level", "subgraph"), ("subgraph", &*it.name)], &*it.stats))
-        .collect();
+    let graphs = sources.serving_graphs();
+    let mut lookups = NamedParts(Vec::new());
+    for (graph, loaded) in &graphs {
+        let caches = loaded.caching.iter().flat_map(|it| it.subgraphs.subgraphs.iter().flatten());
+        for cache in caches {
+            let is_same = std::ptr::eq::<LookupStats>;
+            lookups.add(("subgraph", &cache.name), graph, &*cache.stats, is_same);
+        }
+    }
+    let mut lookups = lookups.0;
+    lookups.iter_mut().for_each(|(labels, _)| labels.insert(0, ("level", "subgraph")));
     lookups.push((vec![("level", "response"), ("subgraph", "")], &process.response_stats));
     out.write_each(LOOKUP_COUNTERS, &lookups)?;
     if let Some(live) = &process.live_queries {
@@ -264,19 +356,27 @@ fn write_caches(out: &mut MetricsWriter<'_>, caching: &GenerationCaches) -> fmt:
 }
 
 fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
-    let serving = sources.runner.serving.current();
-    let upstreams = serving.upstreams.iter();
-    let upstreams: Vec<_> = upstreams.map(|it| (vec![("subgraph", it.name())], &**it)).collect();
-    let stats: Vec<_> = upstreams.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
-    out.write_each(UPSTREAM_COUNTERS, &stats)?;
-    out.write_each(UPSTREAM_METRICS, &upstreams)?;
-    let bulkheads = serving.bulkheads.iter().flat_map(GraphBulkheads::bulkheads);
-    let bulkheads = bulkheads.map(|it| (vec![("subgraph", it.name())], &**it));
-    out.write_each(BULKHEAD_METRICS, &bulkheads.collect::<Vec<_>>())?;
-    let clients = serving.streams.iter().flatten().map(|it| &it.client);
+    let graphs = sources.serving_graphs();
+    let (mut upstreams, mut bulkheads, mut streams) =
+        (NamedParts(Vec::new()), NamedParts(Vec::new()), NamedParts(Vec::new()));
+    for (graph, loaded) in &graphs {
+        for it in &loaded.upstreams {
+            let is_same = |a: &Upstream, b: &Upstream| std::ptr::eq(a.stats(), b.stats());
+            upstreams.add(("subgraph", it.name()), graph, &**it, is_same);
+        }
+        for it in loaded.bulkheads.iter().flat_map(GraphBulkheads::bulkheads) {
+            bulkheads.add(("subgraph", it.name()), graph, &**it, std::ptr::eq);
+        }
+        for it in loaded.streams.iter().flatten().map(|it| &it.client) {
+            streams.add(("subgraph", it.subgraph()), graph, &**it.stats(), std::ptr::eq);
+        }
+    }
     let stats: Vec<_> =
-        clients.map(|it| (vec![("subgraph", it.subgraph())], &**it.stats())).collect();
-    out.write_each(SUBSCRIPTION_COUNTERS, &stats)?;
+        upstreams.0.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
+    out.write_each(UPSTREAM_COUNTERS, &stats)?;
+    out.write_each(UPSTREAM_METRICS, &upstreams.0)?;
+    out.write_each(BULKHEAD_METRICS, &bulkheads.0)?;
+    out.write_each(SUBSCRIPTION_COUNTERS, &streams.0)?;
     match &sources.callbacks {
         Some(callbacks) => out.write(CALLBACK_COUNTERS, callbacks.stats()),
         None => Ok(()),

@@ -11,7 +11,7 @@ use config::diagnostic::{self, Diagnostic, SourceText, Style};
 use events::Providers;
 use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
 use redis_store::Stores;
-use serving::generation::{self, ServingGraph};
+use serving::generation::{self, GraphMaterial, ServingGraph};
 use serving::serving::Serving;
 use serving::subscription_migration;
 use subscription_client::CallbackEndpoint;
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::composition::ReadScope;
+use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::{GraphChange, GraphDifference};
 use crate::graph_history::GraphHistory;
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
@@ -28,7 +29,9 @@ use crate::reload_requests::{ReloadOutcome, ReloadRequest, WaitingRequest};
 
 /// The parts of the router that a reload reads and changes.
 pub(crate) struct Reloader {
-    /// The configuration, as loaded at the start.
+    /// The name of a further graph; `None` for the graph of `supergraph`.
+    pub(crate) graph: Option<Box<str>>,
+    /// The configuration of the graph, as loaded at the start.
     pub(crate) config: Arc<Config>,
     /// The graph that serves.
     pub(crate) serving: Arc<Serving>,
@@ -40,6 +43,8 @@ pub(crate) struct Reloader {
     pub(crate) stores: Arc<Stores>,
     /// The endpoint for callbacks of subgraphs, if one is configured.
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
+    /// The numbers of generations.
+    pub(crate) numbers: Arc<GenerationNumbers>,
     /// The counters of reloads.
     pub(crate) metrics: Arc<GraphLoadMetrics>,
     /// The state of the shutdown.
@@ -49,6 +54,11 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
+    /// The name of a further graph, for the log.
+    fn graph(&self) -> Option<&str> {
+        self.graph.as_deref()
+    }
+
     /// Passes a change to the observer. One that has gone is ignored.
     fn announce(&self, change: impl FnOnce() -> GraphChange) {
         if let Some(changes) = &self.changes {
@@ -144,6 +154,7 @@ async fn reload(
             watch.on_loaded().await;
             reloader.metrics.count(ReloadResult::Unchanged);
             tracing::info!(
+                graph = reloader.graph(),
                 generation,
                 "the supergraph has not changed (the configuration is read at the start only)"
             );
@@ -153,6 +164,7 @@ async fn reload(
         Ok(NextGraph::Left) => {
             reloader.metrics.count(ReloadResult::Unchanged);
             tracing::info!(
+                graph = reloader.graph(),
                 generation,
                 "the supergraph is still the one before the rollback; POST /admin/reload loads it again"
             );
@@ -185,6 +197,7 @@ async fn roll_back(reloader: &Arc<Reloader>, history: &mut GraphHistory) -> Relo
             reloader.metrics.count(ReloadResult::RolledBack);
             reloader.metrics.set_earlier(history.len());
             tracing::warn!(
+                graph = reloader.graph(),
                 generation = loaded,
                 before = generation,
                 "an operator has returned to the supergraph before; it serves until the source changes or is reloaded"
@@ -228,9 +241,14 @@ async fn load_next(
             return Ok(NextGraph::Left);
         }
         let Reloader { config, providers, stores, callbacks, .. } = &*reloader;
-        let (callbacks, number) = (callbacks.as_ref(), previous.generation.number + 1);
-        generation::load(config, &text, providers, stores, callbacks, number, Some(&previous))
-            .map(|loaded| NextGraph::Loaded(Box::new(loaded)))
+        let (name, callbacks) = (reloader.graph(), callbacks.as_ref());
+        let material = GraphMaterial { config, name, providers, stores, callbacks };
+        let number = reloader.numbers.take();
+        let loaded = generation::load(material, &text, number, Some(&previous));
+        if loaded.is_err() {
+            reloader.numbers.give_back(number);
+        }
+        loaded.map(|loaded| NextGraph::Loaded(Box::new(loaded)))
     });
     result.await.unwrap_or_else(|panic| {
         let message = format!("loading the supergraph failed because of a defect: {panic}");
@@ -273,6 +291,7 @@ fn refuse(
     if is_composition {
         log_if_enabled(&problems);
         tracing::error!(
+            graph = reloader.graph(),
             generation,
             errors = problems.len(),
             "the subgraphs do not compose; the last good graph continues to serve"
@@ -281,6 +300,7 @@ fn refuse(
     }
     let problems = diagnostic::render(&problems, Style::Plain);
     tracing::error!(
+        graph = reloader.graph(),
         generation,
         "the new supergraph was refused; the old one continues to serve:\n{problems}"
     );
@@ -318,7 +338,8 @@ async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     drop(old);
     let mut left = reloader.hub.advance(number, renewals).await;
     reloader.serving.serve(Arc::clone(&loaded));
-    tracing::info!(generation = loaded.generation.id(), "a new supergraph serves now");
+    let (graph, generation) = (reloader.graph(), loaded.generation.id());
+    tracing::info!(graph, generation, "a new supergraph serves now");
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);

@@ -20,13 +20,13 @@ use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
 use live::reactors::Reactors;
 use live::sse_single_connection::requests;
-use serving::generation::{self, ServingGraph};
+use serving::generation::{self, GraphMaterial, ServingGraph};
 use serving::shared_cache::SharedCacheTasks;
 use subscription_client::CallbackEndpoint;
 use tokio::sync::{mpsc, watch};
 
 use crate::admin;
-use crate::assembly::{self, RouterMaterial, RouterParts};
+use crate::assembly::{self, FurtherMaterial, RouterMaterial, RouterParts};
 use crate::cache_page;
 use crate::callbacks;
 use crate::certificates;
@@ -34,6 +34,8 @@ use crate::collector_export::{CollectorExports, ExportTasks};
 use crate::composition::ReadScope;
 use crate::console_api;
 use crate::document_watch::follow_documents;
+use crate::further_graphs::{self, SharedMaterial};
+use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
@@ -151,8 +153,9 @@ pub struct RunningRouter {
     pub callbacks: Option<SocketAddr>,
     parts: RouterParts,
     shutdown: Arc<Shutdown>,
-    /// The reactors hold parts of the router, so they are dropped with this struct and not with those.
-    reactors: Reactors,
+    /// The reactors of each graph, those of `supergraph` first. They hold parts of the router, so they are dropped with
+    /// this struct and not with those.
+    reactors: Vec<Reactors>,
     threads: WorkerThreads,
     stop: watch::Sender<bool>,
     /// Runs to the very end, so that operators can observe the shutdown.
@@ -214,8 +217,17 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let callbacks = callbacks::callback_endpoint(&config);
     let watch = GraphWatch::new(options.supergraph, options.reloads_on_hang_up);
     let mut watch = watch.map_err(StartError::Refused)?;
+    let numbers = Arc::new(GenerationNumbers::default());
     let load = |text: &Arc<SourceText>| {
-        generation::load(&config, text, &providers, &stores, callbacks.as_ref(), 1, None)
+        let callbacks = callbacks.as_ref();
+        let (config, providers, stores) = (&config, &providers, &stores);
+        let material = GraphMaterial { config, name: None, providers, stores, callbacks };
+        let number = numbers.take();
+        let loaded = generation::load(material, text, number, None);
+        if loaded.is_err() {
+            numbers.give_back(number);
+        }
+        loaded
     };
     let mut scope = ReadScope::Everything;
     let loaded = loop {
@@ -241,6 +253,15 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
             return Err(StartError::Refused(problems.collect()));
         }
     };
+    let shared = SharedMaterial {
+        providers: &providers,
+        stores: &stores,
+        callbacks: callbacks.as_ref(),
+        numbers: &numbers,
+    };
+    let hang_ups = options.reloads_on_hang_up;
+    let further = further_graphs::load_graphs(&config, shared, &loaded, hang_ups).await;
+    let further = further.map_err(StartError::Refused)?;
     let StartMaterial { authentication: authenticator, certificates, tls, admin_tls, documents } =
         material;
     if config.events.require_all {
@@ -258,18 +279,30 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let (workers, threads) =
         Workers::start(workers::count(config.workers)).map_err(StartError::Workers)?;
-    let (reactors, reactor_handles) =
-        Reactors::start(reactor_count(config.reactors, workers.count()), config.http.stall_timeout)
-            .map_err(StartError::Workers)?;
+    let start_reactors = || {
+        let count = reactor_count(config.reactors, workers.count());
+        Reactors::start(count, config.http.stall_timeout).map_err(StartError::Workers)
+    };
+    let (first_reactors, reactor_handles) = start_reactors()?;
+    let mut reactors = vec![first_reactors];
+    let mut further_material = Vec::with_capacity(further.len());
+    for graph in further {
+        let (own, reactor_handles) = start_reactors()?;
+        reactors.push(own);
+        let (cursors, page) = (cursors(&config)?, page(&config, graph.path(), Vec::new()));
+        further_material.push(FurtherMaterial { graph, cursors, page, reactor_handles });
+    }
     let (shutdown, stop) = Shutdown::new();
     let shutdown = Arc::new(shutdown);
     let (reload_requests, waiting_reloads) = ReloadRequests::new();
     let material = RouterMaterial {
         loaded,
+        further: further_material,
+        numbers,
         documents: documents.documents,
         authenticator,
         cursors: cursors(&config)?,
-        page: page(&config, tabs),
+        page: page(&config, &config.path, tabs),
         connections_max: connections_max(&config, descriptors),
         providers,
         stores,
@@ -285,7 +318,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         graph_changes: options.graph_changes,
         config,
     };
-    let parts = assembly::assemble(material, &reactors, reactor_handles);
+    let (parts, graph_tasks) = assembly::assemble(material, &reactors, reactor_handles);
     let exports = exports.start(&parts.admin.metrics);
     if let Some(authenticator) = parts.authentication.authenticator() {
         let shutdown = shutdown.signal();
@@ -330,6 +363,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let reloader = Arc::clone(&parts.reloader);
     tokio::spawn(reload::follow_changes(watch, reloader, text, waiting_reloads));
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
+    graph_tasks.into_iter().for_each(|it| it.start(&shutdown.signal()));
     if has_documents {
         let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
         let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
@@ -362,7 +396,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
 ///
 /// # Errors
 /// All reasons why there is no graph.
-async fn first_graph(
+pub(crate) async fn first_graph(
     watch: &mut GraphWatch,
     scope: ReadScope,
     load: impl Fn(&Arc<SourceText>) -> Result<ServingGraph, Vec<Diagnostic>>,
@@ -406,7 +440,7 @@ fn log_listeners(parts: &RouterParts, places: &[String], admin: SocketAddr) {
     for address in places {
         tracing::info!(
             %address,
-            path = parts.http.pipeline.page.path,
+            path = parts.http.pipeline.endpoints.default.page.path,
             admin = %admin,
             cores = parts.http.workers.count(),
             subgraphs = graph.generation.graph.subgraphs.len(),
@@ -437,12 +471,12 @@ fn bind_listeners(
     Ok(listeners)
 }
 
-/// Returns the page for browsers, unless it is turned off.
-fn page(config: &Config, tabs: Vec<Tab>) -> Option<Page> {
+/// Returns the page for browsers of an endpoint, unless pages are turned off.
+fn page(config: &Config, path: &str, tabs: Vec<Tab>) -> Option<Page> {
     config.ide.enabled.then(|| {
         Page::new(&PageConfig {
             title: "Starling".to_owned(),
-            endpoint: config.path.clone(),
+            endpoint: path.to_owned(),
             tabs: if tabs.is_empty() {
                 vec![Tab { query: "{ __typename }".into(), variables: None }]
             } else {
@@ -510,7 +544,8 @@ impl RunningRouter {
 
     /// The number of messages and bytes that were sent to simulated clients.
     pub async fn simulated_deliveries(&self) -> (u64, u64) {
-        let discard_stats = self.reactors.discard_stats().await;
+        let Some(reactors) = self.reactors.first() else { return (0, 0) };
+        let discard_stats = reactors.discard_stats().await;
         (discard_stats.messages, discard_stats.bytes)
     }
 
@@ -537,7 +572,7 @@ impl RunningRouter {
         let _ = self.stop.send(true);
         let closing = async {
             for batch in 0..drain::DRAIN_BATCHES {
-                self.reactors.shut_down(batch);
+                self.reactors.iter().for_each(|it| it.shut_down(batch));
                 if !spread.is_zero() {
                     tokio::time::sleep(spread / drain::DRAIN_BATCHES).await;
                 }
@@ -559,7 +594,7 @@ impl RunningRouter {
         if left > 0 {
             tracing::warn!(left, "closing connections that did not end in time");
         }
-        reloader.hub.shutdown().await;
+        self.parts.end_subscriptions().await;
         let threads = self.threads;
         let reactors = self.reactors;
         let ended = tokio::task::spawn_blocking(move || {

@@ -133,19 +133,34 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
     errors.0.into_iter().map(diagnostic).collect()
 }
 
-/// Loads a generation. Subgraphs that the `previous` one had keep their counters.
+/// What a graph is loaded with, whatever its text.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphMaterial<'a> {
+    /// The configuration of the graph.
+    pub config: &'a Config,
+    /// The name of a further graph; `None` for the graph of `supergraph`.
+    pub name: Option<&'a str>,
+    /// The brokers.
+    pub providers: &'a Arc<Providers>,
+    /// The stores that several routers share.
+    pub stores: &'a Stores,
+    /// The endpoint for callbacks of subgraphs, if one is configured.
+    pub callbacks: Option<&'a Arc<CallbackEndpoint>>,
+}
+
+/// Loads a generation. Its `number` is greater than those of the generations before, and no other one of the process has
+/// it. Subgraphs that the `previous` generation had keep their counters, and their connections if nothing about them has
+/// changed. For the first generation of a further graph, `previous` is that of another graph.
 ///
 /// # Errors
 /// The same as for [`read_graph`], [`bind`], [`upstreams`], [`resolve_endpoints`] and [`load_policies`].
 pub fn load(
-    config: &Config,
+    material: GraphMaterial<'_>,
     source: &Arc<SourceText>,
-    providers: &Arc<Providers>,
-    stores: &Stores,
-    callbacks: Option<&Arc<CallbackEndpoint>>,
     number: u64,
     previous: Option<&ServingGraph>,
 ) -> Result<ServingGraph, Vec<Diagnostic>> {
+    let GraphMaterial { config, name, providers, stores, callbacks } = material;
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
@@ -180,9 +195,12 @@ pub fn load(
             None => client,
         });
     }
-    warn_of_unknown_subgraphs(config, &graph);
-    warn_of_unknown_labels(config, &graph);
-    warn_of_unused_callback(config, &endpoints);
+    // A setting may be for another one of several graphs.
+    if config.graphs.is_empty() {
+        warn_of_unknown_subgraphs(config, &graph);
+        warn_of_unknown_labels(config, &graph);
+        warn_of_unused_callback(config, &endpoints);
+    }
     let publisher = EventPublisher::new(
         Arc::clone(&bindings),
         config.events.publish_timeout,
@@ -204,7 +222,7 @@ pub fn load(
     };
     let caching = GenerationCaches::new(
         config,
-        &graph,
+        (&graph, name),
         number,
         stores,
         previous.and_then(|it| it.caching.as_ref()),

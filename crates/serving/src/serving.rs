@@ -37,7 +37,7 @@ pub struct Serving {
     /// The counters of operations.
     pub metrics: Arc<OperationMetrics>,
     /// The metrics of single operations and clients; `None` if they are turned off.
-    pub figures: Option<FigureTables>,
+    pub figures: Option<Arc<FigureTables>>,
     /// The time limit of an operation (`limits.time`).
     pub time_max: Duration,
     /// The path of the endpoint (`path`).
@@ -64,10 +64,29 @@ impl Serving {
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),
-            figures: FigureTables::new(config),
+            figures: FigureTables::new(config).map(Arc::new),
             time_max: config.limits.time,
             path: config.path.as_str().into(),
             has_traces: config.trace.enabled,
+        }
+    }
+
+    /// Puts the first version of a further graph into service, beside the graph of `first`. Both have the overload
+    /// protection, the known operations, the limits and the counters in common.
+    pub fn beside(first: &Self, config: &Config, loaded: ServingGraph) -> Self {
+        Self {
+            generation: watch::Sender::new(loaded.generation.number),
+            loaded: ArcSwap::from_pointee(loaded),
+            overload: first.overload.clone(),
+            known_operations: Arc::clone(&first.known_operations),
+            // Its keys contain the number of the generation, which no two graphs of a process have in common.
+            sharing: first.sharing.clone(),
+            limits: Arc::clone(&first.limits),
+            metrics: Arc::clone(&first.metrics),
+            figures: first.figures.clone(),
+            time_max: first.time_max,
+            path: config.path.as_str().into(),
+            has_traces: first.has_traces,
         }
     }
 

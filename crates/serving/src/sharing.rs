@@ -8,7 +8,7 @@ use execute::{GraphqlError, Payload, SubgraphFlights};
 use single_flight::SingleFlight;
 
 /// Work in flight that several requests share. It belongs to the process and outlives generations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SharedWork {
     /// Whole operations; `None` if turned off.
     pub operations: Option<Arc<OperationFlights>>,

@@ -127,6 +127,11 @@ pub(super) fn base_of(
     selection: &str,
 ) -> KeyBase {
     let mut base = KeyBase::new(&caches.secret, domain);
+    if let Some(graph) = &cache.graph {
+        // No name of a graph contains `/`, and one more part makes another key.
+        base.part(graph.as_bytes());
+        base.part(b"/");
+    }
     base.part(cache.name.as_bytes());
     base.part(selection.as_bytes());
     base

@@ -42,6 +42,9 @@ pub struct SubgraphCaches {
 pub struct SubgraphCache {
     /// The name of the subgraph.
     pub name: Box<str>,
+    /// The name of the graph if its entries are not those of the graph of the configuration's `supergraph`: equal names
+    /// of subgraphs in several graphs of one process need not mean the same server.
+    pub graph: Option<Box<str>>,
     /// The settings of the operator.
     pub settings: TtlSettings,
     /// A header of responses that contains their time to live in seconds.

@@ -98,6 +98,7 @@ impl World {
         let mut generation = Arc::into_inner(generation).expect("the only reference");
         let cache = SubgraphCache {
             name: "values".into(),
+            graph: None,
             settings: TtlSettings { jitter: Jitter::from_permille(0), ..settings },
             ttl_header: None,
             key_headers: KeyHeaders::new(IgnoredHeaders::All),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
+use config::DEFAULT_GRAPH;
 use events::Providers;
 use hub::Hub;
 use serving::serving::Serving;
@@ -12,10 +13,11 @@ use telemetry::MetricsExporter;
 
 use crate::cache_page::CachePage;
 use crate::console_api::state::ConsoleState;
+use crate::further_graphs::FurtherGraph;
 use crate::reload_requests::ReloadRequests;
 use crate::warming::Warming;
 
-/// The parts of the router that operators see.
+/// The parts of the router that operators see. Those of a graph are those of the graph of `supergraph`.
 pub(crate) struct Admin {
     /// The settings of the listener.
     pub(crate) settings: config::Admin,
@@ -29,6 +31,8 @@ pub(crate) struct Admin {
     pub(crate) providers: Arc<Providers>,
     /// The graph that serves.
     pub(crate) serving: Arc<Serving>,
+    /// The further graphs.
+    pub(crate) further: Arc<[FurtherGraph]>,
     /// Passes requests to the task that reloads the graph.
     pub(crate) reload_requests: ReloadRequests,
     /// The page of the caches.
@@ -41,4 +45,45 @@ pub(crate) struct Admin {
     pub(crate) shutdown: Arc<Shutdown>,
     /// The progress of the start.
     pub(crate) warming: Arc<Warming>,
+}
+
+/// The graph that a request of an operator is about.
+#[derive(Clone, Copy)]
+pub(crate) struct SelectedGraph<'a> {
+    /// Live subscriptions.
+    pub(crate) hub: &'a Hub,
+    /// The graph that serves.
+    pub(crate) serving: &'a Serving,
+    /// Passes requests to the task that reloads the graph.
+    pub(crate) reload_requests: &'a ReloadRequests,
+}
+
+impl Admin {
+    /// Returns the graph of `supergraph`.
+    pub(crate) fn first_graph(&self) -> SelectedGraph<'_> {
+        let Self { hub, serving, reload_requests, .. } = self;
+        SelectedGraph { hub, serving, reload_requests }
+    }
+
+    /// Returns the graph with this name; without a name, the graph of `supergraph`.
+    ///
+    /// # Errors
+    /// There is none. The error is a line of text with the names that there are.
+    pub(crate) fn graph(&self, name: Option<&str>) -> Result<SelectedGraph<'_>, String> {
+        let name = name.unwrap_or(DEFAULT_GRAPH);
+        if name == DEFAULT_GRAPH {
+            return Ok(self.first_graph());
+        }
+        let found = self.further.iter().find(|it| *it.name == *name);
+        let found = found.map(|FurtherGraph { hub, serving, reload_requests, .. }| SelectedGraph {
+            hub,
+            serving,
+            reload_requests,
+        });
+        found.ok_or_else(|| {
+            let names = self.further.iter().map(|it| &*it.name);
+            let names: Vec<&str> = std::iter::once(DEFAULT_GRAPH).chain(names).collect();
+            format!("there is no graph of this name; there are: {}", names.join(", "))
+        })
+    }
 }

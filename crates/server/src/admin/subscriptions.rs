@@ -5,29 +5,40 @@ use frontend::response::{self, Response};
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 
-use super::state::Admin;
+use super::state::{Admin, SelectedGraph};
 use crate::subscriptions_page::{self, SubscriptionsView};
 
 /// Returns a page to browsers, and JSON to all other clients.
-pub(super) async fn subscriptions(admin: &Admin, headers: &HeaderMap) -> Response {
+pub(super) async fn subscriptions(
+    admin: &Admin,
+    graph: SelectedGraph<'_>,
+    headers: &HeaderMap,
+) -> Response {
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = view_subscriptions(admin, subscriptions_page::page).await;
+        let page = view_subscriptions(admin, graph, subscriptions_page::page).await;
         return response::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text = serde_json::to_vec(&describe_subscriptions(admin).await);
+    let text = serde_json::to_vec(&describe_subscriptions(admin, graph).await);
     response::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
 /// Returns the JSON of `GET /admin/subscriptions`.
-pub(crate) async fn describe_subscriptions(admin: &Admin) -> serde_json::Value {
-    view_subscriptions(admin, subscriptions_page::describe).await
+pub(crate) async fn describe_subscriptions(
+    admin: &Admin,
+    graph: SelectedGraph<'_>,
+) -> serde_json::Value {
+    view_subscriptions(admin, graph, subscriptions_page::describe).await
 }
 
 /// Calls `show` with the live subscriptions.
-async fn view_subscriptions<T>(admin: &Admin, show: impl FnOnce(&SubscriptionsView<'_>) -> T) -> T {
-    let (triggers, stats) = (admin.hub.topology().await, admin.hub.stats());
-    let loaded = admin.serving.current();
+async fn view_subscriptions<T>(
+    admin: &Admin,
+    graph: SelectedGraph<'_>,
+    show: impl FnOnce(&SubscriptionsView<'_>) -> T,
+) -> T {
+    let (triggers, stats) = (graph.hub.topology().await, graph.hub.stats());
+    let loaded = graph.serving.current();
     let clients = loaded.streams.iter().flatten().map(|it| &it.client);
     let subgraphs = clients.map(|it| (it.name(), &**it.stats())).collect();
     show(&SubscriptionsView { providers: &admin.providers, subgraphs, triggers: &triggers, stats })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use clients::operation_metrics::OPERATION_METRICS;
+use hub::HubStats;
 use live::metrics::SUBSCRIPTION_METRICS;
 use serde_json::{Value, json};
 use serving::admission::Admission;
@@ -133,9 +134,11 @@ impl FigureReader {
         let [all, of_address] = self.sources.http.limits.connections.refused();
         add("connection: http.max_connections", all as f64);
         add("connection: http.max_connections_per_ip", of_address as f64);
-        let hub = self.sources.runner.hub.stats();
-        add("subscription: too many subscribers", hub.refused_overload.load(Relaxed) as f64);
-        add("event: group behind", hub.dropped_group_behind.load(Relaxed) as f64);
+        let hubs = || self.sources.hub_stats();
+        let refused: u64 = hubs().map(|it| it.refused_overload.load(Relaxed)).sum();
+        add("subscription: too many subscribers", refused as f64);
+        let dropped: u64 = hubs().map(|it| it.dropped_group_behind.load(Relaxed)).sum();
+        add("event: group behind", dropped as f64);
     }
 
     fn read_process(&self, sample: &mut HistorySample) {
@@ -145,10 +148,13 @@ impl FigureReader {
         }
         let open = self.sources.http.limits.connections.open();
         sample.add_level(SeriesKey::new(series::CONNECTIONS), open as f64);
-        let hub = self.sources.runner.hub.stats();
-        sample.add_level(SeriesKey::new(series::SUBSCRIBERS), read(&hub.subscribers) as f64);
-        sample.add_count(SeriesKey::new(series::EVENTS), read(&hub.events) as f64);
-        sample.add_count(SeriesKey::new(series::DELIVERIES), read(&hub.deliveries) as f64);
+        let total =
+            |counter: fn(&HubStats) -> u64| self.sources.hub_stats().map(counter).sum::<u64>();
+        let subscribers = total(|it| read(&it.subscribers));
+        sample.add_level(SeriesKey::new(series::SUBSCRIBERS), subscribers as f64);
+        sample.add_count(SeriesKey::new(series::EVENTS), total(|it| read(&it.events)) as f64);
+        let deliveries = total(|it| read(&it.deliveries));
+        sample.add_count(SeriesKey::new(series::DELIVERIES), deliveries as f64);
     }
 
     fn read_subgraphs(&self, sample: &mut HistorySample) {

@@ -86,7 +86,7 @@ async fn handle_get(
             read_blocking(read, "there is no such operation\n").await
         }
         "live" => {
-            let mut live = subscriptions::describe_subscriptions(admin).await;
+            let mut live = subscriptions::describe_subscriptions(admin, admin.first_graph()).await;
             (live["transports"], live["slowReaders"]) = state.figures.describe_transports();
             json(&live)
         }

@@ -37,13 +37,13 @@ impl std::fmt::Debug for GenerationCaches {
 
 impl GenerationCaches {
     /// Creates the caches of a generation, with the stores of the `previous` one unless their sizes have changed.
-    /// `None` if nothing is stored.
+    /// `None` if nothing is stored. A further graph has a name, see [`SubgraphCache::graph`].
     ///
     /// # Errors
     /// The system has no random bytes, or a tag of the graph has a wrong format. The error is a message for operators.
     pub(crate) fn new(
         config: &Config,
-        graph: &Supergraph,
+        (graph, name): (&Supergraph, Option<&str>),
         number: u64,
         stores: &Stores,
         previous: Option<&Self>,
@@ -65,7 +65,7 @@ impl GenerationCaches {
             }
         };
         let tags = compile_tags(graph)?;
-        let subgraphs = subgraph_caches(config, graph, tags, &process, previous);
+        let subgraphs = subgraph_caches(config, (graph, name), tags, &process, previous);
         Ok(Some(Self {
             subgraphs: Arc::new(subgraphs),
             number,
@@ -117,7 +117,7 @@ fn header_names(names: &[String]) -> Vec<HeaderName> {
 
 fn subgraph_caches(
     config: &Config,
-    graph: &Supergraph,
+    (graph, graph_name): (&Supergraph, Option<&str>),
     mut tags: EntityTags,
     process: &ProcessCaches,
     previous: Option<&GenerationCaches>,
@@ -144,6 +144,7 @@ fn subgraph_caches(
         let ignored = header_names(settings.ignored_headers(name));
         Some(SubgraphCache {
             name: subgraph.name.clone(),
+            graph: graph_name.map(Into::into),
             settings: ttl,
             ttl_header: ttl_header.clone(),
             key_headers: KeyHeaders::new(match ignored.is_empty() {

@@ -1,0 +1,246 @@
+//! The further graphs of a process (`graphs`): they are loaded at the start, and each gets the parts of the router that
+//! belong to one graph. Everything else they have in common with the graph of `supergraph`.
+
+use std::sync::Arc;
+
+use clients::workers::Workers;
+use config::diagnostic::{Diagnostic, SourceText};
+use config::{Config, GraphSettings};
+use events::Providers;
+use frontend::endpoint::{Endpoint, EndpointCondition};
+use frontend::page::EndpointPage;
+use hub::{Cursors, Hub};
+use ide::Page;
+use live::client_context::NeededHeaders;
+use live::live_server::LiveServer;
+use live::operation_runner::OperationRunner;
+use live::reactors::context::ReactorContext;
+use live::reactors::{ReactorHandles, Reactors};
+use live::websocket_settings::WebSocketSettings;
+use redis_store::Stores;
+use serving::generation::{self, GraphMaterial, ServingGraph};
+use serving::serving::Serving;
+use subscription_client::CallbackEndpoint;
+use tokio::sync::{mpsc, watch};
+
+use crate::assembly::{self, EventWorkers, RouterParts};
+use crate::composition::{CompositionState, ReadScope};
+use crate::generation_numbers::GenerationNumbers;
+use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
+use crate::graph_watch::GraphWatch;
+use crate::graphql_service::GraphqlEndpoint;
+use crate::invalidation_topics::InvalidationTopics;
+use crate::reload::{self, Reloader};
+use crate::reload_requests::{ReloadRequests, WaitingRequest};
+use crate::start::first_graph;
+use crate::supergraph_download::SupergraphDownloadMetrics;
+use crate::supergraph_source::SupergraphSource;
+
+/// A further graph that has been loaded.
+pub(crate) struct LoadedGraph {
+    settings: GraphSettings,
+    /// The configuration of this graph.
+    config: Config,
+    watch: GraphWatch,
+    loaded: ServingGraph,
+    text: Arc<SourceText>,
+    topics: InvalidationTopics,
+}
+
+impl LoadedGraph {
+    /// The path of its endpoint.
+    pub(crate) fn path(&self) -> &str {
+        &self.config.path
+    }
+}
+
+/// The parts of the process that graphs are loaded with.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMaterial<'a> {
+    pub(crate) providers: &'a Arc<Providers>,
+    pub(crate) stores: &'a Stores,
+    pub(crate) callbacks: Option<&'a Arc<CallbackEndpoint>>,
+    pub(crate) numbers: &'a GenerationNumbers,
+}
+
+/// Reads and loads the further graphs of a configuration, beside the graph of `supergraph`.
+///
+/// # Errors
+/// The reasons why graphs do not load, each with the name of its graph.
+pub(crate) async fn load_graphs(
+    config: &Config,
+    shared: SharedMaterial<'_>,
+    first: &ServingGraph,
+    reloads_on_hang_up: bool,
+) -> Result<Vec<LoadedGraph>, Vec<Diagnostic>> {
+    let (mut graphs, mut problems) = (Vec::new(), Vec::new());
+    for settings in &config.graphs {
+        match load_graph(config, settings, shared, first, reloads_on_hang_up).await {
+            Ok(graph) => graphs.push(graph),
+            Err(found) => problems.extend(found.into_iter().map(|it| with_name(settings, it))),
+        }
+    }
+    if problems.is_empty() { Ok(graphs) } else { Err(problems) }
+}
+
+/// Says in a message which graph it is about.
+pub(crate) fn with_name(settings: &GraphSettings, mut found: Diagnostic) -> Diagnostic {
+    found.message = format!("graph `{}`: {}", settings.name, found.message);
+    found
+}
+
+async fn load_graph(
+    config: &Config,
+    settings: &GraphSettings,
+    shared: SharedMaterial<'_>,
+    first: &ServingGraph,
+    reloads_on_hang_up: bool,
+) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    let SharedMaterial { providers, stores, callbacks, numbers } = shared;
+    let mut config = config.of_graph(settings);
+    // The graph of `supergraph` follows the topics of the configuration, and the caches are the same.
+    config.cache.invalidate.clear();
+    let topics = InvalidationTopics::new(&config, providers)?;
+    let source = SupergraphSource::of(&config);
+    let mut watch = GraphWatch::new(source, reloads_on_hang_up)?;
+    let (loaded, text) = first_graph(&mut watch, ReadScope::Everything, |text| {
+        let name = Some(&*settings.name);
+        let material = GraphMaterial { config: &config, name, providers, stores, callbacks };
+        generation::load(material, text, numbers.take(), Some(first))
+    })
+    .await?;
+    Ok(LoadedGraph { settings: settings.clone(), config, watch, loaded, text, topics })
+}
+
+/// A further graph that serves.
+pub(crate) struct FurtherGraph {
+    /// The name of the graph.
+    pub(crate) name: Box<str>,
+    /// The graph that serves now.
+    pub(crate) serving: Arc<Serving>,
+    /// Live subscriptions.
+    pub(crate) hub: Arc<Hub>,
+    /// Attempts to load the graph.
+    pub(crate) graph_loads: Arc<GraphLoadMetrics>,
+    /// The composition of the graph.
+    pub(crate) composition: Arc<CompositionState>,
+    /// The requests for the graph by URL, if it has one.
+    pub(crate) supergraph_download: Option<Arc<SupergraphDownloadMetrics>>,
+    /// Passes requests of operators to the task that reloads the graph.
+    pub(crate) reload_requests: ReloadRequests,
+}
+
+/// The tasks of a further graph, which run once the router serves.
+pub(crate) struct GraphTasks {
+    reloader: Arc<Reloader>,
+    live: Arc<LiveServer>,
+    watch: GraphWatch,
+    text: Arc<SourceText>,
+    waiting_reloads: mpsc::Receiver<WaitingRequest>,
+    topics: InvalidationTopics,
+}
+
+/// The parts of the router that all graphs have in common, and those of the first graph that others begin with.
+pub(crate) struct CommonParts<'a> {
+    pub(crate) runner: &'a OperationRunner,
+    pub(crate) reactor: &'a ReactorContext,
+    pub(crate) reloader: &'a Reloader,
+    pub(crate) workers: &'a Arc<Workers>,
+}
+
+/// Assembles a further graph. Its connections that have left HTTP are on reactors of its own.
+pub(crate) fn assemble_graph(
+    graph: LoadedGraph,
+    common: &CommonParts<'_>,
+    cursors: Option<Cursors>,
+    page: Option<Page>,
+    (reactors, reactor_handles): (&Reactors, ReactorHandles),
+) -> (FurtherGraph, (EndpointCondition, Endpoint), GraphTasks) {
+    let LoadedGraph { settings, config, watch, loaded, text, topics } = graph;
+    let CommonParts { runner: first, reactor: first_reactor, reloader: first_reloader, workers } =
+        common;
+    let config = Arc::new(config);
+    let serving = Arc::new(Serving::beside(&first.serving, &config, loaded));
+    let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
+    let hub_settings = assembly::hub_settings(&config);
+    let hub = Hub::with_traces(hub_settings, on_workers, cursors, first.tracer.clone());
+    let hub = Arc::new(hub);
+    let runner = Arc::new(OperationRunner {
+        serving: Arc::clone(&serving),
+        hub: Arc::clone(&hub),
+        limits: first.limits.clone(),
+        metrics: Arc::clone(&first.metrics),
+        authentication: Arc::clone(&first.authentication),
+        access_log: first.access_log.clone(),
+        request_ids: first.request_ids.clone(),
+        tracer: first.tracer.clone(),
+    });
+    let reactor = Arc::new(ReactorContext {
+        runner,
+        websocket: WebSocketSettings::new(&config),
+        needed_headers: NeededHeaders::new(&config),
+        connection_metrics: Arc::clone(&first_reactor.connection_metrics),
+        workers: Arc::clone(workers),
+    });
+    reactors.serve(&reactor);
+    let shutdown = &first_reloader.shutdown;
+    let stream_operations_max = config.websocket.max_subscriptions_per_connection;
+    let live = LiveServer::new(&reactor, reactor_handles, stream_operations_max, shutdown);
+    let live = Arc::new(live);
+    let endpoint = Endpoint {
+        page: EndpointPage {
+            path: config.path.clone(),
+            has_documents: !config.persisted_documents.manifests.is_empty(),
+            page,
+        },
+        service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
+    };
+    let (reload_requests, waiting_reloads) = ReloadRequests::new();
+    let graph_loads = Arc::new(GraphLoadMetrics::new());
+    graph_loads.count(ReloadResult::Loaded);
+    let reloader = Arc::new(Reloader {
+        graph: Some(settings.name.as_str().into()),
+        config,
+        serving: Arc::clone(&serving),
+        hub: Arc::clone(&hub),
+        providers: Arc::clone(&first_reloader.providers),
+        stores: Arc::clone(&first_reloader.stores),
+        callbacks: first_reloader.callbacks.clone(),
+        numbers: Arc::clone(&first_reloader.numbers),
+        metrics: Arc::clone(&graph_loads),
+        shutdown: Arc::clone(shutdown),
+        changes: None,
+    });
+    let further = FurtherGraph {
+        name: settings.name.as_str().into(),
+        serving,
+        hub,
+        graph_loads,
+        composition: watch.composition_state(),
+        supergraph_download: watch.download_metrics(),
+        reload_requests,
+    };
+    let tasks = GraphTasks { reloader, live, watch, text, waiting_reloads, topics };
+    (further, (EndpointCondition::new(&settings), endpoint), tasks)
+}
+
+impl GraphTasks {
+    /// Starts the tasks. They end with the shutdown.
+    pub(crate) fn start(self, shutdown: &watch::Receiver<bool>) {
+        let Self { reloader, live, watch, text, waiting_reloads, topics } = self;
+        topics.start(&reloader.serving, shutdown);
+        tokio::spawn(reload::watch_certificates(Arc::clone(&reloader)));
+        tokio::spawn(reload::follow_changes(watch, reloader, text, waiting_reloads));
+        tokio::spawn(live::sse_single_connection::requests::sweep(live));
+    }
+}
+
+impl RouterParts {
+    /// Ends the live subscriptions of all graphs.
+    pub(crate) async fn end_subscriptions(&self) {
+        self.reloader.hub.shutdown().await;
+        for graph in self.further.iter() {
+            graph.hub.shutdown().await;
+        }
+    }
+}

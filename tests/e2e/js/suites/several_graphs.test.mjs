@@ -1,0 +1,221 @@
+// Several graphs in one process: chosen by path, host and header, reloaded one by one, with brokers, subgraphs and caches
+// in common.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { after, afterEach, before, describe, it } from "node:test";
+import { createClient } from "graphql-ws";
+import WebSocket from "ws";
+import { event, expectedFlight, memorySupergraph, startSubgraphs, SUBSCRIPTION } from "../board.mjs";
+import { scrape } from "../metrics.mjs";
+import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
+
+/** The graph with one more field of the root type. */
+const withField = (name) =>
+  memorySupergraph().replace(
+    "airports: [Airport!]!",
+    `${name}: [Airport!]! @join__field(graph: AIRPORTS)\n  airports: [Airport!]!`,
+  );
+
+const FIELDS = '{ __type(name: "Query") { fields { name } } }';
+
+describe("several graphs", () => {
+  let subgraphs;
+  const routers = [];
+  const folders = [];
+  before(async () => {
+    subgraphs = await startSubgraphs();
+  });
+  afterEach(async () => {
+    await Promise.all(routers.splice(0).map((router) => router.stop()));
+    await Promise.all(folders.splice(0).map((folder) => rm(folder, { recursive: true, force: true })));
+  });
+  after(() => subgraphs?.stop());
+
+  const GRAPHS = [
+    { name: "flagged", header: { name: "x-graph", value: "flagged" }, supergraph: { file: "flagged.graphql" } },
+    { name: "by-host", host: "beta.example.com", supergraph: { file: "by-host.graphql" } },
+    { name: "partners", path: "/partners/graphql", supergraph: { file: "partners.graphql" } },
+  ];
+
+  /** A router with a graph for each condition. Each has a field of its own that has its name. */
+  async function route({ graphs = GRAPHS, ...config } = {}) {
+    const router = await startServe({
+      supergraph: withField("first"),
+      config: { subgraphs: subgraphs.configuration, graphs: await written(graphs), ...config },
+    });
+    routers.push(router);
+    return router;
+  }
+
+  /** Writes the files of graphs, and returns the graphs with their paths. */
+  async function written(graphs) {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-graphs-"));
+    folders.push(folder);
+    return Promise.all(graphs.map(async (graph) => {
+      const file = path.join(folder, graph.supergraph.file);
+      await writeFile(file, withField(graph.name.replace("-", "_")));
+      return { ...graph, supergraph: { file } };
+    }));
+  }
+
+  const fileOf = async (router, name) => {
+    const config = JSON.parse(await readFile(path.join(router.folder, "starling.yaml"), "utf8"));
+    return config.graphs.find((it) => it.name === name).supergraph.file;
+  };
+
+  /** Sends a query with any host, which `fetch` does not. */
+  function ask(router, query, { at = "/graphql", headers = {} } = {}) {
+    const body = JSON.stringify({ query });
+    const { port } = new URL(router.url);
+    return new Promise((resolve, reject) => {
+      const request = http.request({
+        host: "127.0.0.1", port, path: at, method: "POST", agent: false,
+        headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body), ...headers },
+      }, async (response) => {
+        let text = "";
+        for await (const part of response) text += part;
+        resolve({ status: response.statusCode, text, body: response.statusCode === 404 ? null : JSON.parse(text) });
+      });
+      request.on("error", reject);
+      request.end(body);
+    });
+  }
+
+  async function ownField(router, where) {
+    const { body } = await ask(router, FIELDS, where);
+    const names = body.data.__type.fields.map(({ name }) => name);
+    return names.filter((name) => ["first", "flagged", "by_host", "partners", "renewed"].includes(name));
+  }
+
+  it("a request reaches the first graph of which all conditions hold, and else the default", async () => {
+    const router = await route();
+    assert.deepEqual(await ownField(router), ["first"]);
+    assert.deepEqual(await ownField(router, { headers: { "x-graph": "flagged" } }), ["flagged"]);
+    assert.deepEqual(await ownField(router, { headers: { "x-graph": "other" } }), ["first"]);
+    assert.deepEqual(await ownField(router, { headers: { host: "Beta.example.com:8443" } }), ["by_host"]);
+    assert.deepEqual(await ownField(router, { headers: { host: "beta.example.com", "x-graph": "flagged" } }), ["flagged"]);
+    assert.deepEqual(await ownField(router, { at: "/partners/graphql" }), ["partners"]);
+    const nowhere = await ask(router, FIELDS, { at: "/partners" });
+    assert.equal(nowhere.status, 404);
+    assert.match(nowhere.text, /The GraphQL endpoint is \/graphql/);
+    const page = await fetch(`${router.url}/partners/graphql`, { headers: { accept: "text/html" } });
+    assert.equal(page.status, 200);
+    assert.match(await page.text(), /\/partners\/graphql/);
+  });
+
+  it("each graph is reloaded and rolled back on its own, and its metrics have its name", async () => {
+    const router = await route();
+    const post = async (what, graph) => {
+      const response = await fetch(`${router.admin}/admin/${what}?graph=${graph}`, { method: "POST" });
+      return { status: response.status, text: await response.text() };
+    };
+    const unknown = await post("reload", "nothing");
+    assert.equal(unknown.status, 404);
+    assert.match(unknown.text, /there are: default, flagged, by-host, partners/);
+    const file = await fileOf(router, "partners");
+    await writeFile(file, withField("renewed"));
+    await eventually(
+      async () => (await ownField(router, { at: "/partners/graphql" }))[0] === "renewed", "the renewed graph",
+    );
+    assert.deepEqual(await ownField(router), ["first"]);
+    const loads = await scrape(router);
+    assert.equal(loads.value("starling_graph_loads_total", { graph: "partners", result: "loaded" }), 2);
+    assert.equal(loads.value("starling_graph_loads_total", { graph: "default", result: "loaded" }), 1);
+
+    assert.equal(JSON.parse((await post("rollback", "partners")).text).result, "rolled_back");
+    assert.deepEqual(await ownField(router, { at: "/partners/graphql" }), ["partners"]);
+    assert.equal((await post("rollback", "default")).status, 409);
+    await writeFile(file, "type Query { broken");
+    await eventually(() => /refused/.test(router.output()), "the refusal in the log");
+    const line = router.output().split("\n").find((it) => it.includes("refused"));
+    assert.match(line, /graph"?[=:] ?"?partners/);
+    assert.deepEqual(await ownField(router, { at: "/partners/graphql" }), ["partners"]);
+  });
+
+  it("events reach the subscribers of each graph, and a graph's reload drops none of them", async () => {
+    const router = await route();
+    const subscribe = (url, options = {}) => {
+      class Socket extends WebSocket {
+        constructor(address, protocols) {
+          super(address, protocols, options);
+        }
+      }
+      const client = createClient({ url, webSocketImpl: Socket, retryAttempts: 0 });
+      return { client, results: client.iterate({ query: SUBSCRIPTION }) };
+    };
+    const all = [
+      subscribe(router.socket),
+      subscribe(router.socket, { headers: { "x-graph": "flagged" } }),
+      subscribe(router.socket.replace("/graphql", "/partners/graphql")),
+    ];
+    const next = async ({ results }) => (await results.next()).value;
+    const received = Promise.all(all.map(next));
+    const labels = [{ graph: "default" }, { graph: "flagged" }, { graph: "partners" }];
+    const subscribers = async () => {
+      const metrics = await scrape(router);
+      return labels.map((label) => metrics.value("starling_hub_subscribers", label));
+    };
+    await eventually(async () => (await subscribers()).every((it) => it === 1), "a subscriber of each graph");
+    await router.publish("memory/default", "flights.moved", event("1", 1000));
+    for (const { data, errors } of await received) {
+      assert.equal(errors, undefined);
+      assert.deepEqual(data.flightMoved, expectedFlight("1", 1000));
+    }
+    const file = await fileOf(router, "partners");
+    await writeFile(file, withField("renewed"));
+    await eventually(
+      async () => (await ownField(router, { at: "/partners/graphql" }))[0] === "renewed", "the renewed graph",
+    );
+    const again = Promise.all(all.map(next));
+    await router.publish("memory/default", "flights.moved", event("1", 2000));
+    for (const { data } of await again) assert.deepEqual(data.flightMoved, expectedFlight("1", 2000));
+    for (const { client } of all) await client.dispose();
+  });
+
+  it("no graph serves what another one has stored, and an invalidation reaches all", async () => {
+    const router = await route({ cache: { enabled: true, subgraphs: { all: { ttl: "1h" } } } });
+    const places = [{}, { headers: { "x-graph": "flagged" } }, { at: "/partners/graphql" }];
+    const requests = async () =>
+      (await scrape(router)).value("starling_subgraph_requests_total", { subgraph: "airports" });
+    const before = await requests();
+    const askAll = async () => {
+      for (const place of places) {
+        const { body } = await ask(router, "{ airports { code } }", place);
+        assert.ok(body.data.airports.length > 0);
+      }
+    };
+    await askAll();
+    assert.equal(await requests() - before, places.length);
+    await askAll();
+    assert.equal(await requests() - before, places.length, "the second responses are from the cache");
+    const response = await fetch(`${router.admin}/admin/invalidate`, {
+      method: "POST", headers: { "content-type": "application/json" },
+      body: JSON.stringify([{ kind: "subgraph", subgraph: "airports" }]),
+    });
+    assert.ok(response.ok, await response.text());
+    await askAll();
+    assert.equal(await requests() - before, 2 * places.length);
+  });
+
+  it("a graph that does not load is named, by the check and by the start", async () => {
+    const router = await route();
+    const file = await fileOf(router, "by-host");
+    await router.stop();
+    await writeFile(file, "type Query { broken");
+    const config = path.join(router.folder, "starling.yaml");
+    for (const command of ["check", "serve"]) {
+      const ended = await new Promise((resolve) => {
+        execFile(process.env.STARLING_BIN, [command, "--config", config], (error, stdout, stderr) =>
+          resolve({ code: error?.code ?? 0, output: stdout + stderr }));
+      });
+      assert.notEqual(ended.code, 0, command);
+      assert.match(ended.output, /graph `by-host`: /, command);
+    }
+  });
+});
