@@ -1,8 +1,8 @@
 //! Settings that need a part which this build of the router lacks: the Kafka client, the profilers and the interpreter
 //! of Rego are features of the build, because they would double its time.
 
-use super::Config;
 use super::findings::{Findings, KeyPlaces};
+use super::{Config, graphs};
 
 /// The optional parts of a build that a configuration can ask for.
 #[derive(Debug, Clone, Copy)]

@@ -147,9 +147,8 @@ fn check_conditions(config: &Config, index: usize, places: &KeyPlaces, findings:
         return;
     }
     // A path that is written out may be that of all graphs.
-    let path_of =
-        |graph: &'_ super::GraphSettings| graph.path.clone().unwrap_or(config.path.clone());
-    let is_covered = |earlier: &super::GraphSettings| {
+    let path_of = |graph: &GraphSettings| graph.path.clone().unwrap_or(config.path.clone());
+    let is_covered = |earlier: &GraphSettings| {
         path_of(earlier) == path_of(graph)
             && (earlier.host.is_none() || earlier.host == graph.host)
             && (earlier.header.is_none() || earlier.header == graph.header)

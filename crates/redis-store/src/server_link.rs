@@ -84,6 +84,7 @@ impl std::fmt::Debug for LinkState {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "one for each server, behind an `Arc`")]
 enum Connection {
     Usable(UsableConnection),
     /// There is none, for this reason.

@@ -182,7 +182,7 @@ fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Resu
     write_subgraphs(out, sources)?;
     write_providers(out, sources)?;
     write_stores(out, sources)?;
-    let hubs = sources.of_graphs(&sources.runner.hub, |it| &it.hub);
+    let hubs = sources.of_graphs(&*sources.runner.hub, |it| &*it.hub);
     let stats: Vec<_> = hubs.iter().map(|(labels, it)| (labels.clone(), it.stats())).collect();
     out.write_each(HUB_COUNTERS, &stats)?;
     out.write_each(HUB_METRICS, &hubs)
@@ -321,7 +321,7 @@ fn write_caches(
     for (graph, loaded) in &graphs {
         let caches = loaded.caching.iter().flat_map(|it| it.subgraphs.subgraphs.iter().flatten());
         for cache in caches {
-            let is_same = std::ptr::eq::<LookupStats>;
+            let is_same = |a: &LookupStats, b: &LookupStats| std::ptr::eq(a, b);
             lookups.add(("subgraph", &cache.name), graph, &*cache.stats, is_same);
         }
     }
@@ -365,10 +365,11 @@ fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt
             upstreams.add(("subgraph", it.name()), graph, &**it, is_same);
         }
         for it in loaded.bulkheads.iter().flat_map(GraphBulkheads::bulkheads) {
-            bulkheads.add(("subgraph", it.name()), graph, &**it, std::ptr::eq);
+            bulkheads.add(("subgraph", it.name()), graph, &**it, |a, b| std::ptr::eq(a, b));
         }
         for it in loaded.streams.iter().flatten().map(|it| &it.client) {
-            streams.add(("subgraph", it.subgraph()), graph, &**it.stats(), std::ptr::eq);
+            streams
+                .add(("subgraph", it.subgraph()), graph, &**it.stats(), |a, b| std::ptr::eq(a, b));
         }
     }
     let stats: Vec<_> =

@@ -12,7 +12,7 @@ pub(crate) async fn respond(serving: &Arc<Serving>) -> Response {
     let serving = Arc::clone(serving);
     // A hundred thousand rows take a tenth of a second, which no event waits for here.
     let read = tokio::task::spawn_blocking(move || {
-        let usage = serving.figures.as_ref().and_then(FigureTables::field_usage)?;
+        let usage = serving.figures.as_deref().and_then(FigureTables::field_usage)?;
         Some(serde_json::to_string(&usage).ok())
     });
     match read.await.unwrap_or(Some(None)) {

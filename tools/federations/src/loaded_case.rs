@@ -445,6 +445,7 @@ fn caches_of(graph: &Supergraph) -> SubgraphCaches {
     let settings = StoreSettings { bytes_max: 1 << 20, ..StoreSettings::default() };
     let rules = |subgraph: &graph::Subgraph| SubgraphCache {
         name: subgraph.name.clone(),
+        graph: None,
         settings: TtlSettings { not_found_for: Some(DEADLINE), ..TtlSettings::default() },
         ttl_header: None,
         key_headers: KeyHeaders::new(IgnoredHeaders::All),

@@ -104,7 +104,7 @@ fn websockets_and_event_streams_work_over_tls() {
         let (admin, event) = (router.admin, r#"{"__typename":"Tick","id":"1"}"#);
         let publish = move || {
             let target = "/admin/publish?topic=ticks";
-            crate::http::request(admin, "POST", target, &[], event).status
+            request(admin, "POST", target, &[], event).status
         };
         assert_eq!(tokio::task::spawn_blocking(publish).await.unwrap(), 200);
         hear(&mut stream, r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
