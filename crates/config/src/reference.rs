@@ -9,10 +9,11 @@ use super::schema::plain_schema;
 use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
-const SECTIONS: [&str; 43] = [
+const SECTIONS: [&str; 44] = [
     "listen",
     "path",
     "supergraph",
+    "graphs",
     "subgraphs",
     "override_labels",
     "authentication",

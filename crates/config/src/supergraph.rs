@@ -107,7 +107,7 @@ impl Supergraph {
                 .error("conflict", format!("`{first}` and `{second}` are both set"))
                 .at_place(places.get(&second), label)
                 .related_place(places.get(&first), related)
-                .help("remove one of them: the router serves one graph");
+                .help("remove one of them: a graph has one source");
         }
         if let Some(url) = &self.url {
             url.check(&format!("{section}.url"), places, findings);

@@ -275,7 +275,7 @@ fn a_graph_has_one_source() {
           |                    |
           |                    composed before
           |
-          = help: remove one of them: the router serves one graph
+          = help: remove one of them: a graph has one source
     "#]]
     .assert_eq(&bad(both, &none));
 }
@@ -299,7 +299,7 @@ fn a_folder_of_schemas_is_a_source_of_its_own() {
           |                       |
           |                       composed by the router
           |
-          = help: remove one of them: the router serves one graph
+          = help: remove one of them: a graph has one source
     "#]]
     .assert_eq(&bad("supergraph: {compose: a.yaml, directory: graphs}", &none));
     for other in ["file: a.graphql", "url: \"https://graphs.example.com/a.graphql\""] {
