@@ -17,7 +17,7 @@ const ARM: &str = "aarch64-unknown-linux-gnu";
 const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
 const ARM_EMULATOR: &str = "qemu-aarch64";
 
-/// Runs all three checks, then reports the failed ones.
+/// Runs all checks, then reports the failed ones.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let host = commands::host_triple()?;
     let toolchain = "install it with `rustup toolchain install nightly --component miri`";
@@ -33,8 +33,13 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     // Property tests read the current folder, which Miri's isolation forbids.
     miri.env("MIRIFLAGS", "-Zmiri-disable-isolation");
 
+    // Only the memory of its connections: Miri has no sockets.
+    let mut slab = rustup_command(root, "nightly");
+    slab.args(["cargo", "miri", "test", "-p", "reactor", "--lib", "--", "chunk", "slab"]);
+
     let mut address = rustup_command(root, "nightly");
-    address.args(["cargo", "test", "-p", "astjson", "--lib", "--tests", "--target", &host]);
+    let packages = ["-p", "astjson", "-p", "reactor", "--lib", "--tests"];
+    address.args(["cargo", "test"]).args(packages).args(["--target", &host]);
     // With `--target` the flags apply to the tests only, not to build scripts and macros.
     address.env("RUSTFLAGS", "-Zsanitizer=address");
 
@@ -56,7 +61,8 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     }
 
     let mut failed = Vec::new();
-    for (name, mut command) in [("Miri", miri), ("AddressSanitizer", address)] {
+    let commands = [("Miri", miri), ("Miri (slab)", slab), ("AddressSanitizer", address)];
+    for (name, mut command) in commands {
         if let Err(reason) = commands::run(&mut command) {
             eprintln!("xtask: {reason}");
             failed.push(name);

@@ -73,7 +73,7 @@ impl<T> Chunk<T> {
 
     /// Asks the system to put a large page in the place of the small ones that are `offset` bytes behind the start. Half
     /// of them are in use, so that this takes a megabyte at most, once for each chunk.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     #[expect(unsafe_code, reason = "advice to the system about memory")]
     fn join_small_pages(&self, offset: usize) {
         /// Since Linux 6.1. The C library need not know it.
@@ -87,7 +87,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), miri))]
     fn join_small_pages(&self, _offset: usize) {}
 }
 
