@@ -10,7 +10,7 @@ const FAILURE: u32 = 4;
 /// The weight at which the breaker opens: five failures in a row.
 const OPEN_AT: u32 = 5 * FAILURE;
 
-/// The outcomes of the commands of one connection.
+/// The outcomes of the commands of one connection. Once the breaker is open it stays open.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     weight: AtomicU32,
@@ -20,7 +20,8 @@ impl Breaker {
     /// Counts a success. hot path: one load as long as nothing fails.
     pub(crate) fn record_success(&self) {
         if self.weight.load(Ordering::Relaxed) > 0 {
-            let less = |weight: u32| weight.checked_sub(1);
+            // Commands that were in flight when the breaker opened may still succeed.
+            let less = |weight: u32| if weight < OPEN_AT { weight.checked_sub(1) } else { None };
             // Another thread may have subtracted the last one.
             let _ = self.weight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
@@ -40,8 +41,12 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_open_it_once() {
         let breaker = Breaker::default();
-        let opened: Vec<_> = (0..8).map(|_| breaker.record_failure()).collect();
-        assert_eq!(opened, [false, false, false, false, true, false, false, false]);
+        let fail = |count: usize| -> Vec<bool> {
+            (0..count).map(|_| breaker.record_failure()).collect()
+        };
+        assert_eq!(fail(8), [false, false, false, false, true, false, false, false]);
+        (0..100).for_each(|_| breaker.record_success());
+        assert_eq!(fail(8), [false; 8], "it stays open");
     }
 
     #[test]

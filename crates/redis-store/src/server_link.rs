@@ -399,7 +399,8 @@ async fn serve_until_lost(link: &Arc<LinkState>, connection: &mut RedisConnectio
             sleep_until(Instant::now() + PING_INTERVAL).await;
             match timeout(settings.timeout, pinged.send_packed_command(&ping)).await {
                 Ok(Ok(_)) => usable.breaker.record_success(),
-                Ok(Err(_)) | Err(_) => link.record_late(&state, usable),
+                Ok(Err(error)) => link.record_failure(&state, usable, &error_text(&error)),
+                Err(_) => link.record_late(&state, usable),
             }
         }
     };
