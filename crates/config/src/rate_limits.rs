@@ -65,7 +65,7 @@ pub struct RateLimit {
     pub store: Option<String>,
 
     /// The decision about operations while the store does not respond in time. With `local` and `allow`, a key at its
-    /// limit gets the share that the store admitted before, for two seconds.
+    /// limit gets the share that the store admitted before while the store is late, for at most two seconds.
     #[serde(default)]
     #[schemars(example = &"deny")]
     pub on_failure: OnStoreFailure,

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use redis::Value;
 
+/// The reason that is reported for a server that is late.
+pub(crate) const LATE: &str = "it did not respond in time";
+
 /// The reply to one command.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
@@ -90,4 +93,16 @@ pub enum StoreError {
     /// The keys of the command are at several servers of the cluster.
     #[error("the keys of the command have different slots")]
     DifferentSlots,
+}
+
+impl StoreError {
+    /// True if the server is late, or has too much to do: it may respond again in a moment. Otherwise it is away, or
+    /// does not execute the command.
+    pub fn is_late(&self) -> bool {
+        match self {
+            Self::Timeout(_) | Self::Overloaded => true,
+            Self::Disconnected(reason) => **reason == *LATE,
+            Self::Refused(_) | Self::UnexpectedReply | Self::DifferentSlots => false,
+        }
+    }
 }

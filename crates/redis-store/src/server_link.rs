@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::breaker::Breaker;
-use crate::reply::StoreError;
+use crate::reply::{LATE, StoreError};
 use crate::stats::StoreStats;
 
 /// The interval at which a connection is checked, so that one over a dead network is noticed before commands fail.
@@ -43,9 +43,6 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The maximum number of runs of which replies are awaited after their time limit, for each server: a megabyte.
 const LATE_RUNS_MAX: usize = 1000;
-
-/// The reason that is reported for a server that is late.
-const LATE: &str = "it did not respond in time";
 
 /// Gets the replies of a run that came after the time limit, which may be errors of the server.
 pub(crate) type LateHandler = Arc<dyn Fn(Vec<Value>) + Send + Sync>;
@@ -180,9 +177,13 @@ impl ServerLink {
                 Err(StoreError::Refused(error.code().unwrap_or("ERR").into()))
             }
             Ok(Err(error)) => {
-                let reason: Arc<str> = error_text(&error).into();
+                let reason = error_text(&error);
                 self.shared.record_failure(&state, usable, &reason);
-                Err(StoreError::Disconnected(reason))
+                Err(StoreError::Disconnected(match &**self.shared.state.load() {
+                    // The reason why the connection was closed, such as a late server.
+                    Connection::Lost(reason) => Arc::clone(reason),
+                    Connection::Usable(_) => reason.into(),
+                }))
             }
             Err(_) => {
                 self.shared.record_late(&state, usable);

@@ -184,8 +184,8 @@ async fn an_absent_server_is_an_error_at_once_and_is_found_when_it_comes() {
     eventually("the loss is noticed", async || !store.is_connected()).await;
     let began = Instant::now();
     for _ in 0..1000 {
-        let reply = store.run_one(add("n", 1)).await;
-        assert!(matches!(reply, Err(StoreError::Disconnected(_))), "{reply:?}");
+        let error = store.run_one(add("n", 1)).await.expect_err("it is away");
+        assert!(matches!(error, StoreError::Disconnected(_)) && !error.is_late(), "{error}");
     }
     assert!(began.elapsed() < LIMIT * 10, "a thousand failures took {:?}", began.elapsed());
     let _server = RedisServer::restart_on(port, &[]).expect("it is installed");
@@ -234,6 +234,8 @@ async fn a_server_that_was_late_is_used_again_without_another_connection() {
     let replies = futures_util::future::join_all((0..6).map(|_| store.run_one(get("a")))).await;
     assert!(replies.iter().all(Result::is_err), "{replies:?}");
     assert!(!store.is_connected());
+    let error = store.run_one(get("a")).await.expect_err("it is late");
+    assert!(error.is_late(), "{error}");
     server.signal("CONT");
     eventually("it works again", async || works(&store).await).await;
     assert_eq!(telemetry::read(&store.stats().connected), 1);

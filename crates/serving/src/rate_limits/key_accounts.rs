@@ -3,15 +3,17 @@
 //! On a busy machine some responses of a store are late although it works. An operation that is decided without its
 //! response must not come on top of what the store admits. So each key that is at its limit has an account:
 //!
-//! - The **share** of its operations that the store refused lately. Without the store the same share is refused. If all
-//!   routers are cut off they together admit as much as before, and one that is cut off alone admits its part only.
+//! - The **share** of its operations that the store refused lately. While the store is late the same share is refused.
+//!   If it is late for all routers they together admit as much as before. If it is late for one, that one admits its
+//!   part only.
 //! - The **balance** of late responses: units that the store counted for operations that were refused meanwhile, less
 //!   those of operations that were admitted meanwhile. When the late responses have come, it is the difference between
 //!   what the store has admitted and what the router has. The next decisions of the store settle it.
 //!
-//! A key that the store has not refused for a while, or about which it has decided nothing for two seconds, has no
-//! account: a client below its limit is never refused because of an earlier operation, and a store that is away has no
-//! influence. Updates that meet may lose a step of a share, which is one of many; balances are exact.
+//! A key that the store has not refused for some five hundred decisions, or about which it has decided nothing for two
+//! seconds, has no account: a client that stays below its limit is not refused because of a late store, and one that
+//! hangs has no influence for long. One that is away has none (`shared_decision`). Updates that meet may lose a step of
+//! a share, which is one of many; balances are exact.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

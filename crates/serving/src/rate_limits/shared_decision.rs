@@ -6,8 +6,8 @@
 //! In a cluster a script may only use keys of one slot, so each limit has a call of its own, and the units of those
 //! that admitted an operation are returned if another one refused it.
 //!
-//! An operation without a response in time is decided by `on_failure`, within what the store has admitted lately
-//! (`key_accounts`). A response that comes late still counts there.
+//! An operation without a response in time is decided by `on_failure`, while the store is late within what it has
+//! admitted lately (`key_accounts`). A response that comes late still counts there.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -46,8 +46,10 @@ enum Decision {
     Admitted,
     /// The limit with this index in the group refuses.
     Refused(usize, Exceeded),
-    /// The store did not decide. It may still do so late, about these keys.
-    Undecided(Option<Arc<[CountedKey]>>),
+    /// The store is away, or does not execute the script.
+    Undecided,
+    /// The store is late. It may still decide about these keys.
+    Late(Option<Arc<[CountedKey]>>),
 }
 
 /// A key of a group and the units that an operation takes from it.
@@ -87,9 +89,10 @@ impl<'a> PendingLimits<'a> {
                     taken.count_refused();
                     refusal = refusal.or_else(|| Some(taken.limit.refusal(*exceeded)));
                 }
-                Decision::Undecided(_) => {
+                Decision::Undecided | Decision::Late(_) => {
+                    let is_late = matches!(decision, Decision::Late(_));
                     for taken in group {
-                        match decide_without_store(taken, fastrand::u16(..)) {
+                        match decide_without_store(taken, is_late, fastrand::u16(..)) {
                             Ok(true) => replaced.push(taken),
                             Ok(false) => {}
                             Err(error) => {
@@ -140,7 +143,7 @@ fn groups(shared: Vec<Taken<'_>>) -> Vec<Vec<Taken<'_>>> {
 /// operation that counts against several is admitted by all of them or by none.
 async fn decide_group(group: &[Taken<'_>]) -> Decision {
     let Some((store, command)) = script_command(group, 1) else {
-        return Decision::Undecided(None);
+        return Decision::Undecided;
     };
     let keys: Arc<[CountedKey]> = group.iter().filter_map(CountedKey::new).collect();
     let late = Arc::clone(&keys);
@@ -151,8 +154,11 @@ async fn decide_group(group: &[Taken<'_>]) -> Decision {
         Err(_) => None,
     };
     let Some(decision) = decision else {
-        let may_come = matches!(reply, Err(StoreError::Timeout(_)));
-        return Decision::Undecided(may_come.then_some(keys));
+        return match reply {
+            Err(StoreError::Timeout(_)) => Decision::Late(Some(keys)),
+            Err(error) if error.is_late() => Decision::Late(None),
+            Ok(_) | Err(_) => Decision::Undecided,
+        };
     };
     let now = Instant::now();
     let ([key], [Taken { limit, weight, .. }]) = (&*keys, group) else {
@@ -176,7 +182,7 @@ fn record(keys: &[CountedKey], decision: &Decision, now: Instant) {
     let (admitted, refused) = match decision {
         Decision::Admitted => (keys.len(), None),
         Decision::Refused(index, _) => (*index, keys.get(*index)),
-        Decision::Undecided(_) => (0, None),
+        Decision::Undecided | Decision::Late(_) => (0, None),
     };
     for key in keys.iter().take(admitted) {
         key.accounts.record(key.key, true, now);
@@ -198,7 +204,7 @@ fn note_late_reply(keys: &[CountedKey], reply: &Reply) {
 
 /// Notes that an operation was admitted, if the store may still decide about it.
 fn note_admitted(decision: &Decision) {
-    if let Decision::Undecided(Some(keys)) = decision
+    if let Decision::Late(Some(keys)) = decision
         && let [key] = &**keys
     {
         key.accounts.note_late(key.key, -key.units, Instant::now());
@@ -233,13 +239,13 @@ fn decision_of(reply: &Reply) -> Option<Decision> {
     Some(Decision::Refused(usize::try_from(index).ok()?, exceeded))
 }
 
-/// Decides about a limit of which the store did not respond. `draw` is random. Returns true if units of this process
-/// were taken.
-fn decide_without_store(taken: &Taken<'_>, draw: u16) -> Result<bool, GraphqlError> {
+/// Decides about a limit of which the store did not respond: within what it has admitted lately if it `is_late`.
+/// `draw` is random. Returns true if units of this process were taken.
+fn decide_without_store(taken: &Taken<'_>, is_late: bool, draw: u16) -> Result<bool, GraphqlError> {
     taken.limit.state().undecided.fetch_add(1, Ordering::Relaxed);
     let now = Instant::now();
     let Some(shared) = &taken.limit.shared else { return taken.take_local(now).map(|()| true) };
-    let admits = || shared.accounts.admits(shared.accounts.key(&taken.key), draw, now);
+    let admits = || !is_late || shared.accounts.admits(shared.accounts.key(&taken.key), draw, now);
     match shared.on_failure {
         OnStoreFailure::Deny => Err(unavailable(&taken.limit.state().name)),
         OnStoreFailure::Local | OnStoreFailure::Allow if !admits() => {
@@ -280,7 +286,7 @@ mod tests {
                 Decision::Refused(index, it) => {
                     format!("{index} {} {:?}", it.remaining, it.retry_after)
                 }
-                Decision::Undecided(_) => "undecided".to_owned(),
+                Decision::Undecided | Decision::Late(_) => "undecided".to_owned(),
             })
         };
         assert_eq!(read(&[0]).as_deref(), Some("admitted"));

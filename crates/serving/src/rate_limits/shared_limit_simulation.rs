@@ -1,5 +1,5 @@
 //! Three routers with one key of a shared limit, in virtual time: what they admit together while responses of the store
-//! are late, and while routers are cut off from it.
+//! are late, and while routers are cut off from it because they were.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ struct Disturbance {
     name: &'static str,
     /// True while the store executes nothing. It executes what has come when the pause ends.
     is_paused: fn(u64) -> bool,
-    /// True while the router with this index has no connection.
+    /// True while the router with this index sends no commands, because the store was late for it.
     is_cut_off: fn(usize, u64) -> bool,
 }
 

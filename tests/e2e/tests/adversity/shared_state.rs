@@ -134,6 +134,9 @@ fn without_redis_each_limit_does_what_its_setting_says_and_none_waits() {
     redis.signal("CONT");
     wait_for_store(&shop, true);
 
+    // A key at its limit follows `on_failure` at once, too, when the server is killed.
+    let refused = (0..203).filter(|_| ask(&shop, "allow") == REFUSED).count();
+    assert!(refused >= 200, "{refused}");
     let port = redis.kill();
     wait_for_store(&shop, false);
     let began = Instant::now();
