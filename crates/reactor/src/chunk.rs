@@ -41,7 +41,8 @@ impl<T> Chunk<T> {
     /// Reserves the address space.
     #[expect(unsafe_code, reason = "vectors have no alignment of their own")]
     pub(crate) fn new() -> Self {
-        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LARGE_PAGE_BYTES) };
+        const { assert!(size_of::<T>() > 0 && size_of::<T>() <= CHUNK_BYTES) };
+        const { assert!(align_of::<T>() <= LARGE_PAGE_BYTES) };
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc::alloc(Self::LAYOUT) };
         match NonNull::new(memory.cast::<T>()) {
@@ -72,7 +73,7 @@ impl<T> Chunk<T> {
     }
 
     /// Asks the system to put a large page in the place of the small ones that are `offset` bytes behind the start. Half
-    /// of them are in use, so that this takes a megabyte at most, once for each chunk.
+    /// of them are in use. Places are used in order, so that a slab takes at most a megabyte more than on small pages.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[expect(unsafe_code, reason = "advice to the system about memory")]
     fn join_small_pages(&self, offset: usize) {
@@ -91,8 +92,8 @@ impl<T> Chunk<T> {
     fn join_small_pages(&self, _offset: usize) {}
 }
 
-/// Returns the offset of the large page of which a value begins to use the second half, if it is the first one to do so.
-/// The value has `size` bytes at `offset`.
+/// Returns the offset of the large page of which a value is the first one to fill the first half. The value has `size`
+/// bytes at `offset`, and is no larger than half a page.
 fn page_with_new_half(offset: usize, size: usize) -> Option<usize> {
     let page = offset / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
     let middle = page + LARGE_PAGE_BYTES / 2;
