@@ -85,10 +85,12 @@ pub(super) fn resolve(graphs: &mut [GraphSettings], folder: &Path) {
 
 /// Checks names, conditions and sources.
 pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    check_copies(config, places, findings);
     for (index, graph) in config.graphs.iter().enumerate() {
         let path = format!("graphs[{index}]");
         check_name(config, index, places, findings);
         check_conditions(config, index, places, findings);
+        check_callback_path(config, index, places, findings);
         graph.supergraph.check_source(&format!("{path}.supergraph"), places, findings);
         if !graph.supergraph.has_source(&format!("{path}.supergraph"), places) {
             findings
@@ -148,10 +150,17 @@ fn check_conditions(config: &Config, index: usize, places: &KeyPlaces, findings:
     }
     // A path that is written out may be that of all graphs.
     let path_of = |graph: &GraphSettings| graph.path.clone().unwrap_or(config.path.clone());
+    let has_host =
+        |host: &String| graph.host.as_ref().is_some_and(|it| it.eq_ignore_ascii_case(host));
+    let has_header = |header: &GraphHeader| {
+        let GraphHeader { name, value } = header;
+        let own = graph.header.as_ref();
+        own.is_some_and(|it| it.name.eq_ignore_ascii_case(name) && it.value == *value)
+    };
     let is_covered = |earlier: &GraphSettings| {
         path_of(earlier) == path_of(graph)
-            && (earlier.host.is_none() || earlier.host == graph.host)
-            && (earlier.header.is_none() || earlier.header == graph.header)
+            && earlier.host.as_ref().is_none_or(has_host)
+            && earlier.header.as_ref().is_none_or(has_header)
     };
     if let Some(first) = config.graphs[..index].iter().position(is_covered) {
         findings
@@ -172,11 +181,78 @@ fn check_conditions(config: &Config, index: usize, places: &KeyPlaces, findings:
     }
 }
 
+/// Reports a graph at the path of the callbacks of subgraphs, which would take its requests.
+fn check_callback_path(config: &Config, index: usize, places: &KeyPlaces, findings: &mut Findings) {
+    let callback = config.subscriptions.callback.as_ref().filter(|it| it.listen.is_none());
+    let Some(callback) = callback else { return };
+    if config.graphs[index].path.as_ref() != Some(&callback.path) {
+        return;
+    }
+    let key = format!("graphs[{index}].path");
+    findings
+        .error("conflict", format!("`{key}` is the path of the callbacks of subgraphs"))
+        .at_place(places.get(&key), "taken on the main listener")
+        .related_place(places.get("subscriptions.callback.path"), "taken here")
+        .help("choose another path, or give the endpoint for callbacks a listener with `listen`");
+}
+
+/// Reports two graphs with the same file for their copies.
+fn check_copies(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+    let copies = sources(config).filter_map(|(section, it)| {
+        Some((format!("{section}.url.copy"), it.url.as_ref()?.copy.as_ref()?))
+    });
+    let copies: Vec<_> = copies.collect();
+    for (index, (key, copy)) in copies.iter().enumerate() {
+        let Some((first, _)) = copies[..index].iter().find(|(_, it)| it == copy) else { continue };
+        findings
+            .error("conflict", format!("`{first}` and `{key}` are the same file"))
+            .at_place(places.get(key), "the copy of another graph")
+            .related_place(places.get(first), "used already")
+            .help("give each graph a file of its own: one would start with the copy of the other");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use crate::diagnostic::Severity;
     use crate::{Overrides, parse};
+
+    #[test]
+    fn graphs_share_no_requests_and_files() {
+        let problems = |text: &str| {
+            let none = |_: &str| None;
+            let overrides = Overrides::default();
+            let loaded = parse(text, "starling.yaml", Path::new("/etc"), &overrides, &none);
+            let problems = loaded.err().into_iter().flatten();
+            let errors = problems.filter(|it| it.severity == Severity::Error);
+            errors.map(|it| it.message).collect::<Vec<String>>()
+        };
+        let graph = |name: &str, host: &str, header: &str| {
+            let conditions = format!("host: {host}, header: {{{header}}}");
+            format!("  - {{name: {name}, {conditions}, supergraph: {{file: a.graphql}}}}\n")
+        };
+        let first = graph("a", "a.example.com", "name: x-a, value: one");
+        let same = graph("b", "A.example.com", "name: X-A, value: one");
+        let other = graph("b", "a.example.com", "name: x-a, value: One");
+        let both = |second: String| problems(&format!("graphs:\n{first}{second}"));
+        assert_eq!(both(same), ["no request would reach the graph `b`"]);
+        assert_eq!(both(other), [""; 0]);
+        let callback = "subscriptions: {callback: {public_url: 'http://router:4000/callback'}}\n\
+                        graphs:\n  - {name: a, path: /callback, supergraph: {file: a}}\n";
+        assert_eq!(
+            problems(callback),
+            ["`graphs[0].path` is the path of the callbacks of subgraphs"]
+        );
+        let copies = "supergraph: {url: {urls: ['https://g.example.com/1'], copy: copy.graphql}}\n\
+                      graphs:\n  - name: a\n    path: /a\n    \
+                      supergraph: {url: {urls: ['https://g.example.com/2'], copy: copy.graphql}}\n";
+        assert_eq!(
+            problems(copies),
+            ["`supergraph.url.copy` and `graphs[0].supergraph.url.copy` are the same file"]
+        );
+    }
 
     #[test]
     fn a_graph_has_the_settings_of_all_with_its_own_source_and_path() {

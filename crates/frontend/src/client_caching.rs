@@ -9,7 +9,7 @@ use config::{Config, HeaderRule, Propagation};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AGE, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE, VARY,
 };
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use super::response::{Response, ResponseBody};
 use clients::authentication::TokenSources;
@@ -94,6 +94,12 @@ impl ClientCacheRules {
             }
         }
         settings.private_headers().into_iter().for_each(|name| vary.insert(name));
+        // The graph that responds. Hosts and paths are parts of the URL.
+        for header in config.graphs.iter().filter_map(|it| it.header.as_ref()) {
+            if let Ok(name) = HeaderName::from_bytes(header.name.as_bytes()) {
+                vary.insert(name);
+            }
+        }
         let mut vary_compressed = vary.clone();
         vary_compressed.insert(ACCEPT_ENCODING);
         // A set of more names than it holds is `*`.
@@ -225,6 +231,19 @@ mod tests {
         for forbidden in [&mut cookie, &mut failed] {
             assert_eq!(apply(&rules, &request(&[], false), forbidden), ClientCopy::Forbidden);
         }
+    }
+
+    #[test]
+    fn a_header_that_selects_a_graph_tells_responses_apart() {
+        let rules = rules(
+            r#"{"graphs":[
+                {"name":"a","path":"/a","supergraph":{"file":"a.graphql"}},
+                {"name":"b","header":{"name":"X-Graph","value":"b"},"supergraph":{"file":"b.graphql"}}
+            ]}"#,
+        );
+        let mut response = response();
+        assert_eq!(apply(&rules, &request(&[], false), &mut response), ClientCopy::Allowed);
+        assert_eq!(header(&response, "vary"), Some("accept, x-graph"));
     }
 
     #[test]

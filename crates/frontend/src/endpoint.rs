@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, Request};
 
 use super::page::EndpointPage;
 use super::service::GraphqlService;
+use super::transport;
 
 /// The endpoint of one graph.
 pub struct Endpoint {
@@ -27,11 +28,10 @@ pub struct Endpoints {
     pub further: Vec<(EndpointCondition, Endpoint)>,
 }
 
-/// The conditions under which a request reaches a further graph. All of them must hold.
+/// The conditions under which a request reaches a further graph, in addition to the path of its endpoint. All of them
+/// must hold.
 #[derive(Debug)]
 pub struct EndpointCondition {
-    /// The path, or the beginning of a path with a `/` behind it.
-    path: Option<Box<str>>,
     /// The host without its port.
     host: Option<Box<str>>,
     /// The name and the value of a header. A value that no header can have matches nothing.
@@ -45,27 +45,16 @@ impl EndpointCondition {
             let name = HeaderName::from_bytes(it.name.as_bytes()).ok()?;
             Some((name, HeaderValue::from_str(&it.value).ok()?))
         });
-        Self {
-            path: settings.path.as_deref().map(Into::into),
-            host: settings.host.as_deref().map(Into::into),
-            header,
-        }
+        Self { host: settings.host.as_deref().map(Into::into), header }
     }
 
     fn holds<B>(&self, request: &Request<B>) -> bool {
-        let has_path = self.path.as_deref().is_none_or(|path| is_at(request.uri().path(), path));
         let has_host = self.host.as_deref().is_none_or(|host| is_to(request, host));
         let has_header = self.header.as_ref().is_none_or(|(name, value)| {
             request.headers().get_all(name).iter().any(|given| given == value)
         });
-        has_path && has_host && has_header
+        has_host && has_header
     }
-}
-
-/// True for the path of an endpoint, and for those of its persisted documents.
-fn is_at(path: &str, endpoint: &str) -> bool {
-    let below = path.strip_prefix(endpoint.trim_end_matches('/'));
-    path == endpoint || below.is_some_and(|it| it.starts_with('/'))
 }
 
 /// True if the client has sent the request to this host. Requests of HTTP/2 and those to a proxy name it in their URI.
@@ -89,9 +78,30 @@ impl Endpoints {
     /// Returns the endpoint of a request.
     pub(super) fn of<B>(&self, request: &Request<B>) -> &Endpoint {
         // hot path: most routers serve one graph.
-        let found = self.further.iter().find(|(condition, _)| condition.holds(request));
-        found.map_or(&self.default, |(_, endpoint)| endpoint)
+        if self.further.is_empty() {
+            return &self.default;
+        }
+        let further = self.further.iter().map(|(condition, endpoint)| (Some(condition), endpoint));
+        let all = further.chain([(None, &self.default)]);
+        choose(request, all, |endpoint| &endpoint.page).unwrap_or(&self.default)
     }
+}
+
+/// Returns the first endpoint that takes a request, at its path or at that of one of its persisted documents. `None`
+/// for other paths. The path of an endpoint is that of no document of another one.
+fn choose<'a, E: 'a, B>(
+    request: &Request<B>,
+    endpoints: impl Iterator<Item = (Option<&'a EndpointCondition>, &'a E)> + Clone,
+    page_of: impl Fn(&E) -> &EndpointPage,
+) -> Option<&'a E> {
+    let path = request.uri().path();
+    let find = |has_path: &dyn Fn(&EndpointPage) -> bool| {
+        let mut at_path = endpoints.clone().filter(|(_, endpoint)| has_path(page_of(endpoint)));
+        let found = at_path.find(|(condition, _)| condition.is_none_or(|it| it.holds(request)));
+        found.map(|(_, endpoint)| endpoint)
+    };
+    find(&|page| page.path == path)
+        .or_else(|| find(&|page| transport::document_id(path, page).is_some()))
 }
 
 #[cfg(test)]
@@ -100,14 +110,10 @@ mod tests {
 
     use super::*;
 
-    fn condition(
-        path: Option<&str>,
-        host: Option<&str>,
-        header: Option<[&str; 2]>,
-    ) -> EndpointCondition {
+    fn condition(host: Option<&str>, header: Option<[&str; 2]>) -> EndpointCondition {
         EndpointCondition::new(&GraphSettings {
             name: "beta".into(),
-            path: path.map(Into::into),
+            path: None,
             host: host.map(Into::into),
             header: header
                 .map(|[name, value]| GraphHeader { name: name.into(), value: value.into() }),
@@ -123,20 +129,73 @@ mod tests {
         condition.holds(&request.body(()).expect("a request"))
     }
 
+    /// Returns the path of the endpoint that is chosen of these; empty if none is.
+    fn chosen<'e>(
+        endpoints: &'e [(EndpointCondition, EndpointPage)],
+        uri: &str,
+        headers: &[(&str, &str)],
+    ) -> &'e str {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).expect("a request");
+        let all = endpoints.iter().map(|(condition, page)| (Some(condition), page));
+        choose(&request, all, |page| page).map_or("", |page| &page.path)
+    }
+
+    fn page(path: &str, has_documents: bool) -> EndpointPage {
+        EndpointPage { path: path.into(), has_documents, page: None }
+    }
+
     #[test]
-    fn a_path_is_that_of_an_endpoint_and_of_its_documents() {
-        let beta = condition(Some("/beta/graphql"), None, None);
-        for path in ["/beta/graphql", "/beta/graphql?query=a", "/beta/graphql/sha256:a"] {
-            assert!(holds(&beta, path, &[]), "{path}");
+    fn a_request_reaches_the_first_endpoint_at_its_path_or_at_that_of_a_document() {
+        let any = || condition(None, None);
+        let flag = condition(None, Some(["x-flag", "on"]));
+        let endpoints = |has_documents| {
+            [
+                (any(), page("/", has_documents)),
+                (any(), page("/api", has_documents)),
+                (any(), page("/api/beta", has_documents)),
+                (any(), page("/graphql", has_documents)),
+            ]
+        };
+        let documents = endpoints(true);
+        for (uri, expected) in [
+            ("/api", "/api"),
+            ("/api?query=a", "/api"),
+            ("/api/beta", "/api/beta"),
+            ("/api/sha256:a", "/api"),
+            ("/api/beta/sha256:a", "/api/beta"),
+            ("/graphql", "/graphql"),
+            ("/graphql/sha256:a", "/graphql"),
+            ("/sha256:a", "/"),
+            ("/api/beta/a/b", ""),
+            ("/x/graphql", ""),
+        ] {
+            assert_eq!(chosen(&documents, uri, &[]), expected, "{uri}");
         }
-        for path in ["/", "/graphql", "/beta", "/beta/graphqls", "/x/beta/graphql"] {
-            assert!(!holds(&beta, path, &[]), "{path}");
+        let plain = endpoints(false);
+        for (uri, expected) in
+            [("/", "/"), ("/graphql", "/graphql"), ("/api/a", ""), ("/graphqls", "")]
+        {
+            assert_eq!(chosen(&plain, uri, &[]), expected, "{uri}");
         }
+        // A condition takes no request from the path of another graph.
+        let flagged = [
+            (flag, page("/graphql", true)),
+            (any(), page("/beta", true)),
+            (any(), page("/", true)),
+        ];
+        let on = [("x-flag", "on")];
+        assert_eq!(chosen(&flagged, "/beta", &on), "/beta");
+        assert_eq!(chosen(&flagged, "/graphql/sha256:a", &on), "/graphql");
+        assert_eq!(chosen(&flagged, "/graphql", &[]), "/");
     }
 
     #[test]
     fn a_host_is_compared_without_case_and_port() {
-        let beta = condition(None, Some("beta.example.com"), None);
+        let beta = condition(Some("beta.example.com"), None);
         for host in ["beta.example.com", "Beta.Example.com:8443"] {
             assert!(holds(&beta, "/graphql", &[("host", host)]), "{host}");
             assert!(holds(&beta, &format!("https://{host}/graphql"), &[]), "{host}");
@@ -146,23 +205,22 @@ mod tests {
         }
         // RFC 9112, section 3.2.2: the URI decides.
         assert!(!holds(&beta, "http://example.com/graphql", &[("host", "beta.example.com")]));
-        let address = condition(None, Some("[::1]"), None);
+        let address = condition(Some("[::1]"), None);
         assert!(holds(&address, "/graphql", &[("host", "[::1]:4000")]));
         assert!(holds(&address, "/graphql", &[("host", "[::1]")]));
     }
 
     #[test]
     fn a_header_has_the_whole_value_and_all_conditions_must_hold() {
-        let flag = condition(None, None, Some(["x-flag", "on"]));
+        let flag = condition(None, Some(["x-flag", "on"]));
         assert!(holds(&flag, "/graphql", &[("x-flag", "on")]));
         assert!(holds(&flag, "/graphql", &[("x-flag", "off"), ("x-flag", "on")]));
         for value in ["On", "on, off", ""] {
             assert!(!holds(&flag, "/graphql", &[("x-flag", value)]), "{value}");
         }
-        let all = condition(Some("/beta"), Some("a"), Some(["x-flag", "on"]));
+        let all = condition(Some("a"), Some(["x-flag", "on"]));
         assert!(holds(&all, "/beta", &[("host", "a"), ("x-flag", "on")]));
         assert!(!holds(&all, "/beta", &[("host", "a")]));
         assert!(!holds(&all, "/beta", &[("host", "b"), ("x-flag", "on")]));
-        assert!(!holds(&all, "/graphql", &[("host", "a"), ("x-flag", "on")]));
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn classify(head: RequestHead<'_>, endpoint: &EndpointPage) -> Reques
 
 /// Returns the id in the path of a persisted document; `None` if it is another path. The id is an opaque text: points
 /// and percent-encoded slashes have no meaning.
-fn document_id(path: &str, endpoint: &EndpointPage) -> Option<Box<str>> {
+pub(super) fn document_id(path: &str, endpoint: &EndpointPage) -> Option<Box<str>> {
     if !endpoint.has_documents {
         return None;
     }

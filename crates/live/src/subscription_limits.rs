@@ -22,7 +22,7 @@ pub struct SubscriptionLimits {
     pub kept_operation_bytes: Arc<AtomicUsize>,
     /// The bytes that wait for slow clients.
     pub queue_total: Arc<QueueTotal>,
-    /// The outlets that were made within these limits and are open.
+    /// The outlets of one graph that were made within these limits and are open.
     pub(crate) outlets: Arc<OpenOutlets<ConnectionOutlet>>,
 }
 
@@ -36,6 +36,12 @@ impl SubscriptionLimits {
             queue_total: Arc::new(QueueTotal::new(settings.queue_bytes_total)),
             outlets: Arc::default(),
         }
+    }
+
+    /// Returns the same limits for another graph. Its outlets are listed apart: ids of groups are unique in one hub
+    /// only.
+    pub fn of_another_graph(&self) -> Self {
+        Self { outlets: Arc::default(), ..self.clone() }
     }
 
     /// Makes the outlet of one connection within these limits.

@@ -66,7 +66,12 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
         let text = "this listener needs a client certificate (`admin.tls.client_ca`)\n";
         return response::text(StatusCode::FORBIDDEN, text);
     }
-    let graph = match admin.graph(parameter(&request, "graph").as_deref()) {
+    let is_of_graph = matches!(
+        path,
+        "/admin/subscriptions" | "/admin/operations" | "/admin/reload" | "/admin/rollback"
+    );
+    let name = parameter(&request, "graph").filter(|_| is_of_graph);
+    let graph = match admin.graph(name.as_deref()) {
         Ok(graph) => graph,
         Err(text) => return response::text(StatusCode::NOT_FOUND, format!("{text}\n")),
     };

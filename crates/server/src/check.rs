@@ -71,7 +71,10 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     for settings in &config.graphs {
         let further = loaded.of_graph(settings);
         let report = report_graph(&further, &policies).await;
-        graph.findings.extend(report.findings.into_iter().map(|it| with_name(settings, it)));
+        // What graphs have in common is reported once.
+        let findings = report.findings.into_iter().filter(|it| !graph.findings.contains(it));
+        let findings: Vec<_> = findings.map(|it| with_name(settings, it)).collect();
+        graph.findings.extend(findings);
         let known = |it: &SubscriptionRoute| !graph.subscriptions.contains(it);
         let routes: Vec<_> = report.subscriptions.into_iter().filter(known).collect();
         graph.subscriptions.extend(routes);
@@ -274,6 +277,15 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
             );
         }
         assert_eq!(findings("", &graph), []);
+    }
+
+    #[test]
+    fn mistakes_that_graphs_have_in_common_are_reported_once() {
+        let settings = "subgraphs: {reviews: {url: \"https://r\", tls: {ca: no.pem}}}\n\
+                        graphs: [{name: beta, path: /beta, supergraph: {file: supergraph.graphql}}]";
+        let found = findings(settings, GRAPH);
+        let missing = found.iter().filter(|(_, message)| message.contains("no.pem"));
+        assert_eq!(missing.count(), 1, "{found:?}");
     }
 
     #[test]

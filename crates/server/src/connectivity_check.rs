@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use admission::memory::MemoryAccount;
 use bindings::BoundTopic;
 use bytes::Bytes;
-use config::Overrides;
 use config::diagnostic::Diagnostic;
+use config::{Config, Overrides};
 use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest};
 use futures_util::{StreamExt, stream};
+use graph::Supergraph;
 use http::StatusCode;
 use serving::generation;
 use serving::subgraph_streams::load_streams;
@@ -115,30 +116,25 @@ async fn run_checks(
     checks: &mut Vec<OnlineCheck>,
 ) -> Result<(), Vec<Diagnostic>> {
     let config = config::load(path, overrides)?.config;
-    let text = read_once(&config).await?.text;
-    let graph = generation::read_graph(&config, &text)?;
-    let upstreams = generation::upstreams(
-        &config,
-        &graph,
-        &SubgraphCertificates::default(),
-        &MemoryAccount::unlimited(),
-        None,
-    )?;
-    for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
-        if let Some(upstream) = upstream {
-            checks.push(check_subgraph(upstream, &subgraph.url).await);
-        }
-    }
-    let endpoints = resolve_endpoints(&config, &graph)?;
-    let certificates = SubgraphCertificates::default();
-    let streams = load_streams(&config, &graph, &endpoints, &certificates, None, &[])?;
-    for endpoint in &endpoints {
-        if let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] {
-            checks.push(check_subscriptions(&streams.client, endpoint).await);
-        }
+    let (mut graphs, mut checked) = (Vec::new(), HashSet::new());
+    let further: Vec<Config> = config.graphs.iter().map(|it| config.of_graph(it)).collect();
+    for config in std::iter::once(&config).chain(&further) {
+        let text = read_once(config).await?.text;
+        let graph = generation::read_graph(config, &text)?;
+        check_servers(config, &graph, &mut checked, checks).await?;
+        graphs.push((graph, text));
     }
     let providers = Arc::new(providers::providers(&config)?);
-    let bindings = generation::bind(&graph, &text, &providers)?;
+    let mut topics: Vec<BoundTopic> = Vec::new();
+    for (graph, text) in &graphs {
+        let bindings = generation::bind(graph, text, &providers)?;
+        topics.extend(bindings.bound_topics(graph));
+    }
+    let mut seen = HashSet::new();
+    topics.retain(|it| {
+        let place = format!("{} {} {} {}", it.what, it.provider.name(), it.shown, it.coordinate);
+        seen.insert(place)
+    });
     let mut disconnected = HashSet::new();
     for provider in providers.iter() {
         let connection = check_provider(&**provider).await;
@@ -147,7 +143,6 @@ async fn run_checks(
         }
         checks.push(connection);
     }
-    let topics = bindings.bound_topics(&graph);
     let checked =
         topics.iter().map(|topic| check_topic(topic, disconnected.contains(topic.provider.name())));
     checks.extend(stream::iter(checked).buffered(TOPICS_AT_ONCE).collect::<Vec<_>>().await);
@@ -156,6 +151,35 @@ async fn run_checks(
     let deadline = tokio::time::Instant::now() + TIME_MAX;
     while is_open() && tokio::time::Instant::now() < deadline {
         sleep(CHECK_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Checks the servers of the subgraphs of a graph, except for those that `checked` contains by name and URL: graphs
+/// have subgraphs in common.
+async fn check_servers(
+    config: &Config,
+    graph: &Supergraph,
+    checked: &mut HashSet<[String; 3]>,
+    checks: &mut Vec<OnlineCheck>,
+) -> Result<(), Vec<Diagnostic>> {
+    let certificates = SubgraphCertificates::default();
+    let memory = MemoryAccount::unlimited();
+    let upstreams = generation::upstreams(config, graph, &certificates, &memory, None)?;
+    for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
+        let Some(upstream) = upstream else { continue };
+        if checked.insert(["connect".into(), upstream.name().into(), subgraph.url.to_string()]) {
+            checks.push(check_subgraph(upstream, &subgraph.url).await);
+        }
+    }
+    let endpoints = resolve_endpoints(config, graph)?;
+    let streams = load_streams(config, graph, &endpoints, &certificates, None, &[])?;
+    for endpoint in &endpoints {
+        let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] else { continue };
+        let (protocol, name) = (endpoint.protocol.name(), streams.client.subgraph());
+        if checked.insert([protocol.into(), name.into(), endpoint.url.to_string()]) {
+            checks.push(check_subscriptions(&streams.client, endpoint).await);
+        }
     }
     Ok(())
 }

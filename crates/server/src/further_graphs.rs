@@ -168,7 +168,7 @@ pub(crate) fn assemble_graph(
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
         hub: Arc::clone(&hub),
-        limits: first.limits.clone(),
+        limits: first.limits.of_another_graph(),
         metrics: Arc::clone(&first.metrics),
         authentication: Arc::clone(&first.authentication),
         access_log: first.access_log.clone(),

@@ -150,7 +150,8 @@ pub struct GraphMaterial<'a> {
 
 /// Loads a generation. Its `number` is greater than those of the generations before, and no other one of the process has
 /// it. Subgraphs that the `previous` generation had keep their counters, and their connections if nothing about them has
-/// changed. For the first generation of a further graph, `previous` is that of another graph.
+/// changed. For the first generation of a further graph, `previous` is that of another graph. With several graphs, only
+/// subgraphs with the same server keep anything: one name may be several servers.
 ///
 /// # Errors
 /// The same as for [`read_graph`], [`bind`], [`upstreams`], [`resolve_endpoints`] and [`load_policies`].
@@ -173,8 +174,16 @@ pub fn load(
     let known = previous.map_or(&[][..], |it| &it.streams);
     let streams = load_streams(config, &graph, &endpoints, &certificates, callbacks, known)?;
     let known = previous.and_then(|it| it.bulkheads.as_ref());
-    let bulkheads =
-        config.admission.enabled.then(|| GraphBulkheads::new(&config.traffic, &graph, known));
+    let is_known = |id: SubgraphId| {
+        // Those of events have no client, and nothing is known of them.
+        let Some(client) = &upstreams[usize::from(id.0)] else { return true };
+        let mut clients = previous.into_iter().flat_map(|it| &it.upstreams);
+        clients.any(|it| std::ptr::eq(it.stats(), client.stats()))
+    };
+    let bulkheads = config
+        .admission
+        .enabled
+        .then(|| GraphBulkheads::new(&config.traffic, &graph, known, is_known));
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for (index, (upstream, streams)) in upstreams.iter().zip(&streams).enumerate() {
         let Some(upstream) = upstream else {
@@ -322,6 +331,8 @@ pub fn upstreams(
         match Upstream::new(name, &subgraph.url, settings, tls) {
             Ok(upstream) => {
                 let upstream = upstream.with_memory(memory);
+                let is_only_graph = config.graphs.is_empty();
+                let known = known.filter(|it| is_only_graph || upstream.has_same_server(it));
                 upstreams.push(Some(Arc::new(match known {
                     Some(known) => upstream.continuing(known),
                     None => upstream,

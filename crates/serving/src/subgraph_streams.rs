@@ -155,7 +155,8 @@ pub fn load_streams(
     for endpoint in endpoints {
         match load_stream(config, graph, endpoint, certificates, callbacks) {
             Ok(new) => {
-                streams[usize::from(endpoint.subgraph.0)] = Some(continue_stream(new, previous));
+                let stream = continue_stream(config, new, previous);
+                streams[usize::from(endpoint.subgraph.0)] = Some(stream);
             }
             Err(diagnostic) => problems.push(*diagnostic),
         }
@@ -163,17 +164,20 @@ pub fn load_streams(
     if problems.is_empty() { Ok(streams) } else { Err(problems) }
 }
 
-/// Returns the stream with the client of `previous` if it is equal, or with its counters.
+/// Returns the stream with the client of `previous` if it is equal, or with its counters. With several graphs, another
+/// client of the same name may be that of another server, and has counters of its own.
 fn continue_stream(
+    config: &Config,
     mut new: SubgraphStreams,
     previous: &[Option<SubgraphStreams>],
 ) -> SubgraphStreams {
     let same_name = |it: &&SubgraphStreams| it.client.subgraph() == new.client.subgraph();
     let Some(known) = previous.iter().flatten().find(same_name) else { return new };
-    new.client = match known.client.is_equal(&new.client) {
-        true => Arc::clone(&known.client),
-        false => Arc::new(new.client.continuing(&known.client)),
-    };
+    if known.client.is_equal(&new.client) {
+        new.client = Arc::clone(&known.client);
+    } else if config.graphs.is_empty() {
+        new.client = Arc::new(new.client.continuing(&known.client));
+    }
     new
 }
 

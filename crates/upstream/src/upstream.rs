@@ -99,8 +99,7 @@ impl Upstream {
     /// Takes over the counters of `previous`. If both have the same server and the same settings,
     /// also takes over its connections, its circuit breaker and its retry budget.
     pub fn continuing(mut self, previous: &Self) -> Self {
-        let is_same =
-            self.target.origin == previous.target.origin && self.settings == previous.settings;
+        let is_same = self.has_same_server(previous) && self.settings == previous.settings;
         self.state = if is_same {
             Arc::clone(&previous.state)
         } else {
@@ -108,6 +107,11 @@ impl Upstream {
             Arc::new(SubgraphState::new(&self.name, &self.settings, stats, self.clock.now()))
         };
         self
+    }
+
+    /// True if both have the same server.
+    pub fn has_same_server(&self, other: &Self) -> bool {
+        self.target.origin == other.target.origin
     }
 
     /// Counts responses as a part of this memory.

@@ -42,22 +42,31 @@ struct BoundedSubgraph {
 }
 
 impl GraphBulkheads {
-    /// Creates the shares of a graph. Subgraphs that the `previous` one had keep what is known of them.
-    pub(crate) fn new(traffic: &Traffic, graph: &Supergraph, previous: Option<&Self>) -> Self {
+    /// Creates the shares of a graph. Subgraphs that the `previous` one had keep what is known of them, if `is_known`
+    /// says that they are the same.
+    pub(crate) fn new(
+        traffic: &Traffic,
+        graph: &Supergraph,
+        previous: Option<&Self>,
+        is_known: impl Fn(SubgraphId) -> bool,
+    ) -> Self {
         let arrived = previous.map(|it| Arc::clone(&it.arrived)).unwrap_or_default();
-        let bounded = |name: &str| {
+        let bounded = |(id, name): (SubgraphId, &str)| {
             let percent = traffic.of(name).max_in_flight_share;
             if percent >= 100 {
                 return None;
             }
-            let known = previous.iter().flat_map(|it| it.bulkheads()).find(|it| *it.name == *name);
+            let known = previous.filter(|_| is_known(id));
+            let mut known = known.into_iter().flat_map(Self::bulkheads);
+            let known = known.find(|it| *it.name == *name);
             let bulkhead = known.cloned().unwrap_or_else(|| {
                 Arc::new(SubgraphBulkhead::new(name, arrived.load(Ordering::Relaxed)))
             });
             Some(BoundedSubgraph { bulkhead, share: f64::from(percent) / 100.0 })
         };
-        let subgraphs = graph.subgraphs.iter();
-        Self { subgraphs: subgraphs.map(|subgraph| bounded(&subgraph.name)).collect(), arrived }
+        let subgraphs = graph.subgraphs.iter().enumerate();
+        let subgraphs = subgraphs.map(|(id, it)| (SubgraphId(id as u16), &*it.name));
+        Self { subgraphs: subgraphs.map(bounded).collect(), arrived }
     }
 
     /// Returns a client of the subgraph that measures its requests.
@@ -263,6 +272,10 @@ mod tests {
     use super::*;
     use crate::test_graphs::with_subgraphs;
 
+    fn bulkheads(traffic: &Traffic, graph: &Supergraph) -> GraphBulkheads {
+        GraphBulkheads::new(traffic, graph, None, |_| true)
+    }
+
     fn names(bulkheads: &GraphBulkheads) -> Vec<&str> {
         bulkheads.bulkheads().map(|it| it.name()).collect()
     }
@@ -273,20 +286,23 @@ mod tests {
         let all = TrafficOverride { max_in_flight_share: Some(100), ..Default::default() };
         traffic.subgraphs.insert("b".into(), all);
         let graph = with_subgraphs(&["a", "b", "c"]);
-        assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), ["a", "c"]);
+        assert_eq!(names(&bulkheads(&traffic, &graph)), ["a", "c"]);
         traffic.all = TrafficSettings { max_in_flight_share: 100, ..Default::default() };
-        assert_eq!(names(&GraphBulkheads::new(&traffic, &graph, None)), [""; 0]);
+        assert_eq!(names(&bulkheads(&traffic, &graph)), [""; 0]);
     }
 
     #[test]
     fn a_reload_keeps_what_is_known_of_a_subgraph() {
         let traffic = Traffic::default();
-        let first = GraphBulkheads::new(&traffic, &with_subgraphs(&["a", "b"]), None);
-        let second = GraphBulkheads::new(&traffic, &with_subgraphs(&["b", "c"]), Some(&first));
+        let first = bulkheads(&traffic, &with_subgraphs(&["a", "b"]));
+        let next = with_subgraphs(&["b", "c"]);
+        let second = GraphBulkheads::new(&traffic, &next, Some(&first), |_| true);
         assert_eq!(names(&second), ["b", "c"]);
         let of = |all: &GraphBulkheads, name| {
             Arc::clone(all.bulkheads().find(|it| it.name() == name).expect("it has a share"))
         };
         assert!(Arc::ptr_eq(&of(&first, "b"), &of(&second, "b")));
+        let other = GraphBulkheads::new(&traffic, &next, Some(&first), |_| false);
+        assert!(!Arc::ptr_eq(&of(&first, "b"), &of(&other, "b")), "it has another server");
     }
 }

@@ -101,6 +101,8 @@ describe("several graphs", () => {
     assert.deepEqual(await ownField(router, { headers: { host: "Beta.example.com:8443" } }), ["by_host"]);
     assert.deepEqual(await ownField(router, { headers: { host: "beta.example.com", "x-graph": "flagged" } }), ["flagged"]);
     assert.deepEqual(await ownField(router, { at: "/partners/graphql" }), ["partners"]);
+    const both = { at: "/partners/graphql", headers: { "x-graph": "flagged" } };
+    assert.deepEqual(await ownField(router, both), ["partners"], "the other graph is not at this path");
     const nowhere = await ask(router, FIELDS, { at: "/partners" });
     assert.equal(nowhere.status, 404);
     assert.match(nowhere.text, /The GraphQL endpoint is \/graphql/);
@@ -201,6 +203,28 @@ describe("several graphs", () => {
     assert.ok(response.ok, await response.text());
     await askAll();
     assert.equal(await requests() - before, 2 * places.length);
+  });
+
+  it("subgraphs of one name with different servers have counters of their own", async () => {
+    const { airports, ...others } = subgraphs.configuration;
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-graphs-"));
+    folders.push(folder);
+    const file = path.join(folder, "elsewhere.graphql");
+    // Nothing listens at the URL of `airports` there.
+    await writeFile(file, withField("elsewhere"));
+    const router = await startServe({
+      supergraph: withField("first").replace("http://127.0.0.1:9/airports", airports.url),
+      config: { subgraphs: others, graphs: [{ name: "elsewhere", path: "/elsewhere", supergraph: { file } }] },
+    });
+    routers.push(router);
+    const query = "{ airports { code } }";
+    assert.ok((await ask(router, query)).body.data.airports.length > 0);
+    assert.ok((await ask(router, query, { at: "/elsewhere" })).body.errors.length > 0);
+    const metrics = await scrape(router);
+    const requests = metrics.all("starling_subgraph_requests_total", { subgraph: "airports" });
+    const counted = requests.map(({ labels, value }) => [labels.graph ?? "", value]);
+    assert.deepEqual(counted.sort(), [["", 1], ["elsewhere", 1]]);
+    assert.equal(metrics.all("starling_subgraph_requests_total", { subgraph: "flights" }).length, 1);
   });
 
   it("a graph that does not load is named, by the check and by the start", async () => {
