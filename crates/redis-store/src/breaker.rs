@@ -41,9 +41,8 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_open_it_once() {
         let breaker = Breaker::default();
-        let fail = |count: usize| -> Vec<bool> {
-            (0..count).map(|_| breaker.record_failure()).collect()
-        };
+        let fail =
+            |count: usize| -> Vec<bool> { (0..count).map(|_| breaker.record_failure()).collect() };
         assert_eq!(fail(8), [false, false, false, false, true, false, false, false]);
         (0..100).for_each(|_| breaker.record_success());
         assert_eq!(fail(8), [false; 8], "it stays open");
