@@ -51,9 +51,23 @@ pub struct SubscriptionRoute {
 }
 
 impl From<Vec<Diagnostic>> for CheckReport {
-    /// Creates the report of a check without a valid graph.
+    /// Creates the report of a check without a valid configuration.
     fn from(findings: Vec<Diagnostic>) -> Self {
         Self { findings, subscriptions: Vec::new() }
+    }
+}
+
+/// The result of the check of one graph.
+struct GraphReport {
+    report: CheckReport,
+    /// Warnings about settings that this graph does not use. Another graph may. `None` if the graph has errors.
+    unused: Option<Vec<Diagnostic>>,
+}
+
+impl From<Vec<Diagnostic>> for GraphReport {
+    /// Creates the report of a graph that cannot be read.
+    fn from(findings: Vec<Diagnostic>) -> Self {
+        Self { report: findings.into(), unused: None }
     }
 }
 
@@ -67,10 +81,13 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     };
     let config = &loaded.config;
     let policies = Arc::new(load_policies(config));
-    let mut graph = report_graph(&loaded, &policies).await;
+    let GraphReport { report: mut graph, unused } = report_graph(&loaded, &policies).await;
+    let mut unused = unused.unwrap_or_default();
     for settings in &config.graphs {
         let further = loaded.of_graph(settings);
-        let report = report_graph(&further, &policies).await;
+        let GraphReport { report, unused: also } = report_graph(&further, &policies).await;
+        let also = also.unwrap_or_default();
+        unused.retain(|it| also.iter().any(|other| other.message == it.message));
         // What graphs have in common is reported once.
         let findings = report.findings.into_iter().filter(|it| !graph.findings.contains(it));
         let findings: Vec<_> = findings.map(|it| with_name(settings, it)).collect();
@@ -81,6 +98,7 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
     }
     let mut findings = loaded.warnings.clone();
     findings.extend(policies.as_ref().as_ref().err().into_iter().flatten().cloned());
+    findings.extend(unused);
     findings.extend(graph.findings);
     findings.extend(
         StartMaterial::load(config, &DownloadedManifests::new()).err().into_iter().flatten(),
@@ -94,17 +112,17 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
 }
 
 /// Reads the supergraph and checks it against the configuration.
-async fn report_graph(loaded: &LoadedConfig, policies: &Arc<LoadedPolicies>) -> CheckReport {
+async fn report_graph(loaded: &LoadedConfig, policies: &Arc<LoadedPolicies>) -> GraphReport {
     let ReadGraph { text, warnings } = match read_once(&loaded.config).await {
         Ok(read) => read,
         Err(problems) => return problems.into(),
     };
     let (loaded, policies) = (loaded.clone(), Arc::clone(policies));
     let checked = tokio::task::spawn_blocking(move || check_graph(&loaded, &text, &policies)).await;
-    let mut report = checked
+    let mut checked = checked
         .unwrap_or_else(|panic| vec![Diagnostic::error("internal", panic.to_string())].into());
-    report.findings.splice(..0, warnings);
-    report
+    checked.report.findings.splice(..0, warnings);
+    checked
 }
 
 /// Checks the supergraph against the configuration. Blocks.
@@ -112,16 +130,14 @@ fn check_graph(
     loaded: &LoadedConfig,
     text: &Arc<SourceText>,
     policies: &LoadedPolicies,
-) -> CheckReport {
+) -> GraphReport {
     let config = &loaded.config;
     let graph = match generation::read_graph(config, text) {
         Ok(graph) => graph,
         Err(diagnostics) => return diagnostics.into(),
     };
     let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
-    // A setting may be for another one of several graphs.
-    let is_only_graph = config.graphs.is_empty();
-    let mut findings = if is_only_graph { loaded.unknown_subgraphs(names) } else { Vec::new() };
+    let (mut unused, mut findings) = (loaded.unknown_subgraphs(names), Vec::new());
     let certificates = SubgraphCertificates::default();
     let upstreams =
         generation::upstreams(config, &graph, &certificates, &MemoryAccount::unlimited(), None);
@@ -142,10 +158,8 @@ fn check_graph(
     let mut subscriptions = Vec::new();
     match resolve_endpoints(config, &graph) {
         Ok(endpoints) => {
-            if is_only_graph
-                && endpoints.iter().all(|it| it.protocol != SubscriptionProtocol::Callback)
-            {
-                findings.extend(loaded.unused_callback());
+            if endpoints.iter().all(|it| it.protocol != SubscriptionProtocol::Callback) {
+                unused.extend(loaded.unused_callback());
             }
             subscriptions.extend(endpoints.iter().map(|it| route(it, &graph)));
             // Otherwise the same files would be reported twice.
@@ -156,7 +170,7 @@ fn check_graph(
         }
         Err(diagnostics) => findings.extend(diagnostics),
     }
-    CheckReport { findings, subscriptions }
+    GraphReport { report: CheckReport { findings, subscriptions }, unused: Some(unused) }
 }
 
 /// Warns of the policies of a graph that nothing decides.
@@ -357,5 +371,22 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
             found[0].1.starts_with("`authorization.policies.rego`: HERE/a.rego: No such"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_setting_is_unused_if_no_graph_uses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("starling.yaml");
+        let other = GRAPH.replace("reviews", "stock").replace("REVIEWS", "STOCK");
+        std::fs::write(folder.path().join("supergraph.graphql"), GRAPH).unwrap();
+        std::fs::write(folder.path().join("stock.graphql"), other).unwrap();
+        let configuration = "subgraphs: {reviews: {}, stock: {}, stocks: {}}\n\
+                             graphs: [{name: stock, path: /stock, supergraph: {file: stock.graphql}}]\n";
+        std::fs::write(&path, configuration).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let report = runtime.block_on(check(Some(&path), &Overrides::default()));
+        let found: Vec<_> = report.findings.iter().map(|it| &*it.message).collect();
+        let message = "`subgraphs.stocks` has no effect: the supergraph has no such subgraph";
+        assert_eq!(found, [message]);
     }
 }
