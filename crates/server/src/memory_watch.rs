@@ -88,7 +88,8 @@ pub(crate) async fn watch_memory(
         let halvings = caches.update(memory, now);
         shrink_caches(&serving, halvings, &mut bounded).await;
         log.note(memory, now);
-        pause = time_to_next(budget, resident);
+        // Refusals are forgotten by the number of measurements.
+        pause = if has_refused { INTERVAL_MIN } else { time_to_next(budget, resident) };
     }
 }
 

@@ -197,7 +197,7 @@ impl MemoryAccount {
         resident.saturating_sub(taken)
     }
 
-    /// Reads the resident memory of the process. To be called several times a second. Returns true if memory was
+    /// Reads the resident memory of the process. To be called ten times a second while memory is short. Returns true if memory was
     /// refused since the last call.
     pub fn measure(&self, resident: u64) -> bool {
         self.resident.store(resident, Ordering::Relaxed);
