@@ -232,6 +232,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         POST /admin/rollback      returns to the graph before, until the source changes
         POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set
         POST /admin/cache/preview counts what /admin/invalidate would make stale
+        With several graphs, the parameter `graph` names one for /admin/subscriptions, operations, reload, rollback
 
     "#]]
     .assert_eq(&outcomes);
