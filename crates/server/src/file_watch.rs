@@ -1,7 +1,7 @@
 //! Watching of the files that a graph is read from: notifications of the system, and stamps for changes that it does
 //! not notify of.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,7 +72,8 @@ pub(crate) struct FileWatch {
     /// The stamp of each file, taken before it was last read, and of the folder that is watched as a whole.
     stamps: BTreeMap<PathBuf, Option<Stamp>>,
     names: Arc<Mutex<WatchedNames>>,
-    folders: BTreeSet<PathBuf>,
+    /// The folders that the system watches, each by the device and the number of the folder that it was then.
+    folders: BTreeMap<PathBuf, (u64, u64)>,
     /// `None` without notifications of the system.
     watcher: Option<RecommendedWatcher>,
 }
@@ -134,11 +135,20 @@ impl FileWatch {
 
     fn watch_folder(&mut self, folder: &Path) {
         let Some(watcher) = &mut self.watcher else { return };
-        if self.folders.contains(folder) {
-            return;
+        let found = Stamp::of_file(folder).map(|it| it.file);
+        match self.folders.get(folder) {
+            Some(watched) if found == Some(*watched) => return,
+            Some(_) => {
+                // The folder was replaced or removed, and with it what the system watches. It may know that already.
+                let _ = watcher.unwatch(folder);
+                self.folders.remove(folder);
+            }
+            None => {}
         }
+        // A missing folder is watched when it is there again; until then the stamps show it.
+        let Some(found) = found else { return };
         match watcher.watch(folder, RecursiveMode::NonRecursive) {
-            Ok(()) => drop(self.folders.insert(folder.to_owned())),
+            Ok(()) => drop(self.folders.insert(folder.to_owned(), found)),
             Err(error) => {
                 tracing::warn!(
                     %error,
@@ -204,6 +214,26 @@ mod tests {
         files.restart(&folder.path().join("supergraph.yaml")).await;
         assert!(is_noticed(&files, "supergraph.yaml"));
         assert!(!is_noticed(&files, "new.graphql"));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_folder_that_was_replaced_is_watched_again() {
+        use std::fs;
+        use std::time::Duration;
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("schemas");
+        fs::create_dir(&folder).unwrap();
+        let (sender, noticed) = std::sync::mpsc::channel();
+        let mut files = FileWatch::new(move || drop(sender.send(())));
+        files.restart_folder(&folder, is_graphql).await;
+        fs::rename(&folder, outer.path().join("old")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        files.restart_folder(&folder, is_graphql).await;
+        while noticed.try_recv().is_ok() {}
+        fs::write(folder.join("new.graphql"), "").unwrap();
+        // More than a notification takes.
+        assert_eq!(noticed.recv_timeout(Duration::from_secs(20)), Ok(()));
     }
 
     #[cfg(unix)]
