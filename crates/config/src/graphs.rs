@@ -34,7 +34,7 @@ pub struct GraphSettings {
     #[schemars(extend("default" = null), with = "Option<HostNameText>", example = &"beta.shop.example.com")]
     pub host: Option<String>,
 
-    /// A header of the request: a feature flag, for example. Browsers send no headers of their own in the handshake of a
+    /// A header of the request, such as a feature flag. Browsers send no custom headers in the handshake of a
     /// WebSocket, so pages with subscriptions need a `path` or a `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = null))]

@@ -244,9 +244,9 @@ pub struct Config {
     /// The source of the graph.
     pub supergraph: Supergraph,
 
-    /// Further graphs that this process serves (`docs/several-graphs.md`): variants of the graph behind a feature flag, or
-    /// other graphs at other paths and hosts. They have all other settings in common: brokers, connections to subgraphs,
-    /// limits and caches.
+    /// Further graphs that this process serves (`docs/several-graphs.md`): variants of the graph behind a feature flag,
+    /// or other graphs at other paths and hosts. All graphs share the other settings: brokers, connections to
+    /// subgraphs, limits and caches.
     #[schemars(length(max = 32))]
     pub graphs: Vec<GraphSettings>,
 

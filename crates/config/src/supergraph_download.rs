@@ -163,8 +163,8 @@ impl SupergraphDownload {
         }
     }
 
-    /// Reports a secret that is too short, half of a key of AWS, and URLs without TLS that need it. `section` is the path
-    /// of these settings.
+    /// Reports a secret that is too short, half of a key of AWS, and URLs without TLS that need it. `section` is the
+    /// path of these settings.
     pub(super) fn check(&self, section: &str, places: &KeyPlaces, findings: &mut Findings) {
         let secret = self.signature.hmac.as_ref().and_then(|it| it.secret.as_ref());
         let length = secret.map(|it| it.expose().len());

@@ -135,7 +135,7 @@ pub(crate) fn prefix(
 /// # Errors
 /// The prefix is something else; the reason is for a sentence after "the value".
 fn word(prefix: &str, router: Router) -> Result<String, String> {
-    // The checks of the configuration refuse a variable whose value is not a word.
+    // The checks of the configuration refuse a variable with any other value than a word.
     if variables::has_reference(prefix) {
         return Ok(prefix.to_owned());
     }

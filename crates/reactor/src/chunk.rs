@@ -72,8 +72,8 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Asks the system to put a large page in the place of the small ones that are `offset` bytes behind the start. Half
-    /// of them are in use. Places are used in order, so that a slab takes at most a megabyte more than on small pages.
+    /// Asks the system to replace the small pages at `offset` bytes behind the start by a large page. Half of them are
+    /// in use. Places are used in order, so a slab takes at most a megabyte more than on small pages.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[expect(unsafe_code, reason = "advice to the system about memory")]
     fn join_small_pages(&self, offset: usize) {
@@ -106,7 +106,7 @@ impl<T> Deref for Chunk<T> {
 
     #[expect(unsafe_code, reason = "a view of the values")]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` places have values, which nobody changes while `self` is borrowed.
+        // SAFETY: the first `len` places have values. They do not change while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -114,7 +114,8 @@ impl<T> Deref for Chunk<T> {
 impl<T> DerefMut for Chunk<T> {
     #[expect(unsafe_code, reason = "a view of the values")]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: the first `len` places have values, which nobody else reaches while `self` is borrowed for writing.
+        // SAFETY: the first `len` places have values. The exclusive borrow of `self` is the only
+        // access to them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

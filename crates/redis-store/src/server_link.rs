@@ -34,7 +34,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// The time limits of commands in which a late server has to catch up. No caller waits meanwhile.
 const CATCH_UP_LIMITS: u32 = 5;
 
-/// The time limits of commands that must have passed since a server was connected or has caught up. One that is late
+/// The minimum time between two times at which a server catches up, in time limits of commands. A server that is late
 /// more often is treated as absent: each time costs the commands in flight their time limit.
 const CATCH_UP_INTERVAL_LIMITS: u32 = 10;
 
@@ -351,13 +351,15 @@ async fn open(
 /// fail at once.
 async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<str> {
     let settings = &link.settings;
+    let interval = settings.timeout.saturating_mul(CATCH_UP_INTERVAL_LIMITS);
+    let mut caught_up: Option<Instant> = None;
     loop {
-        let since = Instant::now();
         let loss = serve_until_lost(link, connection).await;
-        let is_rare = since.elapsed() >= settings.timeout.saturating_mul(CATCH_UP_INTERVAL_LIMITS);
+        let is_rare = caught_up.is_none_or(|at| at.elapsed() >= interval);
         if !(loss.is_late && is_rare && catches_up(connection, settings.timeout).await) {
             return loss.reason;
         }
+        caught_up = Some(Instant::now());
         tracing::debug!(store = %settings.store, "the store was late and has caught up");
     }
 }

@@ -88,7 +88,7 @@ pub async fn check(path: Option<&Path>, overrides: &Overrides) -> CheckReport {
         let GraphReport { report, unused: also } = report_graph(&further, &policies).await;
         let also = also.unwrap_or_default();
         unused.retain(|it| also.iter().any(|other| other.message == it.message));
-        // What graphs have in common is reported once.
+        // Mistakes that several graphs share are reported once.
         let findings = report.findings.into_iter().filter(|it| !graph.findings.contains(it));
         let findings: Vec<_> = findings.map(|it| with_name(settings, it)).collect();
         graph.findings.extend(findings);

@@ -56,7 +56,7 @@ pub(crate) enum FileDifference {
 #[derive(Default)]
 struct WatchedNames {
     files: HashSet<OsString>,
-    /// Decides about further names if a folder is watched, whose files may be new.
+    /// Accepts the names of new files if a folder is watched.
     in_folder: Option<fn(&OsStr) -> bool>,
 }
 
@@ -101,9 +101,9 @@ impl FileWatch {
         self.add(file).await;
     }
 
-    /// Replaces the watched files by those of a folder whose names `has_name` accepts, and stamps the folder: its stamp
-    /// changes when a file is added or removed. Must be called before the folder is read. The files must be added then,
-    /// for changes of them that the system does not notify of.
+    /// Replaces the watched files by the files of a folder with names that `has_name` accepts, and stamps the folder.
+    /// The stamp changes when a file is added or removed. The caller does this before it reads the folder. Then it adds
+    /// each file, so that changes without a notification of the system are noticed, too.
     pub(crate) async fn restart_folder(&mut self, folder: &Path, has_name: fn(&OsStr) -> bool) {
         self.clear();
         self.names.lock().unwrap_or_else(PoisonError::into_inner).in_folder = Some(has_name);

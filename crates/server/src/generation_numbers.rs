@@ -1,5 +1,5 @@
-//! The numbers of the generations of a process. No two of them are equal, also not those of different graphs: caches and
-//! requests in flight are told apart by them.
+//! The numbers of the generations of a process. All of them are different, also across graphs, because caches and
+//! requests in flight use them as a part of their keys.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

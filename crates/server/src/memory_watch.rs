@@ -1,5 +1,5 @@
-//! Measures the memory of the process, the more often the less of the memory budget is free. When memory is short, the allocator
-//! returns what it keeps for later, slow clients lose what waits for them, and caches become smaller.
+//! Measures the memory of the process for the memory budget, more often when less of it is free. When memory is short,
+//! the allocator returns free memory, slow clients lose their waiting events, and caches become smaller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -133,7 +133,7 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
     errors.0.into_iter().map(diagnostic).collect()
 }
 
-/// What a graph is loaded with, whatever its text.
+/// The inputs of loading a graph, except for its text.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphMaterial<'a> {
     /// The configuration of the graph.
@@ -148,10 +148,10 @@ pub struct GraphMaterial<'a> {
     pub callbacks: Option<&'a Arc<CallbackEndpoint>>,
 }
 
-/// Loads a generation. Its `number` is greater than those of the generations before, and no other one of the process has
-/// it. Subgraphs that the `previous` generation had keep their counters, and their connections if nothing about them has
-/// changed. For the first generation of a further graph, `previous` is that of another graph. With several graphs, only
-/// subgraphs with the same server keep anything: one name may be several servers.
+/// Loads a generation. Its `number` is unique in the process and greater than the numbers before. Subgraphs of the
+/// `previous` generation keep their counters, and their connections if their settings are the same. For the first
+/// generation of a further graph, `previous` is a generation of another graph. With several graphs, only subgraphs with
+/// the same server keep their state, because one name may mean several servers.
 ///
 /// # Errors
 /// The same as for [`read_graph`], [`bind`], [`upstreams`], [`resolve_endpoints`] and [`load_policies`].

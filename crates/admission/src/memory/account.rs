@@ -197,8 +197,8 @@ impl MemoryAccount {
         resident.saturating_sub(taken)
     }
 
-    /// Reads the resident memory of the process. To be called ten times a second while memory is short. Returns true if memory was
-    /// refused since the last call.
+    /// Records the resident memory of the process. The caller does this ten times a second while memory is short.
+    /// Returns true if memory was refused since the last call.
     pub fn measure(&self, resident: u64) -> bool {
         self.resident.store(resident, Ordering::Relaxed);
         self.added.store(0, Ordering::Relaxed);

@@ -5,8 +5,8 @@
 //! ([`CHARGED_BYTES_MIN`]); each operation counts with the memory that a usual one takes ([`OPERATION_BYTES`]).
 //!
 //! All other memory (the graph, caches, connections, the free memory that the allocator keeps) is measured: the caller
-//! passes the resident memory of the process once to ten times a second ([`MemoryAccount::measure`]), and the part of it
-//! that is not counted reduces what work may take:
+//! passes the resident memory of the process once to ten times a second ([`MemoryAccount::measure`]). The uncounted
+//! part reduces the memory for work:
 //!
 //! ```text
 //! uncounted = resident − (counted − promised)

@@ -1,4 +1,4 @@
-//! What the store has decided lately about the keys of a shared limit, so that decisions without it follow it.
+//! The latest decisions of the store about the keys of a shared limit. Decisions without the store follow them.
 //!
 //! On a busy machine some responses of a store are late although it works. An operation that is decided without its
 //! response must not come on top of what the store admits. So each key that is at its limit has an account:

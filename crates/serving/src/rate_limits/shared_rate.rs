@@ -26,7 +26,7 @@ pub(super) struct SharedRate {
     pub(super) interval: u64,
     /// The units that may be taken at once.
     pub(super) burst: u64,
-    /// What the store has decided lately about keys at their limit.
+    /// The latest decisions of the store about keys at their limit.
     pub(super) accounts: Arc<KeyAccounts>,
 }
 
