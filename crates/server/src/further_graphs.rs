@@ -106,7 +106,7 @@ async fn load_graph(
     let (loaded, text) = first_graph(&mut watch, ReadScope::Everything, |text| {
         let name = Some(&*settings.name);
         let material = GraphMaterial { config: &config, name, providers, stores, callbacks };
-        generation::load(material, text, numbers.take(), Some(first))
+        numbers.load(|number| generation::load(material, text, number, Some(first)))
     })
     .await?;
     Ok(LoadedGraph { settings: settings.clone(), config, watch, loaded, text, topics })

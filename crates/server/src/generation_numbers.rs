@@ -8,20 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct GenerationNumbers(AtomicU64);
 
 impl GenerationNumbers {
-    /// Returns the next number.
-    pub(crate) fn take(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Takes a number back that no generation has got, so that the next one gets it. A number that is not the last one
-    /// is left out.
-    pub(crate) fn give_back(&self, number: u64) {
-        let _ = self.0.compare_exchange(
-            number,
-            number.saturating_sub(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+    /// Calls `load` with the next number. If it fails, the next generation gets the number again, unless another one
+    /// has followed meanwhile.
+    ///
+    /// # Errors
+    /// The error of `load`.
+    pub(crate) fn load<T, E>(&self, load: impl FnOnce(u64) -> Result<T, E>) -> Result<T, E> {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        let number = before + 1;
+        let loaded = load(number);
+        if loaded.is_err() {
+            let _ = self.0.compare_exchange(number, before, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        loaded
     }
 }
 
@@ -30,12 +29,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_was_given_back_is_the_next_one_unless_another_one_followed() {
+    fn the_number_of_a_failed_load_is_the_next_one_unless_another_one_followed() {
         let numbers = GenerationNumbers::default();
-        assert_eq!((numbers.take(), numbers.take()), (1, 2));
-        numbers.give_back(2);
-        assert_eq!((numbers.take(), numbers.take()), (2, 3));
-        numbers.give_back(2);
-        assert_eq!(numbers.take(), 4);
+        let load = || numbers.load(Ok::<u64, ()>);
+        let fail = |during: &dyn Fn()| {
+            numbers.load(|number| {
+                during();
+                Err::<(), u64>(number)
+            })
+        };
+        assert_eq!((load(), fail(&|| {}), load()), (Ok(1), Err(2), Ok(2)));
+        let another = || assert_eq!(load(), Ok(4));
+        assert_eq!((fail(&another), load()), (Err(3), Ok(5)));
     }
 }

@@ -243,12 +243,8 @@ async fn load_next(
         let Reloader { config, providers, stores, callbacks, .. } = &*reloader;
         let (name, callbacks) = (reloader.graph(), callbacks.as_ref());
         let material = GraphMaterial { config, name, providers, stores, callbacks };
-        let number = reloader.numbers.take();
-        let loaded = generation::load(material, &text, number, Some(&previous));
-        if loaded.is_err() {
-            reloader.numbers.give_back(number);
-        }
-        loaded.map(|loaded| NextGraph::Loaded(Box::new(loaded)))
+        let load = |number| generation::load(material, &text, number, Some(&previous));
+        reloader.numbers.load(load).map(|loaded| NextGraph::Loaded(Box::new(loaded)))
     });
     result.await.unwrap_or_else(|panic| {
         let message = format!("loading the supergraph failed because of a defect: {panic}");

@@ -222,12 +222,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let callbacks = callbacks.as_ref();
         let (config, providers, stores) = (&config, &providers, &stores);
         let material = GraphMaterial { config, name: None, providers, stores, callbacks };
-        let number = numbers.take();
-        let loaded = generation::load(material, text, number, None);
-        if loaded.is_err() {
-            numbers.give_back(number);
-        }
-        loaded
+        numbers.load(|number| generation::load(material, text, number, None))
     };
     let mut scope = ReadScope::Everything;
     let loaded = loop {
