@@ -19,7 +19,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{/* The key of the source of a graph: `sdl`, `existingConfigMap`, `url` or `directory`. Fails unless there is exactly one. */}}
+{{/* The source of a graph: `sdl`, `existingConfigMap`, `url` or `directory`. Fails unless there is exactly one. */}}
 {{- define "starling.source" -}}
 {{- $given := list -}}
 {{- range $source := list "sdl" "existingConfigMap" "url" -}}
@@ -68,12 +68,18 @@ configuration, and the ConfigMap that the chart makes if it has the text. Empty 
 {{- $graphs | toJson -}}
 {{- end -}}
 
-{{/* The folder in which the schemas of a graph are mounted. Not in that of the configuration, whose volume is read-only. */}}
+{{/*
+The folder in which the schemas of a graph are mounted. It is outside the folder of the configuration, because a mount
+point cannot be made in a read-only volume.
+*/}}
 {{- define "starling.schemaFolder" -}}
 /etc/starling-schemas/{{ .name }}
 {{- end -}}
 
-{{/* The ConfigMaps in the folder of the configuration, as a JSON list. `path` is the file of a graph. */}}
+{{/*
+The ConfigMaps in the folder of the configuration, as a JSON list. `path` is the file of a further graph. All files are
+at the top of the volume: the router is notified of an update there, and not in a folder below.
+*/}}
 {{- define "starling.configMaps" -}}
 {{- $maps := list (dict "name" (.Values.existingConfigMap | default (include "starling.name" .))) -}}
 {{- range $graph := include "starling.graphs" . | fromJsonArray -}}
