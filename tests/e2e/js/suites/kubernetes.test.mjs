@@ -10,8 +10,10 @@ import { after, before, describe, it } from "node:test";
 import { parse, parseAllDocuments } from "yaml";
 import { blocksOf } from "../documentation/blocks.mjs";
 import { scrape } from "../metrics.mjs";
+import { writeVolumes } from "../pod_volumes.mjs";
 import { composeGo, helm, kubectlValidate, monitoringDefinitions, promtool, skipWithout } from "../programs.mjs";
-import { startServe } from "../router.mjs";
+import { start, startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const DEPLOYMENT = path.join(ROOT, "examples/deployment");
@@ -71,6 +73,22 @@ const LITTLE = {
   topologySpread: { enabled: false },
 };
 
+/** The schema of a subgraph. */
+const schemaOf = (field) => `type Query {\n  ${field}: Int\n}\n`;
+
+/** A graph of each source, the first one from schemas. */
+const GRAPHS = {
+  configuration: { subgraphs: { products: { url: "http://127.0.0.1:4001/" }, stock: { url: "http://127.0.0.1:4002/" } } },
+  supergraph: { directory: { schemas: { "products.graphql": schemaOf("products"), "stock.gql": schemaOf("stock") } } },
+  graphs: [
+    { name: "beta", header: { name: "x-graph", value: "beta" }, supergraph: { sdl: "type Query { beta: Int }" } },
+    { name: "partners", path: "/partners/graphql", supergraph: { existingConfigMap: "partners" } },
+    { name: "cdn", host: "cdn.example.com", supergraph: { url: { urls: ["https://graphs.example.com/s.graphql"] } } },
+    { name: "teams", path: "/teams", supergraph: { directory: { existingConfigMaps: ["team-a", "team-b"] } } },
+    { name: "next", path: "/next", supergraph: { sdl: "type Query { next: Int }" } },
+  ],
+};
+
 function run(program, words, options = {}) {
   return new Promise((resolve) => {
     execFile(program, words, { maxBuffer: 64 << 20, ...options }, (failure, out, error) => {
@@ -112,7 +130,19 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     return { objects, text: out };
   }
 
-  const VALUES = { "the default values": {}, "every value": EVERYTHING, "as little as possible": LITTLE };
+  /** The ConfigMaps of the chart as `{name: {key: text}}`. */
+  const configMapsOf = ({ ConfigMap }) => Object.fromEntries(ConfigMap.map(({ metadata, data }) => [metadata.name, data]));
+
+  /** Writes the volumes of the pod below `root`, with paths of the configuration that are below `root`, too. */
+  async function mount(root, objects, existing = {}) {
+    const made = configMapsOf(objects);
+    const text = made.starling["starling.yaml"].replaceAll("/etc/starling-schemas/", `${root}/etc/starling-schemas/`);
+    const configMaps = { ...existing, ...made, starling: { "starling.yaml": text } };
+    await writeVolumes(root, objects.Deployment[0].spec.template.spec, configMaps);
+    return path.join(root, "etc/starling/starling.yaml");
+  }
+
+  const VALUES = { "the default values": {}, "every value": EVERYTHING, "as little as possible": LITTLE, "several graphs": GRAPHS };
 
   for (const [name, values] of Object.entries(VALUES)) {
     it(`passes the linter with ${name}`, async () => {
@@ -180,6 +210,117 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     const before = await annotations({});
     assert.deepEqual(await annotations({ supergraph: { sdl: "type Query { other: Int }" } }), before);
     assert.notDeepEqual(await annotations({ configuration: { path: "/other" } }), before);
+  });
+
+  it("restarts routers for a new graph of the list, and not for a new text of one", async () => {
+    const annotations = async (values) => (await render(values)).objects.Deployment[0].spec.template.metadata.annotations;
+    const before = await annotations(GRAPHS);
+    const [beta, ...others] = GRAPHS.graphs;
+    const changed = { ...beta, supergraph: { sdl: "type Query { other: Int }" } };
+    assert.deepEqual(await annotations({ ...GRAPHS, graphs: [changed, ...others] }), before);
+    const schemas = { ...GRAPHS.supergraph.directory.schemas, "reviews.graphql": schemaOf("reviews") };
+    assert.deepEqual(await annotations({ ...GRAPHS, supergraph: { directory: { schemas } } }), before);
+    assert.notDeepEqual(await annotations({ ...GRAPHS, graphs: others }), before);
+  });
+
+  it("gives each graph a ConfigMap, a file and a copy of its own", async () => {
+    const { objects } = await render(GRAPHS);
+    const { starling, ...texts } = configMapsOf(objects);
+    assert.deepEqual(texts, {
+      "starling-schemas-default": GRAPHS.supergraph.directory.schemas,
+      "starling-graph-beta": { "supergraph.graphql": "type Query { beta: Int }" },
+      "starling-graph-next": { "supergraph.graphql": "type Query { next: Int }" },
+    });
+    const { supergraph, graphs } = parse(starling["starling.yaml"]);
+    assert.deepEqual(supergraph, { directory: "/etc/starling-schemas/default" });
+    const url = { ...GRAPHS.graphs[2].supergraph.url, copy: "/var/lib/starling/graph-cdn.graphql" };
+    const sources = [
+      { file: "graph-beta.graphql" }, { file: "graph-partners.graphql" }, { url },
+      { directory: "/etc/starling-schemas/teams" }, { file: "graph-next.graphql" },
+    ];
+    assert.deepEqual(graphs, GRAPHS.graphs.map((graph, index) => ({ ...graph, supergraph: sources[index] })));
+
+    const { containers, volumes } = objects.Deployment[0].spec.template.spec;
+    const ofGraph = (name, graph) => ({ configMap: { name, items: [{ key: "supergraph.graphql", path: `graph-${graph}.graphql` }] } });
+    const whole = (name) => ({ configMap: { name } });
+    assert.deepEqual(volumes.map(({ name, projected }) => [name, projected?.sources]), [
+      ["configuration", [
+        whole("starling"), ofGraph("starling-graph-beta", "beta"), ofGraph("partners", "partners"),
+        ofGraph("starling-graph-next", "next"),
+      ]],
+      ["schemas-default", [whole("starling-schemas-default")]],
+      ["schemas-teams", [whole("team-a"), whole("team-b")]],
+      ["state", undefined],
+    ]);
+    assert.deepEqual(containers[0].volumeMounts.map(({ name, mountPath }) => [name, mountPath]), [
+      ["configuration", "/etc/starling"], ["schemas-default", "/etc/starling-schemas/default"],
+      ["schemas-teams", "/etc/starling-schemas/teams"], ["state", "/var/lib/starling"],
+    ]);
+  });
+
+  it("takes the text of a graph of the list from a file", async () => {
+    const [beta, ...others] = GRAPHS.graphs;
+    const values = { ...GRAPHS, graphs: [{ ...beta, supergraph: undefined }, ...others] };
+    const { objects } = await render(values, ["--set-file", `graphs[0].supergraph.sdl=${SUPERGRAPH}`]);
+    const made = configMapsOf(objects);
+    assert.equal(made["starling-graph-beta"]["supergraph.graphql"], await readFile(SUPERGRAPH, "utf8"));
+    const { graphs } = parse(made.starling["starling.yaml"]);
+    assert.deepEqual(graphs.map(({ name }) => name), GRAPHS.graphs.map(({ name }) => name));
+    assert.deepEqual(graphs[0].header, beta.header);
+  });
+
+  it("configures a router that serves all graphs, and loads a new text of one when the kubelet has written it", async () => {
+    const root = await mkdtemp(path.join(folder, "root-"));
+    const text = await readFile(SUPERGRAPH, "utf8");
+    const [beta, partners, , teams] = GRAPHS.graphs;
+    const existing = {
+      partners: { "supergraph.graphql": text },
+      "team-a": { "products.graphql": schemaOf("ours") },
+      "team-b": { "stock.graphql": schemaOf("theirs") },
+    };
+    const valuesOf = (sdl, schemas) => ({
+      ...GRAPHS,
+      cursorKeys: { existingSecret: "" },
+      shutdown: { delaySeconds: 0, drainSeconds: 0 },
+      supergraph: { directory: { schemas } },
+      graphs: [{ ...beta, supergraph: { sdl } }, partners, teams],
+    });
+    const schemas = GRAPHS.supergraph.directory.schemas;
+    const before = (await render(valuesOf(text, schemas))).objects;
+    const file = await mount(root, before, existing);
+    const checked = await run(process.env.STARLING_BIN, ["check", "--config", file]);
+    assert.deepEqual([checked.code, checked.out], [0, "Everything is in order.\n"], checked.error);
+
+    const router = await start(["serve", "--config", file]);
+    try {
+      /** The generation of each graph: the hash of its text and the number of the load. */
+      const generations = async () => {
+        const { samples } = await scrape(router);
+        const serving = samples.filter(({ name }) => name === "starling_graph_info");
+        return Object.fromEntries(serving.map(({ labels }) => [labels.graph, labels.id]));
+      };
+      const first = await generations();
+      assert.deepEqual(Object.keys(first).sort(), ["beta", "default", "partners", "teams"]);
+
+      const newText = text.replace(/^type Query/m, '"The beta." type Query');
+      assert.notEqual(newText, text);
+      await mount(root, (await render(valuesOf(newText, schemas))).objects, existing);
+      const second = await eventually(async () => {
+        const now = await generations();
+        return now.beta !== first.beta && now;
+      }, "the new text of the graph beta");
+      assert.deepEqual({ ...second, beta: first.beta }, first);
+
+      const { "stock.gql": _, ...fewer } = schemas;
+      await mount(root, (await render(valuesOf(newText, fewer))).objects, existing);
+      const third = await eventually(async () => {
+        const now = await generations();
+        return now.default !== second.default && now;
+      }, "the graph without the schema that was removed");
+      assert.deepEqual({ ...third, default: second.default }, second);
+    } finally {
+      assert.equal(await router.stop(), 0);
+    }
   });
 
   it("reads the supergraph from a server in place of a ConfigMap, and keeps a copy in the pod", async () => {
@@ -279,16 +420,18 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
   it("takes the values of its page, which are a configuration without mistakes", async () => {
     const blocks = blocksOf(await readFile(path.join(ROOT, "docs/kubernetes.md"), "utf8"), "docs/kubernetes.md");
     const samples = blocks.filter(({ language, text }) => language === "yaml" && !text.startsWith("rules:"));
-    assert.equal(samples.length, 2);
+    assert.equal(samples.length, 4);
+    // The ConfigMaps that the samples name.
+    const existing = { "shop-beta": { "supergraph.graphql": await readFile(SUPERGRAPH, "utf8") } };
     for (const { text } of samples) {
-      const { objects } = await render(parse(text));
-      const place = await mkdtemp(path.join(folder, "page-"));
-      for (const { data } of objects.ConfigMap) {
-        for (const [name, content] of Object.entries(data)) await writeFile(path.join(place, name), content);
-      }
+      const values = parse(text);
+      // The commands of the page give the text of the other graphs.
+      const words = (values.graphs ?? []).flatMap(({ supergraph }, index) =>
+        supergraph ? [] : ["--set-file", `graphs[${index}].supergraph.sdl=${SUPERGRAPH}`]);
+      const { objects } = await render(values, words);
+      const file = await mount(await mkdtemp(path.join(folder, "page-")), objects, existing);
       const environment = { ...process.env, CURSOR_KEY, NATS_TOKEN: "token" };
-      const words = ["check", "--config", path.join(place, "starling.yaml")];
-      const { code, error } = await run(process.env.STARLING_BIN, words, { env: environment });
+      const { code, error } = await run(process.env.STARLING_BIN, ["check", "--config", file], { env: environment });
       assert.equal(code, 0, error);
     }
   });
@@ -311,6 +454,13 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     }
   });
 
+  /** Half of what a ConfigMap holds. */
+  const HALF = "#".repeat(512 * 1024);
+  /** Values with graphs that are without mistakes except for these changes. */
+  const withGraphs = (...changes) => ({
+    graphs: changes.map((it) => ({ name: "a", path: "/a", supergraph: { sdl: "type Query { a: Int }" }, ...it })),
+  });
+
   const refusals = {
     "a misspelt value": [{ replica: 3 }, /additional properties 'replica' not allowed/],
     "a negative number of routers": [{ replicas: -1 }, /at '\/replicas'/],
@@ -319,7 +469,25 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     "a drain period in the configuration": [{ configuration: { subscriptions: { drain_period: "60s" } } }, /use shutdown\.drainSeconds/],
     "keys in the configuration": [{ configuration: { cursor: { keys: ["secret"] } } }, /use cursorKeys/],
     "no supergraph": [{ supergraph: {} }, /supergraph\.sdl is empty: give the supergraph by --set-file/],
-    "two supergraphs": [{ supergraph: { sdl: "type Query { a: Int }", url: { urls: ["https://g/"] } } }, /supergraph\.url is set: remove supergraph\.sdl/],
+    "two supergraphs": [{ supergraph: { sdl: "type Query { a: Int }", url: { urls: ["https://g/"] } } }, /supergraph\.sdl and supergraph\.url are both set: remove one of them/],
+    "a supergraph and schemas": [{ supergraph: { existingConfigMap: "a", directory: { existingConfigMaps: ["b"] } } }, /supergraph\.existingConfigMap and supergraph\.directory are both set/],
+    "schemas and ConfigMaps with schemas": [{ supergraph: { directory: { schemas: { "a.graphql": "a" }, existingConfigMaps: ["b"] } } }, /directory\.schemas and supergraph\.directory\.existingConfigMaps are both set/],
+    "a schema without an ending": [{ supergraph: { directory: { schemas: { products: "a" } } } }, /additional properties 'products' not allowed/],
+    "a hidden schema": [{ supergraph: { directory: { schemas: { ".a.graphql": "a" } } } }, /additional properties '\.a\.graphql' not allowed/],
+    "two schemas of a subgraph": [{ supergraph: { directory: { schemas: { "a.graphql": "a", "a.gql": "b" } } } }, /a\.gql and a\.graphql are both the schema of the subgraph a/],
+    "a folder beside a ConfigMap with everything": [{ existingConfigMap: "c", supergraph: { directory: { existingConfigMaps: ["b"] } } }, /existingConfigMap is set: remove supergraph\.directory/],
+    "more schemas than a ConfigMap holds": [{ supergraph: { directory: { schemas: { "a.graphql": HALF, "b.graphql": `${HALF}#` } } } }, /directory\.schemas has 1048577 bytes, and a ConfigMap holds 1048576/],
+    "a graph larger than a ConfigMap": [withGraphs({ supergraph: { sdl: `${HALF}${HALF}#` } }), /graphs\[0\]\.supergraph\.sdl has 1048577 bytes/],
+    "a graph without a name": [withGraphs({ name: undefined }), /at '\/graphs\/0': missing property 'name'/],
+    "a graph with a name that objects cannot have": [withGraphs({ name: "Beta" }), /at '\/graphs\/0\/name'/],
+    "a graph with the name of the first one": [withGraphs({ name: "default" }), /graphs\[0\]\.name is default, which is the graph of supergraph/],
+    "two graphs with one name": [withGraphs({}, { path: "/b" }), /graphs\[1\]\.name is a, as is graphs\[0\]\.name/],
+    "a graph without a condition": [withGraphs({ path: undefined }), /graphs\[0\] \(a\) has no condition: add path, host or header/],
+    "half of a condition": [withGraphs({ header: { name: "x-graph" } }), /at '\/graphs\/0\/header': missing property 'value'/],
+    "a graph without a supergraph": [withGraphs({ supergraph: {} }), /graphs\[0\]\.supergraph\.sdl is empty: give the supergraph by --set-file 'graphs\[0\]\.supergraph\.sdl=graph-a\.graphql'/],
+    "a graph with two supergraphs": [withGraphs({ supergraph: { sdl: "a", existingConfigMap: "b" } }), /graphs\[0\]\.supergraph\.sdl and graphs\[0\]\.supergraph\.existingConfigMap are both set/],
+    "two lists of graphs": [{ ...withGraphs({}), configuration: { graphs: [{ name: "b" }] } }, /graphs and configuration\.graphs are both set/],
+    "graphs beside a ConfigMap with everything": [{ ...withGraphs({}), existingConfigMap: "c" }, /existingConfigMap is set: remove graphs/],
     "no time to end": [{ shutdown: { marginSeconds: 0 } }, /at '\/shutdown\/marginSeconds'/],
     "more than the most": [{ autoscaling: { enabled: true, minReplicas: 9, maxReplicas: 3 } }, /maxReplicas is smaller than/],
     "nothing to scale by": [{ autoscaling: { enabled: true, cpuPercent: 0 } }, /nothing to scale by/],
