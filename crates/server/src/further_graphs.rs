@@ -160,10 +160,11 @@ pub(crate) fn assemble_graph(
     let CommonParts { runner: first, reactor: first_reactor, reloader: first_reloader, workers } =
         common;
     let config = Arc::new(config);
-    let serving = Arc::new(Serving::beside(&first.serving, &config, loaded));
+    let serving = Arc::new(Serving::beside(&first.serving, &settings.name, &config, loaded));
     let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
     let hub_settings = assembly::hub_settings(&config);
-    let hub = Hub::with_traces(hub_settings, on_workers, cursors, first.tracer.clone());
+    let tracer = assembly::event_tracer(first.tracer.as_ref(), &serving);
+    let hub = Hub::with_traces(hub_settings, on_workers, cursors, tracer);
     let hub = Arc::new(hub);
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
@@ -188,6 +189,7 @@ pub(crate) fn assemble_graph(
     let live = LiveServer::new(&reactor, reactor_handles, stream_operations_max, shutdown);
     let live = Arc::new(live);
     let endpoint = Endpoint {
+        graph: serving.graph_name.clone(),
         page: EndpointPage {
             path: config.path.clone(),
             has_documents: !config.persisted_documents.manifests.is_empty(),
