@@ -120,6 +120,8 @@ pub(crate) struct FurtherGraph {
     pub(crate) serving: Arc<Serving>,
     /// Live subscriptions.
     pub(crate) hub: Arc<Hub>,
+    /// The subscribers of clients.
+    pub(crate) live: Arc<LiveServer>,
     /// Attempts to load the graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
     /// The composition of the graph.
@@ -217,6 +219,7 @@ pub(crate) fn assemble_graph(
         name: settings.name.as_str().into(),
         serving,
         hub,
+        live: Arc::clone(&live),
         graph_loads,
         composition: watch.composition_state(),
         supergraph_download: watch.download_metrics(),
