@@ -76,6 +76,7 @@ async function update() {
   const mine = newest;
   try {
     await knowGraphs();
+    if (mine !== newest) return;
     await page.view.update(page.parameter);
     if (mine !== newest) return;
     main.dataset.updated = String(Number(main.dataset.updated ?? 0) + 1);
