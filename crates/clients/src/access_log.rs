@@ -84,6 +84,8 @@ pub struct AccessLogEntry<'a> {
     pub request_id: Option<&'a HeaderValue>,
     /// The trace of the request, while traces are on.
     pub trace: Option<TraceId>,
+    /// The name of the graph, if the process serves several.
+    pub graph: Option<&'a str>,
     /// The origin of the connection.
     pub origin: ConnectionOrigin,
     /// The method; empty for an event that is no request.
@@ -277,6 +279,7 @@ impl AccessLog {
         line.text("path", entry.path);
         line.text("protocol", entry.version.map_or("", version_name));
         line.text("transport", entry.transport.unwrap_or_default());
+        line.text("graph", entry.graph.unwrap_or_default());
         if let Some(status) = entry.status {
             line.number("status", status.into());
         }
@@ -443,6 +446,7 @@ mod tests {
         };
         let ended = AccessLogEntry {
             event: LogEvent::SubscriptionEnded,
+            graph: Some("beta"),
             transport: Some("websocket"),
             reason: Some("client"),
             ..AccessLogEntry::default()
@@ -453,7 +457,7 @@ mod tests {
                 "event=request request_id=r1 method=POST path=/graphql protocol=HTTP/2 status=200 duration_ms=1.500 \
                  bytes=15 operation=Top kind=query operation_id=00000000000000000000000000000007 cost=12 client=web \
                  errors=2",
-                "event=subscription_ended transport=websocket reason=client",
+                "event=subscription_ended transport=websocket graph=beta reason=client",
             ]
         );
     }

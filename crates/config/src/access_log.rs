@@ -83,12 +83,19 @@ impl AccessLog {
         when.chain(fields).filter(|_| self.enabled)
     }
 
-    /// Checks that the names of fields are different.
-    pub(super) fn check_fields(&self, places: &KeyPlaces, findings: &mut Findings) {
+    /// Checks that the names of fields are different. With several graphs, lines have one more field without
+    /// configuration.
+    pub(super) fn check_fields(
+        &self,
+        has_graphs: bool,
+        places: &KeyPlaces,
+        findings: &mut Findings,
+    ) {
         for (index, field) in self.fields.iter().enumerate() {
             let name = field.name.as_str();
             let is_repeated = self.fields[..index].iter().any(|it| it.name == name);
-            if is_repeated || ACCESS_LOG_FIELDS.contains(&name) {
+            let is_graph = has_graphs && name == GRAPH_FIELD;
+            if is_repeated || is_graph || ACCESS_LOG_FIELDS.contains(&name) {
                 let path = format!("access_log.fields[{index}].name");
                 findings
                     .error(
@@ -115,6 +122,9 @@ pub struct AccessLogField {
     #[schemars(with = "LogExpressionText", example = &"claims.sub")]
     pub value: Expression,
 }
+
+/// The name of the field that lines have if the process serves several graphs.
+const GRAPH_FIELD: &str = "graph";
 
 /// The names of the fields that lines have without configuration.
 pub const ACCESS_LOG_FIELDS: [&str; 20] = [

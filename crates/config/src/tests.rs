@@ -368,6 +368,24 @@ fn an_endpoint_for_callbacks_that_no_subgraph_uses_gets_a_warning() {
 }
 
 #[test]
+fn a_field_of_the_access_log_may_be_named_graph_unless_lines_have_the_name_of_the_graph() {
+    let field = "access_log: {enabled: true, fields: [{name: graph, value: client.name}]}\n";
+    assert_eq!(good(field).access_log.fields[0].name, "graph");
+    let graphs = "graphs: [{name: beta, path: /beta, supergraph: {file: beta.graphql}}]\n";
+    let found = parse_with(&format!("{field}{graphs}"), &Overrides::default()).unwrap_err();
+    expect_test::expect![[r#"
+        error[conflict]: lines of the access log have the field `graph` already
+         --> config.yaml:1:45
+          |
+        1 | access_log: {enabled: true, fields: [{name: graph, value: client.name}]}
+          |                                             ^^^^^ used already
+          |
+          = help: choose another name
+    "#]]
+    .assert_eq(&render(&found, Style::Plain));
+}
+
+#[test]
 fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
     let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
                 admin: {profiling: true}\n\

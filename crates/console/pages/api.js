@@ -11,6 +11,32 @@ export function setToken(token) {
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 
+/** The data of one graph. Other data is that of all graphs. */
+const OF_GRAPH = ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+
+const GRAPH_KEY = "starling-console-graph";
+
+/** Selects the graph that data is read of. */
+export function setGraph(name) {
+  sessionStorage.setItem(GRAPH_KEY, name);
+}
+
+/** The names of the graphs, and the one that is selected. */
+export async function readGraphs() {
+  const { graphs } = await read("graphs");
+  // The graphs may have changed since the selection.
+  if (!graphs.includes(sessionStorage.getItem(GRAPH_KEY))) setGraph(graphs[0]);
+  return { graphs, selected: sessionStorage.getItem(GRAPH_KEY) };
+}
+
+/** The path of a request with its parameters, and with the selected graph if the data is of one. */
+function pathOf(name, parameters) {
+  const all = new URLSearchParams(parameters);
+  if (OF_GRAPH.includes(name)) all.set("graph", sessionStorage.getItem(GRAPH_KEY));
+  const query = all.toString();
+  return query === "" ? name : `${name}?${query}`;
+}
+
 /** Returns the response to a request, or throws an error with a message for people. */
 async function send(path, options = {}) {
   const token = sessionStorage.getItem(KEY);
@@ -27,14 +53,12 @@ async function send(path, options = {}) {
 
 /** Reads JSON. `parameters` are those of the URL. */
 export async function read(name, parameters = {}) {
-  const query = new URLSearchParams(parameters).toString();
-  return (await send(query === "" ? name : `${name}?${query}`)).json();
+  return (await send(pathOf(name, parameters))).json();
 }
 
 /** Sends a body, and returns the text of the response. */
 export async function post(name, parameters, body, contentType = "application/json") {
-  const query = new URLSearchParams(parameters).toString();
-  const path = query === "" ? name : `${name}?${query}`;
-  const response = await send(path, { method: "POST", body, headers: { "content-type": contentType } });
+  const headers = { "content-type": contentType };
+  const response = await send(pathOf(name, parameters), { method: "POST", body, headers });
   return (await response.text()).trim();
 }

@@ -44,9 +44,9 @@ export const countColumn = (title, name, note) => ({
 /**
  * A table that is updated in place, can be sorted by its columns, and filtered by a text.
  *
- * A column is `{title, value(row), text(row), number, share(row), cell(row), note}`: `value` is what it is sorted by,
- * `text` what it shows, `cell` its content in place of a text, `share` from 0 to 1 a bar behind it. `key(row)` is the
- * identity of a row.
+ * A column is `{title, value(row), text(row), number, share(row), cell(row), note, optional}`: `value` is what it is
+ * sorted by, `text` what it shows, `cell` its content in place of a text, `share` from 0 to 1 a bar behind it. An
+ * `optional` column is hidden while all of its texts are empty. `key(row)` is the identity of a row.
  */
 export function table({
   caption,
@@ -126,6 +126,7 @@ export function table({
     entry.row = row;
     columns.forEach(({ text, share, cell }, index) => {
       const target = entry.cells[index];
+      target.hidden = heads[index].hidden;
       if (cell) target.replaceChildren(cell(row));
       else setText(index === 0 && onSelect ? target.firstChild : target, text(row));
       if (share) {
@@ -137,6 +138,9 @@ export function table({
   }
 
   function show() {
+    columns.forEach(({ text, optional }, index) => {
+      heads[index].hidden = optional === true && rows.every((row) => text(row) === "");
+    });
     const { column, down } = order;
     const value = columns[column].value ?? columns[column].text;
     const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : (a ?? -Infinity) - (b ?? -Infinity));

@@ -7,6 +7,7 @@ import { count, counted, duration, short } from "./format.js";
 
 export const title = "Graph";
 export const interval = 5_000;
+export const isOfGraph = true;
 
 /** The subgraphs in the drawing: those with most traffic. The table has all of them. */
 const DRAWN_MAX = 24;

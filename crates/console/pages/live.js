@@ -8,6 +8,7 @@ import { groupDetail } from "./subscribers.js";
 
 export const title = "Live";
 export const interval = 2_000;
+export const isOfGraph = true;
 
 /** The triggers and groups in the drawing. The tables have all of them. */
 const TRIGGERS_MAX = 12;

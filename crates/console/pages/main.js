@@ -1,9 +1,10 @@
 // The frame of the console: which page is open, when it is updated, the token, and the colours.
 //
 // A page is a module with `title`, `interval` (milliseconds between two updates) and `open(parameter, tools)`, which
-// returns `{element, update(parameter)}`. The address names it: `#operations/NAME`.
+// returns `{element, update(parameter)}`. The address names it: `#operations/NAME`. A page with `isOfGraph` shows data
+// of one graph, which is selected in the frame if there are several.
 
-import { TokenNeeded, hasToken, setToken } from "./api.js";
+import { TokenNeeded, hasToken, readGraphs, setGraph, setToken } from "./api.js";
 import { html } from "./elements.js";
 import * as graph from "./graph.js";
 import * as live from "./live.js";
@@ -16,6 +17,7 @@ const PAGES = { overview, operations, graph, live, slow, tools };
 
 const element = (id) => document.getElementById(id);
 const [main, state, follow, login, theme] = ["page", "state", "follow", "login", "theme"].map(element);
+const [graphChoice, selectedGraph] = ["graph-choice", "selected-graph"].map(element);
 
 /** The open page: `{name, parameter, view}`, or null. */
 let current = null;
@@ -45,7 +47,21 @@ function show() {
     }
   }
   current.parameter = parameter;
+  showGraphChoice();
   update();
+}
+
+/** Reads the names of the graphs once. */
+async function knowGraphs() {
+  if (selectedGraph.options.length > 0) return;
+  const { graphs, selected } = await readGraphs();
+  selectedGraph.replaceChildren(...graphs.map((it) => html("option", {}, it)));
+  selectedGraph.value = selected;
+  showGraphChoice();
+}
+
+function showGraphChoice() {
+  graphChoice.hidden = selectedGraph.options.length < 2 || PAGES[current.name].isOfGraph !== true;
 }
 
 function say(text, failed) {
@@ -59,6 +75,8 @@ async function update() {
   newest += 1;
   const mine = newest;
   try {
+    await knowGraphs();
+    if (mine !== newest) return;
     await page.view.update(page.parameter);
     if (mine !== newest) return;
     main.dataset.updated = String(Number(main.dataset.updated ?? 0) + 1);
@@ -98,6 +116,16 @@ login.addEventListener("submit", (event) => {
   setToken(element("token").value);
   element("token").value = "";
   update();
+});
+selectedGraph.addEventListener("change", () => {
+  setGraph(selectedGraph.value);
+  const { name } = current;
+  // The page begins again: a group or a type of one graph is unknown to another one.
+  current = null;
+  clearTimeout(timer);
+  newest += 1;
+  if (location.hash === `#${name}`) show();
+  else go(name);
 });
 theme.addEventListener("change", () => {
   localStorage.setItem("starling-console-theme", theme.value);

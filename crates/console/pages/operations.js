@@ -7,6 +7,7 @@ import { planDrawing, pretty } from "./plan.js";
 
 export const title = "Operations";
 export const interval = 5_000;
+export const isOfGraph = true;
 
 const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
 const address = ({ kind, name }) => `operations/${encodeURIComponent(`${kind}/${name}`)}`;

@@ -14,6 +14,8 @@ use super::transport;
 
 /// The endpoint of one graph.
 pub struct Endpoint {
+    /// The name of the graph, for logs and traces; `None` if the process serves one graph only.
+    pub graph: Option<Arc<str>>,
     /// The page for browsers, at the path of the endpoint.
     pub page: EndpointPage,
     /// Executes operations.
@@ -71,6 +73,17 @@ fn without_port(authority: &str) -> &str {
         // The colons of an IPv6 address without a port are within brackets.
         Some((host, port)) if port.bytes().all(|it| it.is_ascii_digit()) => host,
         _ => authority,
+    }
+}
+
+impl Endpoint {
+    /// Returns the name of the graph that a request to this path is for. `None` for paths that belong to no graph, and
+    /// if the process serves one graph only.
+    pub(super) fn graph_of(&self, path: &str) -> Option<&Arc<str>> {
+        // hot path: most routers serve one graph.
+        let graph = self.graph.as_ref()?;
+        (self.page.path == path || transport::document_id(path, &self.page).is_some())
+            .then_some(graph)
     }
 }
 

@@ -97,10 +97,11 @@ pub(super) async fn handle(
         assigned
     });
     let served = pipeline.endpoints.of(&request);
+    let graph = served.graph_of(request.uri().path());
     let log = pipeline.access_log.as_ref();
     let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
     let span = pipeline.tracer.as_ref().map(|it| {
-        let (origin, endpoint) = (client.connection().origin(), &*served.page.path);
+        let (origin, endpoint) = (client.connection().origin(), (&*served.page.path, graph));
         ServerSpan::begin(it, origin, endpoint, &mut request)
     });
     let origin = request.headers().get(ORIGIN).cloned();
@@ -138,7 +139,8 @@ pub(super) async fn handle(
     }
     if let Some(record) = record {
         let trace = span.as_ref().map(ServerSpan::trace);
-        record.finish(request_id.as_ref().map(|it| &it.1), trace, &response);
+        let (id, graph) = (request_id.as_ref().map(|it| &it.1), graph.map(|it| &**it));
+        record.finish(id, trace, graph, &response);
     }
     if let Some(span) = span {
         span.finish(&response);

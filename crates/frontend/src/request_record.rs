@@ -45,11 +45,13 @@ impl RequestRecord {
         }
     }
 
-    /// Writes the line. `trace` is the trace of the request, while traces are on.
+    /// Writes the line. `trace` is the trace of the request, while traces are on. `graph` is the name of the graph, if
+    /// there are several.
     pub(crate) fn finish(
         self,
         request_id: Option<&HeaderValue>,
         trace: Option<TraceId>,
+        graph: Option<&str>,
         response: &Response,
     ) {
         let errors = response.extensions().get::<ResponseErrors>().copied();
@@ -61,6 +63,7 @@ impl RequestRecord {
             event: LogEvent::Request,
             request_id,
             trace,
+            graph,
             origin: self.origin,
             method: self.method.as_str(),
             path: &self.path,

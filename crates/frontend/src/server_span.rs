@@ -32,6 +32,8 @@ struct RequestFacts {
     path: Box<str>,
     /// True if the path is that of the endpoint.
     is_endpoint: bool,
+    /// The name of the graph, if there are several.
+    graph: Option<Arc<str>>,
     version: Version,
     host: Option<Box<str>>,
     agent: Option<Box<str>>,
@@ -47,11 +49,11 @@ struct RequestOutcome {
 
 impl ServerSpan {
     /// Begins the span of a request. The request carries the buffer of its spans from now on. `endpoint` is the path of
-    /// the GraphQL endpoint.
+    /// the GraphQL endpoint, and `graph` the name of the graph behind it, if there are several.
     pub(crate) fn begin<B>(
         tracer: &Arc<Tracer>,
         origin: ConnectionOrigin,
-        endpoint: &str,
+        (endpoint, graph): (&str, Option<&Arc<str>>),
         request: &mut Request<B>,
     ) -> Self {
         let headers = request.headers();
@@ -61,6 +63,7 @@ impl ServerSpan {
             method: request.method().clone(),
             path: shorten(request.uri().path()).into(),
             is_endpoint: request.uri().path() == endpoint,
+            graph: graph.cloned(),
             version: request.version(),
             host: host_of(request.uri(), headers),
             agent: text_of(headers, &USER_AGENT),
@@ -121,6 +124,7 @@ impl RequestFacts {
         add("server.address", authority.as_ref().map(|it| it.host().to_owned()));
         add("client.address", self.origin.address.as_ref().map(IpAddr::to_string));
         add("user_agent.original", self.agent.map(Into::into));
+        add("starling.graph.name", self.graph.map(|it| String::from(&*it)));
         let port = authority.and_then(|it| it.port_u16());
         attributes.extend(port.map(|it| Attribute::number("server.port", it)));
         let mut error = None;
@@ -219,7 +223,9 @@ mod tests {
             address: Some([192, 0, 2, 7].into()),
             ..ConnectionOrigin::default()
         };
-        let span = ServerSpan::begin(tracer, origin, "/graphql", &mut request);
+        let graph: Arc<str> = "beta".into();
+        let endpoint = ("/graphql", Some(&graph));
+        let span = ServerSpan::begin(tracer, origin, endpoint, &mut request);
         assert!(request.extensions().get::<Arc<RequestSpans>>().is_some());
         span
     }
@@ -249,6 +255,7 @@ mod tests {
         let known = ["url.path", "http.route", "client.address", "user_agent.original"];
         let known = known.map(|name| text(&span, name).unwrap_or_default());
         assert_eq!(known, ["/graphql", "/graphql", "192.0.2.7", "curl"]);
+        assert_eq!(text(&span, "starling.graph.name").as_deref(), Some("beta"));
         assert_eq!(text(&span, "http.response.status_code").as_deref(), Some("204"));
         assert!(!format!("{span:?}").contains("secret"));
     }

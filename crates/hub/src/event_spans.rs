@@ -27,9 +27,19 @@ const GROUPS_MAX: usize = SOURCES_MAX - 1;
 /// The maximum length of a topic or an operation's name in a span. Longer ones are cut.
 const TEXT_BYTES_MAX: usize = 256;
 
+/// Records the traces of events.
+#[derive(Clone, Debug)]
+pub struct EventTracer {
+    /// The rules of sampling, and the traces that wait for the exporter.
+    pub tracer: Arc<Tracer>,
+    /// The name of the graph, which the spans of events have; `None` if the process serves one graph only.
+    pub graph: Option<Arc<str>>,
+}
+
 /// The trace of one event. It ends with the last group that holds it.
 pub(crate) struct EventSpans {
     spans: Arc<RequestSpans>,
+    graph: Option<Arc<str>>,
     topic: Arc<str>,
     payload_bytes: usize,
     /// The time at which the event had been offered to all groups that it concerns, and their number.
@@ -46,10 +56,12 @@ pub(crate) struct EventSpans {
 
 impl EventSpans {
     /// Begins the trace of an event that has just been received. hot path: each event while tracing is on.
-    pub(crate) fn begin(tracer: &Arc<Tracer>, event: &Event) -> Arc<Self> {
+    pub(crate) fn begin(tracer: &EventTracer, event: &Event) -> Arc<Self> {
+        let EventTracer { tracer, graph } = tracer;
         let incoming = bindings::read_event_trace(tracer.propagation(), event);
         Arc::new(Self {
             spans: RequestSpans::start_event(tracer, incoming),
+            graph: graph.clone(),
             topic: Arc::clone(&event.topic),
             payload_bytes: event.payload.len(),
             offered: OnceLock::new(),
@@ -116,6 +128,7 @@ impl Drop for EventSpans {
         }
         self.spans.leave_out(groups.saturating_sub(GROUPS_MAX) as u64);
         let facts = EventFacts {
+            graph: self.graph.take(),
             topic: Arc::clone(&self.topic),
             payload_bytes: self.payload_bytes,
             groups: offered.map_or(groups, |(_, offered)| offered),
@@ -130,6 +143,7 @@ impl Drop for EventSpans {
 
 /// The facts about an event at the end of its trace.
 struct EventFacts {
+    graph: Option<Arc<str>>,
     topic: Arc<str>,
     payload_bytes: usize,
     groups: usize,
@@ -161,6 +175,8 @@ impl EventFacts {
         attributes.push(bytes);
         let field = field_name(&self.first);
         attributes.push(Attribute::text("starling.field", field.to_owned()));
+        let graph = self.graph.map(|it| Attribute::text("starling.graph.name", String::from(&*it)));
+        attributes.extend(graph);
         attributes.push(Attribute::number("starling.event.groups", self.groups));
         if self.dropped > 0 {
             attributes.push(Attribute::number("starling.event.groups_dropped", self.dropped));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bindings::Source;
 use execute::{ErrorCode, FetchCacheBudget, GraphqlError};
-use telemetry::spans::Tracer;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
+use crate::event_spans::EventTracer;
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Operations, ShardTask};
 use crate::shard::{
@@ -70,7 +70,7 @@ impl Hub {
         settings: HubSettings,
         cores: Arc<dyn Workers>,
         cursors: Option<Cursors>,
-        tracer: Option<Arc<Tracer>>,
+        tracer: Option<EventTracer>,
     ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());

@@ -29,7 +29,7 @@ mod subscription;
 #[doc(hidden)]
 pub use cursor::fuzz as fuzz_cursors;
 pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
-pub use event_spans::GroupSpans;
+pub use event_spans::{EventTracer, GroupSpans};
 pub use hub::{Hub, SubscribeRequest};
 pub use metrics::HUB_METRICS;
 pub use operation::{GroupKey, LiveOperation, OperationUpdate, Resolve, TriggerEvent};

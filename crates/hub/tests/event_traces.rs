@@ -97,7 +97,7 @@ fn print_below(trace: &FinishedTrace, parent: Option<&Span>, depth: usize, out: 
 const TREE: &str = "\
 process field (Consumer) messaging.system=memory messaging.operation.type=process messaging.operation.name=process \
 messaging.destination.name=orders.eu starling.provider=memory/default messaging.message.body.size=31 \
-starling.field=field starling.event.groups=1 graphql.operation.type=subscription
+starling.field=field starling.graph.name=beta starling.event.groups=1 graphql.operation.type=subscription
   filter
   subscription graphql.operation.type=subscription starling.field=field starling.subscribers=2
     wait

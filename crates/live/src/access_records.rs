@@ -18,6 +18,7 @@ use crate::operation_runner::OperationRunner;
 /// The record of an operation that a client has sent over a WebSocket.
 pub(crate) struct OperationRecord {
     log: Arc<AccessLog>,
+    graph: Option<Arc<str>>,
     began: Instant,
     transport: Transport,
     request_id: Option<(HeaderName, HeaderValue)>,
@@ -27,6 +28,7 @@ pub(crate) struct OperationRecord {
 /// The record of a live subscription. Dropping it writes the last line.
 pub(crate) struct SubscriptionRecord {
     log: Arc<AccessLog>,
+    graph: Option<Arc<str>>,
     began: Instant,
     transport: Transport,
     operation: LoggedOperation,
@@ -67,8 +69,8 @@ impl OperationRunner {
     /// Begins the record of an operation over a WebSocket; `None` if the access log is not written.
     pub(crate) fn begin_record(&self, transport: Transport) -> Option<OperationRecord> {
         let log = Arc::clone(self.access_log.as_ref()?);
-        let began = Instant::now();
-        Some(OperationRecord { log, began, transport, request_id: None, operation: None })
+        let (graph, began) = (self.serving.graph_name.clone(), Instant::now());
+        Some(OperationRecord { log, graph, began, transport, request_id: None, operation: None })
     }
 
     /// Returns an operation as the access log shows it; `None` if that is not written.
@@ -84,9 +86,9 @@ impl OperationRunner {
         operation: Option<LoggedOperation>,
     ) -> Option<Box<SubscriptionRecord>> {
         let (log, operation) = self.access_log.as_ref().zip(operation)?;
-        let (log, began) = (Arc::clone(log), Instant::now());
-        let record =
-            SubscriptionRecord { log, began, transport, operation, reason: CONNECTION_CLOSED };
+        let (log, graph) = (Arc::clone(log), self.serving.graph_name.clone());
+        let (began, reason) = (Instant::now(), CONNECTION_CLOSED);
+        let record = SubscriptionRecord { log, graph, began, transport, operation, reason };
         record.write(LogEvent::SubscriptionStarted);
         Some(Box::new(record))
     }
@@ -109,6 +111,7 @@ impl OperationRecord {
         self.log.write(&AccessLogEntry {
             event: LogEvent::Operation,
             request_id: self.request_id.as_ref().map(|it| &it.1),
+            graph: self.graph.as_deref(),
             origin: context.origin,
             transport: Some(self.transport.name()),
             headers: Some(&context.headers),
@@ -132,6 +135,7 @@ impl SubscriptionRecord {
         let has_ended = event == LogEvent::SubscriptionEnded;
         self.log.write(&AccessLogEntry {
             event,
+            graph: self.graph.as_deref(),
             transport: Some(self.transport.name()),
             operation: Some(&self.operation),
             duration: has_ended.then(|| self.began.elapsed()),

@@ -155,8 +155,8 @@ impl SubscriptionMetrics {
         OpenGauge::new(self.subscriptions.counter(transport.name()))
     }
 
-    /// Sets the number of watched subscribers.
-    pub(crate) fn set_watched(&self, count: usize) {
+    /// Sets the number of watched subscribers, of all graphs.
+    pub fn set_watched(&self, count: usize) {
         self.watched.store(count as u64, Ordering::Relaxed);
     }
 

@@ -56,9 +56,9 @@ impl LiveServer {
         self.board.read(id, Instant::now())
     }
 
-    /// Drops the histories that are not read. To be called at intervals.
-    pub fn sweep_watched(&self) {
-        self.runner().metrics.set_watched(self.board.sweep(Instant::now()));
+    /// Drops the histories that are not read, and returns the number of the others. To be called at intervals.
+    pub fn sweep_watched(&self) -> usize {
+        self.board.sweep(Instant::now())
     }
 
     fn outlets(&self) -> &Arc<OpenOutlets<ConnectionOutlet>> {

@@ -5,21 +5,25 @@
 use std::sync::Arc;
 
 use serving::operation_spans::OperationSpans;
+use serving::serving::Serving;
 use telemetry::spans::{Attribute, IncomingContext, RequestSpans, RootSpan, SpanKind, Tracer};
 
 /// The span of the operation's message. It ends when it is dropped.
 pub(crate) struct WebSocketSpan {
     spans: Arc<RequestSpans>,
     path: Box<str>,
+    /// The name of the graph, if there are several.
+    graph: Option<Arc<str>>,
     transport: &'static str,
 }
 
 impl WebSocketSpan {
-    /// Begins the span. `path` is that of the endpoint.
-    pub(crate) fn begin(tracer: &Arc<Tracer>, path: &str, transport: &'static str) -> Self {
+    /// Begins the span of an operation on the graph that `serving` has.
+    pub(crate) fn begin(tracer: &Arc<Tracer>, serving: &Serving, transport: &'static str) -> Self {
         Self {
             spans: RequestSpans::start(tracer, IncomingContext::default()),
-            path: path.into(),
+            path: serving.path.clone(),
+            graph: serving.graph_name.clone(),
             transport,
         }
     }
@@ -33,14 +37,16 @@ impl WebSocketSpan {
 impl Drop for WebSocketSpan {
     fn drop(&mut self) {
         let (path, transport) = (std::mem::take(&mut self.path), self.transport);
-        self.spans.finish(false, move || RootSpan {
-            name: "WebSocket operation".into(),
-            kind: SpanKind::Server,
-            attributes: vec![
+        let graph = self.graph.take();
+        self.spans.finish(false, move || {
+            let mut attributes = vec![
                 Attribute::text("network.protocol.name", transport),
                 Attribute::text("url.path", String::from(path)),
-            ],
-            error: None,
+            ];
+            let graph = graph.map(|it| Attribute::text("starling.graph.name", String::from(&*it)));
+            attributes.extend(graph);
+            let (name, kind) = ("WebSocket operation".into(), SpanKind::Server);
+            RootSpan { name, kind, attributes, error: None }
         });
     }
 }

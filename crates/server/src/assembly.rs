@@ -25,7 +25,7 @@ use frontend::pipeline::Pipeline;
 use frontend::received_request::RequestReceiver;
 use frontend::refusal_pacing::RefusalPacer;
 use frontend::uploads::UploadReceiver;
-use hub::{Cursors, Hub, HubSettings};
+use hub::{Cursors, EventTracer, Hub, HubSettings};
 use ide::Page;
 use live::client_context::NeededHeaders;
 use live::live_server::LiveServer;
@@ -177,7 +177,8 @@ pub(crate) fn assemble(
     let serving = Arc::new(Serving::new(&config, loaded, documents, &material.stores, &limits));
     let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     start_live_queries(&serving, &on_workers, &shutdown);
-    let (settings, tracer) = (hub_settings(&config), material.tracer.clone());
+    let settings = hub_settings(&config);
+    let tracer = event_tracer(material.tracer.as_ref(), &serving);
     let hub = Arc::new(Hub::with_traces(settings, on_workers, material.cursors, tracer));
     let access_log = material.access_log.map(Arc::new);
     let request_ids = RequestIds::new(&config.request_id).map(Arc::new);
@@ -242,6 +243,7 @@ pub(crate) fn assemble(
             compressor: Compressor::new(config.http.compression.clone(), workers.count()),
             endpoints: Endpoints {
                 default: Endpoint {
+                    graph: serving.graph_name.clone(),
                     page: EndpointPage {
                         path: config.path.clone(),
                         has_documents: !config.persisted_documents.manifests.is_empty(),
@@ -333,6 +335,12 @@ fn start_live_queries(serving: &Serving, workers: &Arc<EventWorkers>, shutdown: 
             _ = stop.wait_for(|stop| *stop) => {}
         }
     });
+}
+
+/// Returns what records the traces of events of a graph; `None` without traces.
+pub(crate) fn event_tracer(tracer: Option<&Arc<Tracer>>, serving: &Serving) -> Option<EventTracer> {
+    let graph = serving.graph_name.clone();
+    Some(EventTracer { tracer: Arc::clone(tracer?), graph })
 }
 
 /// Returns the settings of the hub.

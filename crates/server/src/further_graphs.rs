@@ -120,6 +120,8 @@ pub(crate) struct FurtherGraph {
     pub(crate) serving: Arc<Serving>,
     /// Live subscriptions.
     pub(crate) hub: Arc<Hub>,
+    /// The subscribers of clients.
+    pub(crate) live: Arc<LiveServer>,
     /// Attempts to load the graph.
     pub(crate) graph_loads: Arc<GraphLoadMetrics>,
     /// The composition of the graph.
@@ -160,10 +162,11 @@ pub(crate) fn assemble_graph(
     let CommonParts { runner: first, reactor: first_reactor, reloader: first_reloader, workers } =
         common;
     let config = Arc::new(config);
-    let serving = Arc::new(Serving::beside(&first.serving, &config, loaded));
+    let serving = Arc::new(Serving::beside(&first.serving, &settings.name, &config, loaded));
     let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
     let hub_settings = assembly::hub_settings(&config);
-    let hub = Hub::with_traces(hub_settings, on_workers, cursors, first.tracer.clone());
+    let tracer = assembly::event_tracer(first.tracer.as_ref(), &serving);
+    let hub = Hub::with_traces(hub_settings, on_workers, cursors, tracer);
     let hub = Arc::new(hub);
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
@@ -188,6 +191,7 @@ pub(crate) fn assemble_graph(
     let live = LiveServer::new(&reactor, reactor_handles, stream_operations_max, shutdown);
     let live = Arc::new(live);
     let endpoint = Endpoint {
+        graph: serving.graph_name.clone(),
         page: EndpointPage {
             path: config.path.clone(),
             has_documents: !config.persisted_documents.manifests.is_empty(),
@@ -215,6 +219,7 @@ pub(crate) fn assemble_graph(
         name: settings.name.as_str().into(),
         serving,
         hub,
+        live: Arc::clone(&live),
         graph_loads,
         composition: watch.composition_state(),
         supergraph_download: watch.download_metrics(),

@@ -340,8 +340,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let has_documents = !parts.reloader.config.persisted_documents.manifests.is_empty();
     warming::start(&parts.warming, &parts.reloader.serving, has_documents, shutdown.signal());
     if let Some(console) = &parts.admin.console {
-        let serving = Arc::clone(&parts.reloader.serving);
-        tokio::spawn(console_api::state::follow(Arc::clone(console), serving));
+        tokio::spawn(console_api::state::follow(Arc::clone(console)));
     }
     let admin_task =
         tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener, admin_tls));

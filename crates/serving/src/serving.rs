@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clients::client_limits::ClientLimits;
 use clients::operation_metrics::OperationMetrics;
-use config::Config;
+use config::{Config, DEFAULT_GRAPH};
 use execute::ClaimPath;
 use http::HeaderMap;
 use persisted_documents::DocumentSet;
@@ -23,6 +23,8 @@ use crate::trace::RequestTrace;
 
 /// The graph that serves now, with the state of operations in flight.
 pub struct Serving {
+    /// The name of the graph, for logs and traces; `None` if the process serves one graph only.
+    pub graph_name: Option<Arc<str>>,
     loaded: ArcSwap<ServingGraph>,
     /// The number of the current generation, for tasks that wait for the next one.
     generation: watch::Sender<u64>,
@@ -57,6 +59,7 @@ impl Serving {
         limits: &Arc<ClientLimits>,
     ) -> Self {
         Self {
+            graph_name: (!config.graphs.is_empty()).then(|| DEFAULT_GRAPH.into()),
             generation: watch::Sender::new(loaded.generation.number),
             overload: loaded.overload.clone(),
             loaded: ArcSwap::from_pointee(loaded),
@@ -71,10 +74,11 @@ impl Serving {
         }
     }
 
-    /// Puts the first version of a further graph into service, beside the graph of `first`. Both have the overload
-    /// protection, the known operations, the limits and the counters in common.
-    pub fn beside(first: &Self, config: &Config, loaded: ServingGraph) -> Self {
+    /// Puts the first version of a further graph with this name into service, beside the graph of `first`. Both have
+    /// the overload protection, the known operations, the limits and the counters in common.
+    pub fn beside(first: &Self, name: &str, config: &Config, loaded: ServingGraph) -> Self {
         Self {
+            graph_name: Some(name.into()),
             generation: watch::Sender::new(loaded.generation.number),
             loaded: ArcSwap::from_pointee(loaded),
             overload: first.overload.clone(),

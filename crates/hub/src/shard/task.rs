@@ -9,7 +9,6 @@ use events::{EventStream, SourceError, SourceMessage, StreamRequest};
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use telemetry::spans::Tracer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::leave_sender::Leave;
@@ -17,7 +16,7 @@ use super::local_resolutions::LocalResolutions;
 use super::{
     Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
-use crate::event_spans::EventSpans;
+use crate::event_spans::{EventSpans, EventTracer};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
 use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
@@ -79,7 +78,7 @@ pub(crate) struct ShardTask {
     stats: Arc<HubStats>,
     cores: Arc<dyn Workers>,
     /// Records the traces of events, if any are exported.
-    tracer: Option<Arc<Tracer>>,
+    tracer: Option<EventTracer>,
     commands: mpsc::Receiver<Command>,
     leaves: mpsc::UnboundedReceiver<Leave>,
     opening: FuturesUnordered<Opening>,
@@ -113,7 +112,7 @@ impl ShardTask {
         cores: Arc<dyn Workers>,
         (commands, leaves): (mpsc::Receiver<Command>, mpsc::UnboundedReceiver<Leave>),
         position_interval: Option<Duration>,
-        tracer: Option<Arc<Tracer>>,
+        tracer: Option<EventTracer>,
     ) -> Self {
         Self {
             position_schedule: PositionSchedule {

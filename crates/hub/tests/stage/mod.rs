@@ -7,7 +7,7 @@ pub(crate) mod orders;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hub::{Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand, Workers};
+use hub::{Cursors, EndReason, EventTracer, Hub, HubSettings, Job, Outlet, OutletCommand, Workers};
 use telemetry::spans::Tracer;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -49,19 +49,20 @@ pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
     run_with_hub(settings, Some(cursors), None, test).await;
 }
 
-/// Does the same with traces of events.
+/// Does the same with traces of events, for a graph named `beta`.
 pub(crate) async fn with_traced_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     tracer: &Arc<Tracer>,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
-    run_with_hub(settings, None, Some(Arc::clone(tracer)), test).await;
+    let tracer = EventTracer { tracer: Arc::clone(tracer), graph: Some("beta".into()) };
+    run_with_hub(settings, None, Some(tracer), test).await;
 }
 
 async fn run_with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     cursors: Option<Cursors>,
-    tracer: Option<Arc<Tracer>>,
+    tracer: Option<EventTracer>,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
     let local = LocalSet::new();

@@ -164,7 +164,7 @@ impl WatchedSubscriber {
     }
 }
 
-/// The watched subscribers of the process.
+/// The watched subscribers of one graph.
 #[derive(Debug, Default)]
 pub(crate) struct WatchBoard(Mutex<Vec<BoardEntry>>);
 

@@ -17,6 +17,7 @@ mod subscribers;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::DEFAULT_GRAPH;
 use frontend::body;
 use frontend::response::{self, Response};
 use http::header::{ALLOW, CACHE_CONTROL, HeaderName, LOCATION, WWW_AUTHENTICATE};
@@ -27,9 +28,9 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use self::access::AccessRefused;
-use self::state::ConsoleState;
+use self::state::{ConsoleState, GraphState};
 use crate::admin::requests::{BODY_TIME_MAX, parameter};
-use crate::admin::state::Admin;
+use crate::admin::state::{Admin, SelectedGraph};
 use crate::admin::{invalidations, publishing, subscriptions};
 
 /// Responds to a request for a path of the console.
@@ -70,6 +71,10 @@ async fn handle_get(
     name: &str,
     request: &Request<Incoming>,
 ) -> Response {
+    let (graph, kept) = match select_graph(admin, state, name, request) {
+        Ok(selected) => selected,
+        Err(response) => return *response,
+    };
     let parameter = |name| parameter(request, name).unwrap_or_default();
     match name {
         _ if POSTED.contains(&name) => not_allowed("POST"),
@@ -81,32 +86,32 @@ async fn handle_get(
         }
         "operations" => json(&operations::describe(admin)),
         "operation" => {
-            let (name, kind, admin) = (parameter("name"), parameter("kind"), Arc::clone(admin));
-            let read = move || operations::describe_one(&admin, &name, &kind);
+            let (name, kind, graph) = (parameter("name"), parameter("kind"), Arc::clone(kept));
+            let read = move || operations::describe_one(&graph.serving, &name, &kind);
             read_blocking(read, "there is no such operation\n").await
         }
         "live" => {
-            let mut live = subscriptions::describe_subscriptions(admin, admin.first_graph()).await;
+            let mut live = subscriptions::describe_subscriptions(admin, graph).await;
             (live["transports"], live["slowReaders"]) = state.figures.describe_transports();
             json(&live)
         }
         "subscribers" => {
             let group = parameter("group");
-            let group = subscribers::describe_group(&admin.hub, &state.live, &group).await;
+            let group = subscribers::describe_group(graph.hub, &kept.live, &group).await;
             found(group, "there is no such group any more\n")
         }
         "subscriber" => {
-            let watched = subscribers::describe_watched(&state.live, &parameter("id"));
+            let watched = subscribers::describe_watched(&kept.live, &parameter("id"));
             found(watched, "this subscriber is not watched: begin with POST watch\n")
         }
         "graph" => {
-            let (admin, state) = (Arc::clone(admin), Arc::clone(state));
-            let read = move || Some(graph_map::describe(&admin.serving, &state.last_reload));
+            let graph = Arc::clone(kept);
+            let read = move || Some(graph_map::describe(&graph.serving, &graph.last_reload));
             read_blocking(read, "there is no graph\n").await
         }
         "type" => {
-            let (name, admin) = (parameter("name"), Arc::clone(admin));
-            let read = move || graph_map::describe_type(&admin.serving, &name);
+            let (name, graph) = (parameter("name"), Arc::clone(kept));
+            let read = move || graph_map::describe_type(&graph.serving, &name);
             read_blocking(read, "there is no such type\n").await
         }
         "slow" => json(&slow_requests::describe(state.recorder())),
@@ -116,12 +121,40 @@ async fn handle_get(
             found(trace, "this request is not in the flight recorder any more\n")
         }
         "tools" => json(&describe_tools(admin, state)),
+        "graphs" => json(&serde_json::json!({"graphs": state.graph_names()})),
         _ => response::text(StatusCode::NOT_FOUND, "the console has no such data\n"),
     }
 }
 
 /// The data that is changed or asked for by POST.
 const POSTED: [&str; 6] = ["publish", "invalidate", "preview", "explain", "log-level", "watch"];
+
+/// The data of one graph, which the parameter `graph` names. Other data is the same for all graphs.
+const OF_GRAPH: [&str; 8] =
+    ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+
+/// Returns the graph that a request for the data `name` is about, and what the console keeps of it. Without the
+/// parameter, and for data that is the same for all graphs, it is the graph of `supergraph`.
+///
+/// # Errors
+/// There is no graph of this name.
+fn select_graph<'a>(
+    admin: &'a Admin,
+    state: &'a ConsoleState,
+    name: &str,
+    request: &Request<Incoming>,
+) -> Result<(SelectedGraph<'a>, &'a Arc<GraphState>), Box<Response>> {
+    let wanted = parameter(request, "graph").filter(|_| OF_GRAPH.contains(&name));
+    let graph = admin.graph(wanted.as_deref());
+    let kept = state.graph(wanted.as_deref().unwrap_or(DEFAULT_GRAPH));
+    match (graph, kept) {
+        (Ok(graph), Some(kept)) => Ok((graph, kept)),
+        (Err(text), _) => Err(Box::new(response::text(StatusCode::NOT_FOUND, format!("{text}\n")))),
+        (_, None) => {
+            Err(Box::new(response::text(StatusCode::NOT_FOUND, "there is no such graph\n")))
+        }
+    }
+}
 
 /// Responds to a request of a tool.
 async fn handle_post(
@@ -130,14 +163,18 @@ async fn handle_post(
     name: &str,
     request: Request<Incoming>,
 ) -> Response {
+    let (_, graph) = match select_graph(admin, state, name, &request) {
+        Ok(selected) => selected,
+        Err(response) => return *response,
+    };
     match name {
         "publish" => publishing::publish(admin, request).await,
         "invalidate" => invalidations::invalidate(admin, request).await,
         "preview" => invalidations::preview_invalidation(admin, request).await,
-        "explain" => explain(admin, request).await,
+        "explain" => explain(graph, request).await,
         "watch" => {
             let id = parameter(&request, "id").unwrap_or_default();
-            watched(subscribers::watch(&state.live, &id).await)
+            watched(subscribers::watch(&graph.live, &id).await)
         }
         "log-level" => {
             let level = parameter(&request, "level").unwrap_or_default();
@@ -182,7 +219,7 @@ fn describe_tools(admin: &Admin, state: &ConsoleState) -> Value {
 }
 
 /// Explains the plan of the operation in the body. Planning takes CPU time, so one is explained at a time.
-async fn explain(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
+async fn explain(graph: &Arc<GraphState>, request: Request<Incoming>) -> Response {
     static RUNNING: Semaphore = Semaphore::const_new(1);
     let name = parameter(&request, "name").filter(|it| !it.is_empty());
     let (size, time) = (operations::EXPLAINED_BYTES_MAX, BODY_TIME_MAX);
@@ -194,11 +231,11 @@ async fn explain(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
         let text = "another plan is being explained; try again in a moment\n";
         return response::text(StatusCode::TOO_MANY_REQUESTS, text);
     };
-    let admin = Arc::clone(admin);
+    let graph = Arc::clone(graph);
     let explained = tokio::task::spawn_blocking(move || {
         // Held until the end also if the client leaves.
         let _permit = permit;
-        operations::explain(&admin, &body, name.as_deref())
+        operations::explain(&graph.serving, &body, name.as_deref())
     });
     match explained.await {
         Ok(Ok(plan)) => json(&plan),

@@ -6,6 +6,7 @@ use plan::Plan;
 use prepare::PrepareError;
 use serde_json::{Value, json};
 use serving::figures::readings::{ClientReading, OperationReading, UsesOfClient};
+use serving::serving::Serving;
 use telemetry::HistogramReading;
 use telemetry::history::quantiles;
 
@@ -31,12 +32,13 @@ pub(super) fn describe(admin: &Admin) -> Value {
 }
 
 /// Returns the JSON of `api/operation`: the figures of one operation, its clients, and its text and plan if it is among
-/// the prepared ones. `None` if there is no such operation. Blocks, because it visits the prepared operations.
-pub(super) fn describe_one(admin: &Admin, name: &str, kind: &str) -> Option<Value> {
-    let figures = admin.serving.figures.as_ref()?;
+/// the prepared ones of the graph. `None` if there is no such operation. Blocks, because it visits the prepared
+/// operations.
+pub(super) fn describe_one(serving: &Serving, name: &str, kind: &str) -> Option<Value> {
+    let figures = serving.figures.as_ref()?;
     let readings = figures.operation_readings();
     let reading = readings.iter().find(|it| *it.name == *name && it.kind == kind)?;
-    let graph = admin.serving.current();
+    let graph = serving.current();
     let cached = graph.preparer.find_cached(|it| reading.is_of(it));
     let (text, plan) = match cached {
         Some((request, prepared)) => {
@@ -59,8 +61,8 @@ pub(super) fn describe_one(admin: &Admin, name: &str, kind: &str) -> Option<Valu
 ///
 /// # Errors
 /// The reason why the operation has no plan.
-pub(super) fn explain(admin: &Admin, text: &[u8], name: Option<&str>) -> Result<Value, String> {
-    let graph = admin.serving.current();
+pub(super) fn explain(serving: &Serving, text: &[u8], name: Option<&str>) -> Result<Value, String> {
+    let graph = serving.current();
     let prepared =
         graph.preparer.prepare_now(text, name).map_err(|error| describe_error(&error))?;
     Ok(json!({"plan": plan_json(&prepared.plan, &graph.generation.graph)}))

@@ -42,6 +42,7 @@ fn summary(recorded: &RecordedTrace) -> Value {
         "traceId": recorded.trace.context.trace.to_string(),
         "reason": recorded.reason.as_str(),
         "name": root.map(|it| &*it.name),
+        "graph": text("starling.graph.name"),
         "operation": text("graphql.operation.name"),
         "kind": text("graphql.operation.type"),
         // Milliseconds since 1970, as browsers count.
@@ -152,6 +153,7 @@ mod tests {
             kind: SpanKind::Server,
             attributes: vec![
                 Attribute::text("graphql.operation.name", "Shop"),
+                Attribute::text("starling.graph.name", "beta"),
                 Attribute::text("client.address", "192.0.2.7"),
             ],
             error: None,
@@ -166,6 +168,7 @@ mod tests {
         let list = describe(tracer.recorder());
         let first = &list["traces"][0];
         assert_eq!((&first["operation"], &first["reason"]), (&json!("Shop"), &json!("failed")));
+        assert_eq!(first["graph"], "beta");
         assert_eq!(
             (&first["micros"], &first["error"]),
             (&json!(250_000), &json!("HTTP status 503"))

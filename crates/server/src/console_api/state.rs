@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use config::DEFAULT_GRAPH;
+use futures_util::future::join_all;
 use live::live_server::LiveServer;
 use serving::serving::Serving;
 use telemetry::history::{History, INTERVAL};
@@ -21,29 +23,53 @@ pub(crate) struct ConsoleState {
     history: Mutex<History>,
     pub(super) started: Instant,
     pub(super) log_level: TemporaryLevel,
-    pub(super) last_reload: LastReload,
-    /// The subscribers of clients.
-    pub(super) live: Arc<LiveServer>,
+    /// The graphs, that of `supergraph` first.
+    graphs: Box<[Arc<GraphState>]>,
     /// The tracer with the flight recorder, if there is one.
     tracer: Option<Arc<Tracer>>,
 }
 
+/// The parts of one graph that the pages read, and what is kept of it.
+#[derive(Debug)]
+pub(super) struct GraphState {
+    name: Box<str>,
+    /// The graph that serves.
+    pub(super) serving: Arc<Serving>,
+    /// The subscribers of clients.
+    pub(super) live: Arc<LiveServer>,
+    pub(super) last_reload: LastReload,
+}
+
+impl GraphState {
+    fn new(name: &str, serving: &Arc<Serving>, live: &Arc<LiveServer>) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            serving: Arc::clone(serving),
+            live: Arc::clone(live),
+            last_reload: LastReload::default(),
+        })
+    }
+}
+
 impl ConsoleState {
-    /// Creates the state of a console with these settings; `None` if there is none.
+    /// Creates the state of a console with these settings; `None` if there is none. `live` has the subscribers of the
+    /// graph of `supergraph`.
     pub(crate) fn new(
         settings: &config::Console,
         sources: &Arc<MetricsSources>,
         live: &Arc<LiveServer>,
     ) -> Option<Arc<Self>> {
         let history = sources.history.as_ref().filter(|_| settings.enabled)?;
+        let first = GraphState::new(DEFAULT_GRAPH, &sources.runner.serving, live);
+        let further = sources.further.iter();
+        let further = further.map(|it| GraphState::new(&it.name, &it.serving, &it.live));
         Some(Arc::new(Self {
             settings: settings.clone(),
             figures: FigureReader::new(sources),
             history: Mutex::new(History::new(history)),
             started: Instant::now(),
             log_level: TemporaryLevel::default(),
-            last_reload: LastReload::default(),
-            live: Arc::clone(live),
+            graphs: std::iter::once(first).chain(further).collect(),
             tracer: sources.http.pipeline.tracer.clone(),
         }))
     }
@@ -57,6 +83,16 @@ impl ConsoleState {
         self.tracer.as_ref()?.recorder()
     }
 
+    /// Returns the graph with this name; `None` if there is none.
+    pub(super) fn graph(&self, name: &str) -> Option<&Arc<GraphState>> {
+        self.graphs.iter().find(|it| *it.name == *name)
+    }
+
+    /// Returns the names of the graphs.
+    pub(super) fn graph_names(&self) -> Vec<&str> {
+        self.graphs.iter().map(|it| &*it.name).collect()
+    }
+
     /// Returns the path below that of the console; `None` if the path is not below it.
     pub(super) fn path_below<'p>(&self, path: &'p str) -> Option<&'p str> {
         path.strip_prefix(self.settings.prefix())?.strip_prefix('/')
@@ -68,10 +104,11 @@ impl ConsoleState {
     }
 }
 
-/// Keeps the figures of the last hour and the last change of the graph for as long as the router runs, and forgets the
+/// Keeps the figures of the last hour and the last change of each graph for as long as the router runs, and forgets the
 /// subscribers that no operator watches any more.
-pub(crate) async fn follow(state: Arc<ConsoleState>, serving: Arc<Serving>) {
-    tokio::join!(keep_figures(&state), state.last_reload.follow(&serving));
+pub(crate) async fn follow(state: Arc<ConsoleState>) {
+    let reloads = join_all(state.graphs.iter().map(|it| it.last_reload.follow(&it.serving)));
+    tokio::join!(keep_figures(&state), reloads);
 }
 
 async fn keep_figures(state: &ConsoleState) {
@@ -81,6 +118,10 @@ async fn keep_figures(state: &ConsoleState) {
         ticks.tick().await;
         let sample = state.figures.read();
         state.history().record(Instant::now(), sample);
-        state.live.sweep_watched();
+        let watched: usize = state.graphs.iter().map(|it| it.live.sweep_watched()).sum();
+        // The graphs have these metrics in common.
+        if let Some(first) = state.graphs.first() {
+            first.live.runner().metrics.set_watched(watched);
+        }
     }
 }

@@ -8,12 +8,18 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { after, afterEach, before, describe, it } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { createClient } from "graphql-ws";
 import WebSocket from "ws";
 import { event, expectedFlight, memorySupergraph, startSubgraphs, SUBSCRIPTION } from "../board.mjs";
+import { launchBrowser, openPage, skipWithoutBrowser } from "../browser_page.mjs";
+import { closeAfterEach } from "../closing.mjs";
+import { startCollector } from "../collector.mjs";
+import { cells, readConsole, rowOf } from "../console_api.mjs";
+import { openSocket } from "../live_client.mjs";
 import { scrape } from "../metrics.mjs";
 import { startServe } from "../router.mjs";
-import { eventually } from "../waiting.mjs";
+import { eventually, repeatUntil } from "../waiting.mjs";
 
 /** The graph with one more field of the root type. */
 const withField = (name) =>
@@ -25,14 +31,13 @@ const withField = (name) =>
 const FIELDS = '{ __type(name: "Query") { fields { name } } }';
 
 describe("several graphs", () => {
+  const keep = closeAfterEach();
   let subgraphs;
-  const routers = [];
   const folders = [];
   before(async () => {
     subgraphs = await startSubgraphs();
   });
   afterEach(async () => {
-    await Promise.all(routers.splice(0).map((router) => router.stop()));
     await Promise.all(folders.splice(0).map((folder) => rm(folder, { recursive: true, force: true })));
   });
   after(() => subgraphs?.stop());
@@ -45,12 +50,10 @@ describe("several graphs", () => {
 
   /** A router with a graph for each condition. Each has a field of its own that has its name. */
   async function route({ graphs = GRAPHS, ...config } = {}) {
-    const router = await startServe({
+    return keep(await startServe({
       supergraph: withField("first"),
       config: { subgraphs: subgraphs.configuration, graphs: await written(graphs), ...config },
-    });
-    routers.push(router);
-    return router;
+    }));
   }
 
   /** Writes the files of graphs, and returns the graphs with their paths. */
@@ -212,11 +215,10 @@ describe("several graphs", () => {
     const file = path.join(folder, "elsewhere.graphql");
     // Nothing listens at the URL of `airports` there.
     await writeFile(file, withField("elsewhere"));
-    const router = await startServe({
+    const router = keep(await startServe({
       supergraph: withField("first").replace("http://127.0.0.1:9/airports", airports.url),
       config: { subgraphs: others, graphs: [{ name: "elsewhere", path: "/elsewhere", supergraph: { file } }] },
-    });
-    routers.push(router);
+    }));
     const query = "{ airports { code } }";
     assert.ok((await ask(router, query)).body.data.airports.length > 0);
     assert.ok((await ask(router, query, { at: "/elsewhere" })).body.errors.length > 0);
@@ -225,6 +227,145 @@ describe("several graphs", () => {
     const counted = requests.map(({ labels, value }) => [labels.graph ?? "", value]);
     assert.deepEqual(counted.sort(), [["", 1], ["elsewhere", 1]]);
     assert.equal(metrics.all("starling_subgraph_requests_total", { subgraph: "flights" }).length, 1);
+  });
+
+  const PARTNERS = { at: "/partners/graphql" };
+
+  /** Sends a query to each of two graphs, and one to a path that belongs to no graph. */
+  const askSome = (router) => Promise.all([
+    ask(router, "query First { airports { code } }"),
+    ask(router, "query Partners { airports { code } }", PARTNERS),
+    ask(router, "query Nowhere { airports { code } }", { at: "/nowhere" }),
+  ]);
+
+  /** Follows the flights in the graph `partners` over a WebSocket, and waits for an event. */
+  async function followInPartners(router) {
+    const socket = keep(openSocket({ socket: router.socket.replace("/graphql", PARTNERS.at) }, {}));
+    const moves = socket.subscribe(SUBSCRIPTION);
+    const publish = () => router.publish("memory/default", "flights.moved", event("1", 1000));
+    await repeatUntil(moves.next(), publish, "an event");
+    return { socket, moves };
+  }
+
+  it("lines of the access log name the graph of requests, operations and subscriptions", async () => {
+    const router = await route({ access_log: { enabled: true } });
+    await askSome(router);
+    const { socket, moves } = await followInPartners(router);
+    await socket.subscribe("query Once { airports { code } }").next();
+    moves.stop();
+    const lines = await eventually(() => {
+      const found = router.output().split("\n").filter((it) => it.startsWith('{"time":')).map(JSON.parse);
+      return found.some((it) => it.event === "subscription_ended") && found;
+    }, "the last line");
+    assert.deepEqual(lines.map((it) => [it.event, it.path ?? it.operation, it.graph]).sort(), [
+      ["operation", "Once", "partners"],
+      ["request", "/graphql", "default"],
+      ["request", "/nowhere", undefined],
+      ["request", "/partners/graphql", "partners"],
+      ["request", "/partners/graphql", "partners"],
+      ["subscription_ended", "Moves", "partners"],
+      ["subscription_started", "Moves", "partners"],
+    ]);
+  });
+
+  it("spans of requests, of operations on WebSockets and of events name the graph", async () => {
+    const collector = keep(await startCollector());
+    const otlp = { endpoint: collector.endpoint, interval: "20ms" };
+    const router = await route({ tracing: { enabled: true, sample: { ratio: "100%" }, otlp } });
+    await askSome(router);
+    await followInPartners(router);
+    const graphOf = async (name) => (await collector.named(name))[0].attributes["starling.graph.name"];
+    assert.equal(await graphOf("POST /graphql"), "default");
+    assert.equal(await graphOf("POST /partners/graphql"), "partners");
+    assert.equal(await graphOf("POST"), undefined, "another path belongs to no graph");
+    assert.equal(await graphOf("WebSocket operation"), "partners");
+    assert.equal(await graphOf("process flightMoved"), "partners");
+  });
+
+  /** A router whose console has a slow request to each of two graphs. */
+  async function routeWithRecorder() {
+    const router = await route({ admin: { console: { recorder: { enabled: true, slow: "50ms" } } } });
+    subgraphs.pause();
+    const asked = askSome(router);
+    await pause(200);
+    subgraphs.resume();
+    await asked;
+    return router;
+  }
+
+  it("slow requests on the console name their graph", async () => {
+    const router = await routeWithRecorder();
+    const slow = (operation) => eventually(async () => {
+      const { body } = await readConsole(router, "slow");
+      return body.traces.find((it) => it.operation === operation);
+    }, `the slow request of ${operation}`);
+    assert.equal((await slow("First")).graph, "default");
+    const { number, graph } = await slow("Partners");
+    assert.equal(graph, "partners");
+    const { body: trace } = await readConsole(router, "trace", { number });
+    assert.equal(trace.graph, "partners");
+    assert.equal(trace.spans[0].attributes["starling.graph.name"], "partners");
+  });
+
+  it("the console has the plans, types, reloads and live subscriptions of each graph", async () => {
+    const router = await route();
+    await followInPartners(router);
+    const of = (graph) => (name, parameters, options) =>
+      readConsole(router, name, { ...parameters, ...(graph && { graph }) }, options);
+    const [first, partners] = [of(), of("partners")];
+    const names = ["default", "flagged", "by-host", "partners"];
+    assert.deepEqual((await first("graphs")).body, { graphs: names });
+    const unknown = await of("nothing")("live");
+    assert.equal(unknown.status, 404);
+    assert.match(unknown.text, /there are: default, flagged, by-host, partners/);
+
+    assert.equal((await first("live")).body.subscribers, 0);
+    const { body: live } = await partners("live");
+    assert.equal(live.subscribers, 1);
+    const group = live.triggers[0].groups[0].id;
+    assert.equal((await first("subscribers", { group })).status, 404);
+    const [{ id }] = (await partners("subscribers", { group })).body.subscribers;
+    assert.equal((await partners("watch", { id }, { method: "POST" })).body.id, id);
+    assert.equal((await partners("subscriber", { id })).status, 200);
+    assert.equal((await first("subscriber", { id })).status, 404);
+
+    const fieldsOf = async (graph) => (await graph("type", { name: "Query" })).body.fields.map(({ name }) => name);
+    assert.ok((await fieldsOf(first)).includes("first"));
+    assert.ok((await fieldsOf(partners)).includes("partners"));
+    const explain = (graph) => graph("explain", {}, { method: "POST", body: "{ partners { code } }" });
+    assert.equal((await explain(first)).status, 400);
+    assert.equal((await explain(partners)).body.plan.fetches.length, 1);
+
+    const query = "query Own { partners { code } }";
+    await ask(router, query, PARTNERS);
+    const operation = async (graph) => (await graph("operation", { name: "Own", kind: "query" })).body;
+    assert.equal((await operation(first)).text, null, "it is not among the prepared ones of the graph");
+    assert.equal((await operation(partners)).text, query);
+
+    await writeFile(await fileOf(router, "partners"), withField("renewed"));
+    const lastReload = async (graph) => (await graph("graph")).body.lastReload;
+    await eventually(() => lastReload(partners), "the reload of the graph");
+    assert.equal(await lastReload(first), null);
+  });
+
+  it("the console has a choice of the graph where it matters", { skip: skipWithoutBrowser() }, async () => {
+    const router = await routeWithRecorder();
+    await followInPartners(router);
+    const browser = await launchBrowser();
+    keep({ stop: () => browser.close() });
+    const { page, problems } = await openPage(browser, router.admin, "/console/#live");
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await page.locator("#selected-graph").selectOption("partners");
+    await page.getByText("1 subscriber in 1 group on 1 trigger.").waitFor();
+    await page.reload();
+    await page.getByText("1 subscriber in 1 group on 1 trigger.").waitFor();
+    await page.evaluate(() => {
+      location.hash = "#slow";
+    });
+    const row = await cells(rowOf(page, "Slow and failed requests", "query Partners"));
+    assert.equal(row[4], "partners");
+    assert.ok(await page.locator("#selected-graph").isHidden());
+    assert.deepEqual(problems, []);
   });
 
   it("a graph that does not load is named, by the check and by the start", async () => {

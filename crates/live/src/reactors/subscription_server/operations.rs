@@ -213,8 +213,7 @@ impl StartingOperation {
         // Ends after the operation.
         let span = match (&wanted, &runner.tracer) {
             (StartRequest::Unprepared(_), Some(tracer)) => {
-                let (path, transport) = (&*runner.serving.path, self.transport.name());
-                Some(WebSocketSpan::begin(tracer, path, transport))
+                Some(WebSocketSpan::begin(tracer, &runner.serving, self.transport.name()))
             }
             _ => None,
         };
