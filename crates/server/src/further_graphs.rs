@@ -48,6 +48,11 @@ pub(crate) struct LoadedGraph {
 }
 
 impl LoadedGraph {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
     /// The path of its endpoint.
     pub(crate) fn path(&self) -> &str {
         &self.config.path

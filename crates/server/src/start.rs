@@ -281,10 +281,12 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let (first_reactors, reactor_handles) = start_reactors()?;
     let mut reactors = vec![first_reactors];
     let mut further_material = Vec::with_capacity(further.len());
+    let cursors = cursors(&config)?;
     for graph in further {
         let (own, reactor_handles) = start_reactors()?;
         reactors.push(own);
-        let (cursors, page) = (cursors(&config)?, page(&config, graph.path(), Vec::new()));
+        let cursors = cursors.clone().map(|it| it.for_graph(graph.name()));
+        let page = page(&config, graph.path(), Vec::new());
         further_material.push(FurtherMaterial { graph, cursors, page, reactor_handles });
     }
     let (shutdown, stop) = Shutdown::new();
@@ -296,7 +298,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         numbers,
         documents: documents.documents,
         authenticator,
-        cursors: cursors(&config)?,
+        cursors,
         page: page(&config, &config.path, tabs),
         connections_max: connections_max(&config, descriptors),
         providers,
@@ -481,7 +483,7 @@ fn page(config: &Config, path: &str, tabs: Vec<Tab>) -> Option<Page> {
     })
 }
 
-/// Returns the signer of cursors, if they are enabled.
+/// Returns the signer of cursors of the first graph, if they are enabled.
 fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     let Cursor { enabled, keys, memory, .. } = &config.cursor;
     if !enabled {

@@ -13,7 +13,7 @@ import WebSocket from "ws";
 import { event, expectedFlight, memorySupergraph, startSubgraphs, SUBSCRIPTION } from "../board.mjs";
 import { scrape } from "../metrics.mjs";
 import { startServe } from "../router.mjs";
-import { eventually } from "../waiting.mjs";
+import { eventually, repeatUntil } from "../waiting.mjs";
 
 /** The graph with one more field of the root type. */
 const withField = (name) =>
@@ -178,6 +178,40 @@ describe("several graphs", () => {
     await router.publish("memory/default", "flights.moved", event("1", 2000));
     for (const { data } of await again) assert.deepEqual(data.flightMoved, expectedFlight("1", 2000));
     for (const { client } of all) await client.dispose();
+  });
+
+  it("a cursor is valid in its own graph only", async () => {
+    const router = await route({
+      cursor: { memory: true, keys: ["a key of more than 16 bytes"] },
+      events: { providers: { memory: [{ id: "default", ring_events: 1000 }] } },
+    });
+    const own = { default: router.socket, partners: router.socket.replace("/graphql", "/partners/graphql") };
+    const query = "subscription { flightMoved { id altitude } }";
+    const publish = (altitude) => router.publish("memory/default", "flights.moved", event("1", altitude));
+    /** The first result of a subscription, or the code of the error that refuses it. */
+    const first = async (graph, extensions, act = () => {}) => {
+      const client = createClient({ url: own[graph], webSocketImpl: WebSocket, retryAttempts: 0 });
+      const result = client.iterate({ query, extensions }).next().then(
+        ({ value }) => value, ([error]) => error.extensions.code,
+      );
+      const received = await repeatUntil(result, act, `a result of ${graph}`);
+      await client.dispose();
+      return received;
+    };
+    const cursors = {};
+    for (const graph of Object.keys(own)) {
+      const { extensions: { cursor } } = await first(graph, undefined, publish);
+      assert.ok(cursor, graph);
+      cursors[graph] = cursor;
+    }
+    await publish(5000);
+    for (const graph of Object.keys(own)) {
+      for (const [of, cursor] of Object.entries(cursors)) {
+        const received = await first(graph, { cursor });
+        if (of === graph) assert.equal(received.data?.flightMoved.id, "1", JSON.stringify(received));
+        else assert.equal(received, "CURSOR_FOREIGN", `a cursor of ${of} in ${graph}`);
+      }
+    }
   });
 
   it("no graph serves what another one has stored, and an invalidation reaches all", async () => {
