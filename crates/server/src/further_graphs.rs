@@ -135,6 +135,14 @@ pub(crate) struct FurtherGraph {
     pub(crate) reload_requests: ReloadRequests,
 }
 
+/// A graph that serves, for the tasks that prepare operations ahead for it.
+pub(crate) struct NamedGraph {
+    /// The name of a further graph; `None` for the graph of `supergraph`.
+    pub(crate) name: Option<Box<str>>,
+    /// The graph that serves now.
+    pub(crate) serving: Arc<Serving>,
+}
+
 /// The tasks of a further graph, which run once the router serves.
 pub(crate) struct GraphTasks {
     reloader: Arc<Reloader>,
@@ -241,6 +249,16 @@ impl GraphTasks {
 }
 
 impl RouterParts {
+    /// Returns all graphs, that of `supergraph` first.
+    pub(crate) fn named_graphs(&self) -> Vec<NamedGraph> {
+        let first = NamedGraph { name: None, serving: Arc::clone(&self.reloader.serving) };
+        let further = self.further.iter().map(|FurtherGraph { name, serving, .. }| NamedGraph {
+            name: Some(name.clone()),
+            serving: Arc::clone(serving),
+        });
+        std::iter::once(first).chain(further).collect()
+    }
+
     /// Ends the live subscriptions of all graphs.
     pub(crate) async fn end_subscriptions(&self) {
         self.reloader.hub.shutdown().await;

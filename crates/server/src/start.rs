@@ -33,7 +33,7 @@ use crate::certificates;
 use crate::collector_export::{CollectorExports, ExportTasks};
 use crate::composition::ReadScope;
 use crate::console_api;
-use crate::document_watch::follow_documents;
+use crate::document_watch;
 use crate::further_graphs::{self, SharedMaterial};
 use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
@@ -340,7 +340,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         tokio::spawn(cache_page::follow(history, serving));
     }
     let has_documents = !parts.reloader.config.persisted_documents.manifests.is_empty();
-    warming::start(&parts.warming, &parts.reloader.serving, has_documents, shutdown.signal());
+    warming::start(&parts.warming, parts.named_graphs(), has_documents, shutdown.signal());
     if let Some(console) = &parts.admin.console {
         let serving = Arc::clone(&parts.reloader.serving);
         tokio::spawn(console_api::state::follow(Arc::clone(console), serving));
@@ -362,11 +362,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
     graph_tasks.into_iter().for_each(|it| it.start(&shutdown.signal()));
     if has_documents {
-        let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
-        let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
-        let downloads = followed_downloads.start(&metrics, &shutdown.signal());
-        let warming = Arc::clone(&parts.warming);
-        tokio::spawn(follow_documents(reloader, warming, metrics, documents.versions, downloads));
+        let downloads = followed_downloads.start(&parts.document_loads, &shutdown.signal());
+        document_watch::start(&parts, documents.versions, downloads);
     }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {
