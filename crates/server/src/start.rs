@@ -37,7 +37,6 @@ use crate::document_watch;
 use crate::further_graphs::{self, SharedMaterial};
 use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
-use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
 use crate::invalidation_topics::InvalidationTopics;
 use crate::load_watch;
@@ -321,7 +320,6 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
-    parts.reloader.metrics.count(ReloadResult::Loaded);
     let shared_cache = parts.reloader.serving.current().caching.as_ref().and_then(|caching| {
         let shared = caching.process.shared.as_ref()?;
         Some(shared.start())
