@@ -68,7 +68,7 @@ pub struct WarmingSource {
     pub file: Option<PathBuf>,
 
     /// The URL of such a file, of at most 10 MB: usually `/admin/operations` of the admin listener of other routers.
-    /// Redirections are not followed.
+    /// Redirections are not followed. For a further graph (`graphs`), the parameter `graph` with its name is added.
     #[serde(default)]
     #[schemars(
         with = "Option<HttpUrlText>",

@@ -14,7 +14,7 @@
 //! partitions, or they do not fit, it has the event's own offset and the time at which it was published: a subscriber
 //! that resumes by it gets some events again.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{constant_time, hmac};
@@ -56,11 +56,17 @@ const ADJACENT: u8 = 1;
 /// The flag for offsets with equal second parts.
 const EQUAL_PARTS: u8 = 2;
 
-/// Signs and verifies cursors. There is one for the whole process.
+/// The name of the graph in cursors, unless [`Cursors::for_graph`] sets another one.
+const DEFAULT_GRAPH: &str = "default";
+
+/// Signs and verifies the cursors of one graph. The graphs of a process have the same keys.
+#[derive(Clone)]
 pub struct Cursors {
     /// The keys. The first one signs.
     keys: Vec<hmac::Key>,
     with_memory_providers: bool,
+    /// The name of the graph, which is a part of each scope.
+    graph: Arc<str>,
 }
 
 impl std::fmt::Debug for Cursors {
@@ -77,7 +83,7 @@ impl Scope {
     /// Hashes everything that stays the same over reloads and in all routers of a graph: its name, the coordinate of
     /// the field, the provider's name and the rendered topics. The generation is not included, and arguments count only
     /// through topics. `bound_to` contains the claims that the cursor is bound to.
-    pub(crate) fn new(graph: &str, field: &str, source: &Source, bound_to: &[u8]) -> Self {
+    fn new(graph: &str, field: &str, source: &Source, bound_to: &[u8]) -> Self {
         let mut hash = Sha256::new();
         let stream = source.wanted().and_then(|it| it.durable.as_ref()?.stream.as_deref());
         let fixed = [graph, field, source.name(), stream.unwrap_or_default()];
@@ -184,13 +190,25 @@ impl Cursors {
             aws_lc_rs::rand::fill(&mut random)?;
             keys.push(key(&random));
         }
-        Ok(Self { keys, with_memory_providers: false })
+        Ok(Self { keys, with_memory_providers: false, graph: DEFAULT_GRAPH.into() })
     }
 
     /// Enables cursors for providers of the kind `memory`, which only this process can resume.
     #[must_use]
     pub fn with_memory_providers(self, with_memory_providers: bool) -> Self {
         Self { with_memory_providers, ..self }
+    }
+
+    /// Returns cursors with the same keys for the graph with this name. A cursor of one graph is foreign to all others,
+    /// where the same field and topic may have other events.
+    #[must_use]
+    pub fn for_graph(self, name: &str) -> Self {
+        Self { graph: name.into(), ..self }
+    }
+
+    /// Returns the scope of the cursors of a subscription, see [`Scope::new`].
+    pub(crate) fn scope(&self, field: &str, source: &Source, bound_to: &[u8]) -> Scope {
+        Scope::new(&self.graph, field, source, bound_to)
     }
 
     /// True if payloads of that source carry cursors.
@@ -389,8 +407,6 @@ pub fn fuzz(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use events::{Memory, MemorySettings};
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -425,9 +441,12 @@ mod tests {
     }
 
     fn bound(field: &str, topics: &[&str], bound_to: &[u8]) -> Scope {
+        Scope::new("main", field, &source(topics), bound_to)
+    }
+
+    fn source(topics: &[&str]) -> Source {
         let provider = Arc::new(Memory::new("default", MemorySettings::default()));
-        let source = Source::new(provider, topics.iter().map(|&it| it.into()).collect());
-        Scope::new("main", field, &source, bound_to)
+        Source::new(provider, topics.iter().map(|&it| it.into()).collect())
     }
 
     fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
@@ -525,6 +544,23 @@ mod tests {
         for (field, topics) in [("S.g", &["a", "b"][..]), ("S.f", &["a"]), ("S.f", &["ab"])] {
             assert_eq!(ours.decode(&written, scope(field, topics)), Err(CursorError::Foreign));
         }
+    }
+
+    #[test]
+    fn a_cursor_is_valid_in_one_graph() {
+        let first = cursors(&[b"a key of some length"]);
+        let (beta, gamma) = (first.clone().for_graph("beta"), first.clone().for_graph("gamma"));
+        let scope = |cursors: &Cursors| cursors.scope("S.f", &source(&["t"]), &[]);
+        let position: Position = [partition_offset(0, 4)].into_iter().collect();
+        for (ours, others) in [(&first, [&beta, &gamma]), (&beta, [&first, &gamma])] {
+            let text = ours.encode(scope(ours), &position, partition_offset(0, 4), None).unwrap();
+            assert_eq!(ours.decode(&text, scope(ours)), Ok(Resume::After(position.clone())));
+            for other in others {
+                assert_eq!(other.decode(&text, scope(other)), Err(CursorError::Foreign));
+            }
+        }
+        // Cursors of earlier routers stay valid.
+        assert_eq!(scope(&first), Scope::new("default", "S.f", &source(&["t"]), &[]));
     }
 
     #[test]

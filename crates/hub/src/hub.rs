@@ -7,13 +7,13 @@ use bindings::Source;
 use execute::{ErrorCode, FetchCacheBudget, GraphqlError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cursor::{CursorError, Cursors, Resume, Scope};
+use crate::cursor::{CursorError, Cursors, Resume};
 use crate::event_spans::EventTracer;
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Operations, ShardTask};
 use crate::shard::{
-    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, LeaveSender, PendingSubscriber, RingRoom, Shard,
-    Shared, shutting_down,
+    ConcurrencyLimit, GROUP_NUMBER_BITS, LeaveSender, PendingSubscriber, RingRoom, Shard, Shared,
+    shutting_down,
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
 use crate::{
@@ -56,7 +56,8 @@ impl Hub {
         Self::with_cursors(settings, cores, None)
     }
 
-    /// Does the same as [`Hub::new`], and adds cursors to payloads of sources that can be read again.
+    /// Does the same as [`Hub::new`], and adds cursors to payloads of sources that can be read again. The cursors have
+    /// the name of the hub's graph.
     pub fn with_cursors(
         settings: HubSettings,
         cores: Arc<dyn Workers>,
@@ -135,9 +136,9 @@ impl Hub {
         cursor: &str,
         operation: &LiveOperation,
     ) -> Result<Resume, GraphqlError> {
-        let scope = Scope::new(GRAPH, &operation.field, &operation.source, &operation.bound_to);
+        let LiveOperation { field, source, bound_to, .. } = operation;
         let read = match &self.cursors {
-            Some(cursors) => cursors.decode(cursor, scope),
+            Some(cursors) => cursors.decode(cursor, cursors.scope(field, source, bound_to)),
             None => Err(CursorError::Invalid),
         };
         read.map_err(|error| match error {

@@ -9,32 +9,27 @@ use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
 use clients::request_ids::RequestIds;
 use clients::shutdown::Shutdown;
-use clients::workers::{Job, Workers};
-use config::{Config, OverflowPolicy};
+use clients::workers::Workers;
+use config::Config;
 use events::Providers;
 use frontend::client_caching::ClientCacheRules;
 use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
-use frontend::endpoint::{Endpoint, Endpoints};
+use frontend::endpoint::Endpoints;
 use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
-use frontend::page::EndpointPage;
 use frontend::pipeline::Pipeline;
 use frontend::received_request::RequestReceiver;
 use frontend::refusal_pacing::RefusalPacer;
 use frontend::uploads::UploadReceiver;
-use hub::{Cursors, EventTracer, Hub, HubSettings};
+use hub::Cursors;
 use ide::Page;
-use live::client_context::NeededHeaders;
 use live::live_server::LiveServer;
 use live::metrics::SubscriptionMetrics;
-use live::operation_runner::OperationRunner;
-use live::reactors::context::ReactorContext;
 use live::reactors::{ReactorHandles, Reactors};
 use live::subscription_limits::SubscriptionLimits;
-use live::websocket_settings::WebSocketSettings;
 use otlp::MetricExportStats;
 use persisted_documents::DocumentSet;
 use redis_store::Stores;
@@ -50,11 +45,10 @@ use crate::callbacks;
 use crate::composition::CompositionState;
 use crate::console_api::state::ConsoleState;
 use crate::document_load_metrics::DocumentLoadMetrics;
-use crate::further_graphs::{self, CommonParts, FurtherGraph, GraphTasks, LoadedGraph};
+use crate::further_graphs::{self, FurtherGraph, GraphTasks, LoadedGraph};
 use crate::generation_numbers::GenerationNumbers;
+use crate::graph_assembly::{AssembledGraph, CommonParts, EventWorkers, GraphInputs};
 use crate::graph_change::GraphChange;
-use crate::graph_load_metrics::GraphLoadMetrics;
-use crate::graphql_service::GraphqlEndpoint;
 use crate::metrics_export::{self, MetricsSources};
 use crate::reload::Reloader;
 use crate::reload_requests::ReloadRequests;
@@ -146,15 +140,6 @@ impl std::fmt::Debug for RouterParts {
     }
 }
 
-/// The workers as the hub uses them: its events run before connections and operations.
-pub(crate) struct EventWorkers(pub(crate) Arc<Workers>);
-
-impl hub::Workers for EventWorkers {
-    fn run(&self, job: Job) {
-        self.0.run_first(job);
-    }
-}
-
 /// Creates the parts of a router, and passes the reactors what they use: the first ones are those of the graph of
 /// `supergraph`, the others those of the further graphs. The tasks are those of the further graphs.
 pub(crate) fn assemble(
@@ -164,68 +149,47 @@ pub(crate) fn assemble(
 ) -> (RouterParts, Vec<GraphTasks>) {
     let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
         material;
-    let documents = material.documents;
     let config = Arc::new(config);
-    let connection_metrics = Arc::new(ConnectionMetrics::default());
-    let graph_loads = Arc::new(GraphLoadMetrics::new());
     let document_loads = Arc::new(DocumentLoadMetrics::new());
     let warming = Arc::new(Warming::new(&config.warming));
     let limits =
         ClientLimits::new(&config.http, material.connections_max, workers.count(), &loaded.memory);
     let limits = Arc::new(limits);
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
-    let serving = Arc::new(Serving::new(&config, loaded, documents, &material.stores, &limits));
-    let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
-    start_live_queries(&serving, &on_workers, &shutdown);
-    let settings = hub_settings(&config);
-    let tracer = event_tracer(material.tracer.as_ref(), &serving);
-    let hub = Arc::new(Hub::with_traces(settings, on_workers, material.cursors, tracer));
-    let access_log = material.access_log.map(Arc::new);
-    let request_ids = RequestIds::new(&config.request_id).map(Arc::new);
-    let runner = Arc::new(OperationRunner {
-        serving: Arc::clone(&serving),
-        hub: Arc::clone(&hub),
-        limits: SubscriptionLimits::new(&config.subscriptions),
-        metrics: Arc::new(SubscriptionMetrics::default()),
+    let common = CommonParts {
         authentication: Arc::clone(&authentication),
-        access_log: access_log.clone(),
-        request_ids: request_ids.clone(),
-        tracer: material.tracer.clone(),
-    });
-    let reactor = Arc::new(ReactorContext {
-        runner: Arc::clone(&runner),
-        websocket: WebSocketSettings::new(&config),
-        needed_headers: NeededHeaders::new(&config),
-        connection_metrics: Arc::clone(&connection_metrics),
-        workers: Arc::clone(&workers),
-    });
-    let (first_reactors, further_reactors) = reactors.split_first().unzip();
-    first_reactors.into_iter().for_each(|it: &Reactors| it.serve(&reactor));
-    let stream_operations_max = config.websocket.max_subscriptions_per_connection;
-    let live =
-        Arc::new(LiveServer::new(&reactor, reactor_handles, stream_operations_max, &shutdown));
-    let reloader = Arc::new(Reloader {
-        graph: None,
-        config: Arc::clone(&config),
-        serving: Arc::clone(&serving),
-        hub: Arc::clone(&hub),
+        access_log: material.access_log.map(Arc::new),
+        request_ids: RequestIds::new(&config.request_id).map(Arc::new),
+        tracer: material.tracer,
+        subscription_metrics: Arc::new(SubscriptionMetrics::default()),
+        connection_metrics: Arc::new(ConnectionMetrics::default()),
         providers: Arc::clone(&providers),
-        stores: Arc::clone(&material.stores),
-        callbacks: material.callbacks.clone(),
+        stores: material.stores,
+        callbacks: material.callbacks,
         numbers: material.numbers,
-        metrics: Arc::clone(&graph_loads),
+        workers: Arc::clone(&workers),
         shutdown: Arc::clone(&shutdown),
+    };
+    let (documents, stores) = (material.documents, &common.stores);
+    let serving = Arc::new(Serving::new(&config, loaded, documents, stores, &limits));
+    start_live_queries(&serving, &workers, &shutdown);
+    let (first_reactors, further_reactors) = reactors.split_first().unzip();
+    let AssembledGraph { runner, live, endpoint, reloader } = common.assemble_graph(GraphInputs {
+        name: None,
+        serving: Arc::clone(&serving),
+        config: Arc::clone(&config),
+        limits: SubscriptionLimits::new(&config.subscriptions),
+        cursors: material.cursors,
+        page: material.page,
+        reactors: first_reactors,
+        reactor_handles,
         changes: material.graph_changes,
     });
-    let common =
-        CommonParts { runner: &runner, reactor: &reactor, reloader: &reloader, workers: &workers };
     let (mut further, mut endpoints, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for (graph, reactors) in material.further.into_iter().zip(further_reactors.unwrap_or_default())
     {
-        let FurtherMaterial { graph, cursors, page, reactor_handles } = graph;
-        let reactors = (reactors, reactor_handles);
         let (graph, endpoint, graph_tasks) =
-            further_graphs::assemble_graph(graph, &common, cursors, page, reactors);
+            further_graphs::assemble_graph(graph, reactors, &common, &runner);
         further.push(graph);
         endpoints.push(endpoint);
         tasks.push(graph_tasks);
@@ -233,7 +197,7 @@ pub(crate) fn assemble(
     let further: Arc<[FurtherGraph]> = further.into();
     // Callbacks with a listener of their own are not served to clients.
     let has_own_listener = callbacks::own_address(&config).is_some();
-    let shared_callbacks = material.callbacks.as_ref().filter(|_| !has_own_listener);
+    let shared_callbacks = common.callbacks.as_ref().filter(|_| !has_own_listener);
     let http = Arc::new(HttpServer {
         settings: config.http.clone(),
         pipeline: Pipeline {
@@ -241,30 +205,24 @@ pub(crate) fn assemble(
             cors: CorsRules::new(&config.cors),
             csrf: CsrfRules::new(&config.csrf),
             compressor: Compressor::new(config.http.compression.clone(), workers.count()),
-            endpoints: Endpoints {
-                default: Endpoint {
-                    graph: serving.graph_name.clone(),
-                    page: EndpointPage {
-                        path: config.path.clone(),
-                        has_documents: !config.persisted_documents.manifests.is_empty(),
-                        page: material.page,
-                    },
-                    service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
-                },
-                further: endpoints,
-            },
-            receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
+            endpoints: Endpoints { default: endpoint, further: endpoints },
+            receiver: RequestReceiver::new(
+                &config,
+                &limits,
+                &common.connection_metrics,
+                &serving.metrics,
+            ),
             uploads: UploadReceiver::new(&config.uploads, &limits.memory),
             has_websocket_compression: config.websocket.compression.enabled,
             callbacks: shared_callbacks.map(|it| callbacks::route(&config, it)),
             caching: ClientCacheRules::new(&config, authentication.token_sources()),
             metrics: HttpMetrics::default(),
-            access_log,
-            request_ids,
+            access_log: common.access_log.clone(),
+            request_ids: common.request_ids.clone(),
             deadline_headers: DeadlineHeaders::new(&config.limits.deadline_headers),
             load_reports: LoadReports::new(&config.http.load_report),
             shows_generation: config.supergraph.expose_generation,
-            tracer: material.tracer,
+            tracer: common.tracer.clone(),
             refusals: RefusalPacer::new(
                 config.admission.refusals_per_core,
                 workers.count(),
@@ -274,7 +232,7 @@ pub(crate) fn assemble(
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         limits,
         workers: Arc::clone(&workers),
-        metrics: connection_metrics,
+        metrics: Arc::clone(&common.connection_metrics),
         shutdown: Arc::clone(&shutdown),
     });
     let sources = Arc::new(MetricsSources {
@@ -283,9 +241,9 @@ pub(crate) fn assemble(
         further: Arc::clone(&further),
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
-        stores: material.stores,
-        callbacks: material.callbacks,
-        graph_loads,
+        stores: Arc::clone(&common.stores),
+        callbacks: common.callbacks.clone(),
+        graph_loads: Arc::clone(&reloader.metrics),
         document_loads: Arc::clone(&document_loads),
         warming: Arc::clone(&warming),
         composition: material.composition,
@@ -298,9 +256,9 @@ pub(crate) fn assemble(
         settings: config.admin.clone(),
         publish_timeout: config.events.publish_timeout,
         metrics: Arc::new(metrics_export::exporter(sources)),
-        hub,
+        hub: Arc::clone(&reloader.hub),
         providers,
-        serving: Arc::clone(&reloader.serving),
+        serving,
         further: Arc::clone(&further),
         reload_requests: material.reload_requests,
         cache_page: CachePage::new(),
@@ -323,11 +281,12 @@ pub(crate) fn assemble(
 }
 
 /// Starts the task that executes live queries, if they are turned on. It ends with the shutdown.
-fn start_live_queries(serving: &Serving, workers: &Arc<EventWorkers>, shutdown: &Shutdown) {
+fn start_live_queries(serving: &Serving, workers: &Arc<Workers>, shutdown: &Shutdown) {
     let graph = serving.current();
     let queries = graph.caching.as_ref().and_then(|it| it.process.live_queries.as_ref());
     let Some(queries) = queries else { return };
-    let running = Arc::clone(queries).run(Arc::clone(workers) as Arc<dyn hub::Workers>);
+    let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
+    let running = Arc::clone(queries).run(on_workers as Arc<dyn hub::Workers>);
     let mut stop = shutdown.signal();
     tokio::spawn(async move {
         tokio::select! {
@@ -335,27 +294,4 @@ fn start_live_queries(serving: &Serving, workers: &Arc<EventWorkers>, shutdown: 
             _ = stop.wait_for(|stop| *stop) => {}
         }
     });
-}
-
-/// Returns what records the traces of events of a graph; `None` without traces.
-pub(crate) fn event_tracer(tracer: Option<&Arc<Tracer>>, serving: &Serving) -> Option<EventTracer> {
-    let graph = serving.graph_name.clone();
-    Some(EventTracer { tracer: Arc::clone(tracer?), graph })
-}
-
-/// Returns the settings of the hub.
-pub(crate) fn hub_settings(config: &Config) -> HubSettings {
-    let mut settings =
-        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
-    settings.group_waiting = config.subscriptions.group_queue_events as usize;
-    if config.subscriptions.policy == OverflowPolicy::Latest {
-        // For a group that resolves too slowly, too, only the newest event waits.
-        settings.group_waiting = 1;
-        settings.catch_up = false;
-    }
-    settings.ring_events = config.cursor.ring_events as usize;
-    settings.ring_bytes = config.cursor.ring_bytes;
-    settings.ring_bytes_total = config.cursor.ring_bytes_total;
-    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
-    settings
 }

@@ -14,10 +14,12 @@ use serving::serving::Serving;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use crate::assembly::RouterParts;
 use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
 use crate::document_source::{Versions, read_documents, stamps};
+use crate::further_graphs::NamedGraph;
 use crate::manifest_downloads::DownloadedManifests;
-use crate::prepare_gently::prepare_gently;
+use crate::prepare_gently::PreparationPace;
 use crate::reload::Reloader;
 use crate::warming::Warming;
 
@@ -96,39 +98,45 @@ async fn on_blocking_pool<T: Send + 'static>(
     tokio::task::spawn_blocking(move || read(&config.persisted_documents)).await.ok()
 }
 
-/// Follows changes of manifests, which were read in these versions, and of graphs, until shutdown. Tells `warming` when
-/// the documents have been prepared.
-pub(crate) async fn follow_documents(
-    reloader: Arc<Reloader>,
-    warming: Arc<Warming>,
-    metrics: Arc<DocumentLoadMetrics>,
+/// Starts the tasks of persisted documents: one follows the manifests, which were read in these versions, and one for
+/// each graph prepares the documents ahead. They end with the shutdown.
+pub(crate) fn start(
+    parts: &RouterParts,
     read: Versions,
     downloads: watch::Receiver<DownloadedManifests>,
 ) {
+    let reloader = &parts.reloader;
+    let (changed, changes) = watch::channel(());
+    let preparation = Arc::new(DocumentPreparation {
+        warming: Arc::clone(&parts.warming),
+        pace: PreparationPace::new(),
+        prepared_max: (reloader.config.limits.prepared_operations / PREPARED_PART) as usize,
+    });
+    for graph in parts.named_graphs() {
+        let (preparation, changes) = (Arc::clone(&preparation), changes.clone());
+        tokio::spawn(preparation.follow(graph, changes, reloader.shutdown.signal()));
+    }
+    let watch = DocumentWatch::new(&reloader.config, read, downloads);
+    let metrics = Arc::clone(&parts.document_loads);
+    tokio::spawn(follow_manifests(Arc::clone(reloader), metrics, watch, changed));
+}
+
+/// Follows changes of manifests until shutdown, and notifies the tasks that prepare documents.
+async fn follow_manifests(
+    reloader: Arc<Reloader>,
+    metrics: Arc<DocumentLoadMetrics>,
+    mut watch: DocumentWatch,
+    changed: watch::Sender<()>,
+) {
     let mut shutdown = reloader.shutdown.signal();
-    let serving = &reloader.serving;
-    let mut watch = DocumentWatch::new(&reloader.config, read, downloads);
-    let prepared_max = reloader.config.limits.prepared_operations / PREPARED_PART;
     loop {
-        let graph = serving.current();
-        let number = graph.generation.number;
-        let warming = &warming;
-        let mut prepare = std::pin::pin!(async move {
-            prepare_ahead(serving, &graph, prepared_max as usize).await;
-            warming.note_documents_prepared();
-            drop(graph);
-            std::future::pending::<()>().await;
-        });
-        loop {
-            tokio::select! {
-                () = &mut prepare => continue,
-                _ = serving.wait_for_graph_after(number) => break,
-                () = watch.wait_for_change() => {}
-                _ = shutdown.wait_for(|stop| *stop) => return,
-            }
-            if reload(serving, &mut watch, &metrics).await {
-                break;
-            }
+        tokio::select! {
+            () = watch.wait_for_change() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        // All graphs have the same known operations.
+        if reload(&reloader.serving, &mut watch, &metrics).await {
+            changed.send_replace(());
         }
     }
 }
@@ -159,32 +167,85 @@ async fn reload(
     }
 }
 
-/// Prepares the first documents for a graph. A document that is not valid there is reported to the next client that
-/// sends it; the log has their number.
-async fn prepare_ahead(serving: &Serving, graph: &ServingGraph, prepared_max: usize) {
-    let documents = serving.known_operations.documents();
-    let (mut invalid, mut first_invalid) = (0_u64, None);
-    for document in documents.documents().iter().take(prepared_max) {
-        // Clients that have the operation's name from the tool that wrote the manifest send it.
-        let request = OperationRequest {
-            query: document.text.clone(),
-            operation_name: document.name.clone(),
-            ..OperationRequest::default()
-        };
-        if let Err(error) = prepare_gently(&graph.preparer, &request).await {
-            invalid += 1;
-            first_invalid.get_or_insert_with(|| (document.id.clone(), error.to_string()));
+/// The parts that the tasks of all graphs use to prepare documents ahead.
+struct DocumentPreparation {
+    /// The progress of the start, which may wait for the documents.
+    warming: Arc<Warming>,
+    pace: PreparationPace,
+    /// The maximum number of documents that are prepared for a graph.
+    prepared_max: usize,
+}
+
+impl DocumentPreparation {
+    /// Prepares the documents for a graph, and again for each new version of it and after changes of the documents,
+    /// until shutdown.
+    async fn follow(
+        self: Arc<Self>,
+        graph: NamedGraph,
+        mut changes: watch::Receiver<()>,
+        mut shutdown: watch::Receiver<bool>,
+    ) {
+        let mut is_noted = false;
+        loop {
+            changes.mark_unchanged();
+            let current = graph.serving.current();
+            let number = current.generation.number;
+            let prepare = async {
+                self.prepare_ahead(&graph, current).await;
+                if !std::mem::replace(&mut is_noted, true) {
+                    self.warming.note_documents_prepared();
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = prepare => {}
+                _ = graph.serving.wait_for_graph_after(number) => {}
+                // Without the task that follows manifests there are no changes.
+                Ok(()) = changes.changed() => {}
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            }
         }
     }
-    serving.known_operations.stats().documents_invalid.store(invalid, Ordering::Relaxed);
-    if let Some((id, reason)) = first_invalid {
-        tracing::warn!(
-            count = invalid,
-            of = documents.len(),
-            first = %id,
-            reason,
-            generation = graph.generation.number,
-            "persisted documents are not valid on the graph that serves"
-        );
+
+    /// Prepares the first documents for the current version of a graph. A document that is not valid there is reported
+    /// to the next client that sends it; the log has their number.
+    async fn prepare_ahead(&self, graph: &NamedGraph, current: Arc<ServingGraph>) {
+        let documents = graph.serving.known_operations.documents();
+        let (mut invalid, mut first_invalid) = (0_u64, None);
+        for document in documents.documents().iter().take(self.prepared_max) {
+            // Clients that have the operation's name from the tool that wrote the manifest send it.
+            let request = OperationRequest {
+                query: document.text.clone(),
+                operation_name: document.name.clone(),
+                ..OperationRequest::default()
+            };
+            if let Err(error) = self.pace.prepare(&current.preparer, &request).await {
+                invalid += 1;
+                first_invalid.get_or_insert_with(|| (document.id.clone(), error.to_string()));
+            }
+        }
+        graph.serving.document_validity.invalid.store(invalid, Ordering::Relaxed);
+        let Some((id, reason)) = first_invalid else { return };
+        let (of, generation) = (documents.len(), current.generation.number);
+        match graph.name.as_deref() {
+            None => tracing::warn!(
+                count = invalid,
+                of,
+                first = %id,
+                reason,
+                generation,
+                "persisted documents are not valid on the graph that serves"
+            ),
+            // The manifests have the documents for all graphs, so a further graph may lack many of them.
+            Some(name) => tracing::info!(
+                graph = name,
+                count = invalid,
+                of,
+                first = %id,
+                reason,
+                generation,
+                "persisted documents are not valid on a further graph"
+            ),
+        }
     }
 }

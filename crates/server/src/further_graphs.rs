@@ -3,32 +3,26 @@
 
 use std::sync::Arc;
 
-use clients::workers::Workers;
 use config::diagnostic::{Diagnostic, SourceText};
 use config::{Config, GraphSettings};
 use events::Providers;
 use frontend::endpoint::{Endpoint, EndpointCondition};
-use frontend::page::EndpointPage;
-use hub::{Cursors, Hub};
-use ide::Page;
-use live::client_context::NeededHeaders;
+use hub::Hub;
 use live::live_server::LiveServer;
 use live::operation_runner::OperationRunner;
-use live::reactors::context::ReactorContext;
-use live::reactors::{ReactorHandles, Reactors};
-use live::websocket_settings::WebSocketSettings;
+use live::reactors::Reactors;
 use redis_store::Stores;
 use serving::generation::{self, GraphMaterial, ServingGraph};
 use serving::serving::Serving;
 use subscription_client::CallbackEndpoint;
 use tokio::sync::{mpsc, watch};
 
-use crate::assembly::{self, EventWorkers, RouterParts};
+use crate::assembly::{FurtherMaterial, RouterParts};
 use crate::composition::{CompositionState, ReadScope};
 use crate::generation_numbers::GenerationNumbers;
-use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
+use crate::graph_assembly::{AssembledGraph, CommonParts, GraphInputs};
+use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graph_watch::GraphWatch;
-use crate::graphql_service::GraphqlEndpoint;
 use crate::invalidation_topics::InvalidationTopics;
 use crate::reload::{self, Reloader};
 use crate::reload_requests::{ReloadRequests, WaitingRequest};
@@ -48,6 +42,11 @@ pub(crate) struct LoadedGraph {
 }
 
 impl LoadedGraph {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
     /// The path of its endpoint.
     pub(crate) fn path(&self) -> &str {
         &self.config.path
@@ -132,6 +131,14 @@ pub(crate) struct FurtherGraph {
     pub(crate) reload_requests: ReloadRequests,
 }
 
+/// A graph that serves, for the tasks that prepare operations ahead for it.
+pub(crate) struct NamedGraph {
+    /// The name of a further graph; `None` for the graph of `supergraph`.
+    pub(crate) name: Option<Box<str>>,
+    /// The graph that serves now.
+    pub(crate) serving: Arc<Serving>,
+}
+
 /// The tasks of a further graph, which run once the router serves.
 pub(crate) struct GraphTasks {
     reloader: Arc<Reloader>,
@@ -142,85 +149,34 @@ pub(crate) struct GraphTasks {
     topics: InvalidationTopics,
 }
 
-/// The parts of the router that all graphs have in common, and those of the first graph that others begin with.
-pub(crate) struct CommonParts<'a> {
-    pub(crate) runner: &'a OperationRunner,
-    pub(crate) reactor: &'a ReactorContext,
-    pub(crate) reloader: &'a Reloader,
-    pub(crate) workers: &'a Arc<Workers>,
-}
-
-/// Assembles a further graph. Its connections that have left HTTP are on reactors of its own.
+/// Assembles a further graph beside the graph of `first`. Its connections that have left HTTP are on reactors of its
+/// own.
 pub(crate) fn assemble_graph(
-    graph: LoadedGraph,
-    common: &CommonParts<'_>,
-    cursors: Option<Cursors>,
-    page: Option<Page>,
-    (reactors, reactor_handles): (&Reactors, ReactorHandles),
+    material: FurtherMaterial,
+    reactors: &Reactors,
+    common: &CommonParts,
+    first: &OperationRunner,
 ) -> (FurtherGraph, (EndpointCondition, Endpoint), GraphTasks) {
+    let FurtherMaterial { graph, cursors, page, reactor_handles } = material;
     let LoadedGraph { settings, config, watch, loaded, text, topics } = graph;
-    let CommonParts { runner: first, reactor: first_reactor, reloader: first_reloader, workers } =
-        common;
-    let config = Arc::new(config);
-    let serving = Arc::new(Serving::beside(&first.serving, &settings.name, &config, loaded));
-    let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
-    let hub_settings = assembly::hub_settings(&config);
-    let tracer = assembly::event_tracer(first.tracer.as_ref(), &serving);
-    let hub = Hub::with_traces(hub_settings, on_workers, cursors, tracer);
-    let hub = Arc::new(hub);
-    let runner = Arc::new(OperationRunner {
-        serving: Arc::clone(&serving),
-        hub: Arc::clone(&hub),
+    let AssembledGraph { live, endpoint, reloader, .. } = common.assemble_graph(GraphInputs {
+        name: Some(settings.name.as_str().into()),
+        serving: Arc::new(Serving::beside(&first.serving, &settings.name, &config, loaded)),
+        config: Arc::new(config),
         limits: first.limits.of_another_graph(),
-        metrics: Arc::clone(&first.metrics),
-        authentication: Arc::clone(&first.authentication),
-        access_log: first.access_log.clone(),
-        request_ids: first.request_ids.clone(),
-        tracer: first.tracer.clone(),
-    });
-    let reactor = Arc::new(ReactorContext {
-        runner,
-        websocket: WebSocketSettings::new(&config),
-        needed_headers: NeededHeaders::new(&config),
-        connection_metrics: Arc::clone(&first_reactor.connection_metrics),
-        workers: Arc::clone(workers),
-    });
-    reactors.serve(&reactor);
-    let shutdown = &first_reloader.shutdown;
-    let stream_operations_max = config.websocket.max_subscriptions_per_connection;
-    let live = LiveServer::new(&reactor, reactor_handles, stream_operations_max, shutdown);
-    let live = Arc::new(live);
-    let endpoint = Endpoint {
-        graph: serving.graph_name.clone(),
-        page: EndpointPage {
-            path: config.path.clone(),
-            has_documents: !config.persisted_documents.manifests.is_empty(),
-            page,
-        },
-        service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
-    };
-    let (reload_requests, waiting_reloads) = ReloadRequests::new();
-    let graph_loads = Arc::new(GraphLoadMetrics::new());
-    graph_loads.count(ReloadResult::Loaded);
-    let reloader = Arc::new(Reloader {
-        graph: Some(settings.name.as_str().into()),
-        config,
-        serving: Arc::clone(&serving),
-        hub: Arc::clone(&hub),
-        providers: Arc::clone(&first_reloader.providers),
-        stores: Arc::clone(&first_reloader.stores),
-        callbacks: first_reloader.callbacks.clone(),
-        numbers: Arc::clone(&first_reloader.numbers),
-        metrics: Arc::clone(&graph_loads),
-        shutdown: Arc::clone(shutdown),
+        cursors,
+        page,
+        reactors: Some(reactors),
+        reactor_handles,
         changes: None,
     });
+    let (reload_requests, waiting_reloads) = ReloadRequests::new();
     let further = FurtherGraph {
         name: settings.name.as_str().into(),
-        serving,
-        hub,
+        serving: Arc::clone(&reloader.serving),
+        hub: Arc::clone(&reloader.hub),
         live: Arc::clone(&live),
-        graph_loads,
+        graph_loads: Arc::clone(&reloader.metrics),
         composition: watch.composition_state(),
         supergraph_download: watch.download_metrics(),
         reload_requests,
@@ -241,6 +197,16 @@ impl GraphTasks {
 }
 
 impl RouterParts {
+    /// Returns all graphs, that of `supergraph` first.
+    pub(crate) fn named_graphs(&self) -> Vec<NamedGraph> {
+        let first = NamedGraph { name: None, serving: Arc::clone(&self.reloader.serving) };
+        let further = self.further.iter().map(|FurtherGraph { name, serving, .. }| NamedGraph {
+            name: Some(name.clone()),
+            serving: Arc::clone(serving),
+        });
+        std::iter::once(first).chain(further).collect()
+    }
+
     /// Ends the live subscriptions of all graphs.
     pub(crate) async fn end_subscriptions(&self) {
         self.reloader.hub.shutdown().await;

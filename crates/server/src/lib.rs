@@ -27,6 +27,7 @@ mod file_replacement;
 mod file_watch;
 mod further_graphs;
 mod generation_numbers;
+mod graph_assembly;
 mod graph_change;
 mod graph_history;
 mod graph_load_metrics;

@@ -41,7 +41,8 @@ use serving::caching::GenerationCaches;
 use serving::expression_stats::EXPRESSION_METRICS;
 use serving::generation::{GRAPH_METRICS, ServingGraph};
 use serving::known_operations::{
-    KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS, SHARED_TEXT_COUNTERS,
+    DOCUMENT_VALIDITY_METRICS, KNOWN_OPERATION_COUNTERS, KNOWN_OPERATION_METRICS,
+    SHARED_TEXT_COUNTERS,
 };
 use serving::live_queries::{LIVE_QUERY_COUNTERS, LIVE_QUERY_METRICS};
 use serving::memory::MEMORY_METRICS;
@@ -266,6 +267,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
     let known = &sources.runner.serving.known_operations;
     out.write(KNOWN_OPERATION_METRICS, known)?;
     out.write(KNOWN_OPERATION_COUNTERS, known.stats())?;
+    let validity = &sources.runner.serving.document_validity;
+    let validity = sources.of_graphs(validity, |it| &it.serving.document_validity);
+    out.write_each(DOCUMENT_VALIDITY_METRICS, &validity)?;
     if let Some(shared) = known.shared_text_stats() {
         out.write(SHARED_TEXT_COUNTERS, shared)?;
     }

@@ -33,11 +33,10 @@ use crate::certificates;
 use crate::collector_export::{CollectorExports, ExportTasks};
 use crate::composition::ReadScope;
 use crate::console_api;
-use crate::document_watch::follow_documents;
+use crate::document_watch;
 use crate::further_graphs::{self, SharedMaterial};
 use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
-use crate::graph_load_metrics::ReloadResult;
 use crate::graph_watch::GraphWatch;
 use crate::invalidation_topics::InvalidationTopics;
 use crate::load_watch;
@@ -281,10 +280,12 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let (first_reactors, reactor_handles) = start_reactors()?;
     let mut reactors = vec![first_reactors];
     let mut further_material = Vec::with_capacity(further.len());
+    let cursors = cursors(&config)?;
     for graph in further {
         let (own, reactor_handles) = start_reactors()?;
         reactors.push(own);
-        let (cursors, page) = (cursors(&config)?, page(&config, graph.path(), Vec::new()));
+        let cursors = cursors.clone().map(|it| it.for_graph(graph.name()));
+        let page = page(&config, graph.path(), Vec::new());
         further_material.push(FurtherMaterial { graph, cursors, page, reactor_handles });
     }
     let (shutdown, stop) = Shutdown::new();
@@ -296,7 +297,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         numbers,
         documents: documents.documents,
         authenticator,
-        cursors: cursors(&config)?,
+        cursors,
         page: page(&config, &config.path, tabs),
         connections_max: connections_max(&config, descriptors),
         providers,
@@ -319,7 +320,6 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
-    parts.reloader.metrics.count(ReloadResult::Loaded);
     let shared_cache = parts.reloader.serving.current().caching.as_ref().and_then(|caching| {
         let shared = caching.process.shared.as_ref()?;
         Some(shared.start())
@@ -338,7 +338,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         tokio::spawn(cache_page::follow(history, serving));
     }
     let has_documents = !parts.reloader.config.persisted_documents.manifests.is_empty();
-    warming::start(&parts.warming, &parts.reloader.serving, has_documents, shutdown.signal());
+    warming::start(&parts.warming, parts.named_graphs(), has_documents, shutdown.signal());
     if let Some(console) = &parts.admin.console {
         tokio::spawn(console_api::state::follow(Arc::clone(console)));
     }
@@ -359,11 +359,8 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
     graph_tasks.into_iter().for_each(|it| it.start(&shutdown.signal()));
     if has_documents {
-        let (reloader, metrics) = (&parts.reloader, &parts.document_loads);
-        let (reloader, metrics) = (Arc::clone(reloader), Arc::clone(metrics));
-        let downloads = followed_downloads.start(&metrics, &shutdown.signal());
-        let warming = Arc::clone(&parts.warming);
-        tokio::spawn(follow_documents(reloader, warming, metrics, documents.versions, downloads));
+        let downloads = followed_downloads.start(&parts.document_loads, &shutdown.signal());
+        document_watch::start(&parts, documents.versions, downloads);
     }
     tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {
@@ -480,7 +477,7 @@ fn page(config: &Config, path: &str, tabs: Vec<Tab>) -> Option<Page> {
     })
 }
 
-/// Returns the signer of cursors, if they are enabled.
+/// Returns the signer of cursors of the first graph, if they are enabled.
 fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     let Cursor { enabled, keys, memory, .. } = &config.cursor;
     if !enabled {

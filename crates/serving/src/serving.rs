@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::figures::FigureTables;
 use crate::generation::ServingGraph;
-use crate::known_operations::KnownOperations;
+use crate::known_operations::{DocumentValidity, KnownOperations};
 use crate::overload::OverloadProtection;
 use crate::sharing::SharedWork;
 use crate::trace::RequestTrace;
@@ -32,6 +32,8 @@ pub struct Serving {
     pub overload: Option<Arc<OverloadProtection>>,
     /// The operations that clients may name by an id or a hash.
     pub known_operations: Arc<KnownOperations>,
+    /// The validity of the persisted documents on this graph.
+    pub document_validity: DocumentValidity,
     /// Work in flight that several requests share.
     pub sharing: SharedWork,
     /// The limits of clients, such as the one on parsing large requests.
@@ -64,6 +66,7 @@ impl Serving {
             overload: loaded.overload.clone(),
             loaded: ArcSwap::from_pointee(loaded),
             known_operations: Arc::new(KnownOperations::new(config, documents, stores)),
+            document_validity: DocumentValidity::default(),
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
             metrics: Arc::new(OperationMetrics::default()),
@@ -83,6 +86,7 @@ impl Serving {
             loaded: ArcSwap::from_pointee(loaded),
             overload: first.overload.clone(),
             known_operations: Arc::clone(&first.known_operations),
+            document_validity: DocumentValidity::default(),
             // Its keys contain the number of the generation, which no two graphs of a process have in common.
             sharing: first.sharing.clone(),
             limits: Arc::clone(&first.limits),

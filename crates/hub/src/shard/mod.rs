@@ -80,7 +80,6 @@ use group_table::GroupTable;
 pub(crate) use leave_sender::LeaveSender;
 pub(crate) use outlets::OutletId;
 pub(crate) use pending_subscriber::PendingSubscriber;
-pub(crate) use position::GRAPH;
 use position::PositionUpdates;
 pub(crate) use resolution::{ResolutionOutcome, ResolutionWork};
 use scheduler::Scheduler;

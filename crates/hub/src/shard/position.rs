@@ -24,9 +24,6 @@ use super::trigger_id::TriggerId;
 use crate::LiveOperation;
 use crate::cursor::{Cursors, Scope};
 
-/// The graph name in cursors. One process serves one graph; another name would make its cursors foreign to the others.
-pub(crate) const GRAPH: &str = "default";
-
 /// The triggers of a shard with positions that cursors carry, and the round that sends these to groups without events.
 pub(super) struct PositionUpdates {
     /// The signer of cursors. `None` if payloads have no cursors.
@@ -69,7 +66,8 @@ impl PositionUpdates {
     /// Returns the scope of the cursors in payloads of that operation. `None` if its payloads have no cursors.
     pub(super) fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
         let LiveOperation { source, field, bound_to, .. } = operation;
-        self.are_for(source).then(|| Scope::new(GRAPH, field, source, bound_to))
+        let cursors = self.cursors().filter(|it| it.are_for(source))?;
+        Some(cursors.scope(field, source, bound_to))
     }
 
     /// Adds a trigger with cursors.

@@ -7,8 +7,8 @@ use events::{Event, Position, SourceMessage, StreamEnd};
 
 use super::resumption_tests::{Scenario, joined, partition_offset, position};
 use super::scripted_stage::Stage;
-use super::{GRAPH, ReaderStep, TriggerId};
-use crate::cursor::{Resume, Scope};
+use super::{ReaderStep, TriggerId};
+use crate::cursor::Resume;
 use crate::settings::VISITS_PER_STEP;
 use crate::{HubSettings, LiveOperation, Subscriber};
 
@@ -60,7 +60,7 @@ impl Scenario {
 
     fn resume_of(&self, cursor: &str, operation: &LiveOperation) -> Resume {
         let bound_to = &operation.bound_to;
-        let scope = Scope::new(GRAPH, "Subscription.field", &operation.source, bound_to);
+        let scope = self.cursors.scope("Subscription.field", &operation.source, bound_to);
         self.cursors.decode(cursor, scope).expect("it is ours")
     }
 

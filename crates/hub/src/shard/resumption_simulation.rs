@@ -27,8 +27,8 @@ use events::{Event, PartitionOffset, Position, SourceError, SourceMessage, Start
 use super::group_phase::GroupPhase;
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
 use super::simulation::{Random, for_seeds};
-use super::{GRAPH, ReaderStep, TriggerId};
-use crate::cursor::{Cursors, Resume, Scope};
+use super::{ReaderStep, TriggerId};
+use crate::cursor::{Cursors, Resume};
 use crate::{GroupId, HubSettings, LiveOperation, Subscriber, Subscription};
 
 const STEPS: u32 = 400;
@@ -249,7 +249,7 @@ impl Simulation {
         let cursor = heard.split_once("\"cursor\":\"")?.1.split('"').next()?;
         let decode = || {
             let source = self.operation(subscriber.topic, subscriber.operation).source;
-            let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
+            let scope = self.cursors.scope("Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("this test signed it") {
                 Resume::After(position) => position,
                 Resume::Since { .. } => panic!("cursors of few partitions have positions"),

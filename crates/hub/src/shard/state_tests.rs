@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use events::{Event, PartitionOffset, Position, SourceMessage, StreamEnd};
 
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
-use super::{GRAPH, ResolutionOutcome, TriggerId};
-use crate::cursor::{Cursors, Resume, Scope};
+use super::{ResolutionOutcome, TriggerId};
+use crate::cursor::{Cursors, Resume};
 use crate::{HubSettings, Subscriber, Subscription};
 
 const STATE: &str = r#"{"data":"state"}"#;
@@ -231,7 +231,7 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     scenario.stage.resolve_all();
     let heard = scenario.heard(one);
     let source = scenario.stage.operation("topic", 1, 0).source;
-    let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
+    let scope = cursors.scope("Subscription.field", &source, &[]);
     let cursor = |payload: &str| {
         let (_, rest) = payload.split_once("\"cursor\":\"").expect("a cursor");
         cursors.decode(rest.split('"').next().unwrap(), scope).expect("it is ours")

@@ -32,19 +32,21 @@ pub(super) fn shown_name(source: &WarmingSource) -> String {
     }
 }
 
-/// Reads the first operations of a source. `time_max` is the time for reading and preparing them.
+/// Reads the first operations of a source for a graph. `graph` is the name of a further graph; `None` for the graph of
+/// `supergraph`. `time_max` is the time for reading and preparing them.
 ///
 /// # Errors
 /// The reason in words, without secrets.
 pub(super) async fn read_operations(
     source: &WarmingSource,
+    graph: Option<&str>,
     time_max: Duration,
 ) -> Result<Vec<PersistedDocument>, String> {
     let source = source.clone();
     let text = match &source.url {
         Some(url) => {
             let time_max = DOWNLOAD_TIME_MAX.min(time_max / DOWNLOAD_PART);
-            download(url, &source, time_max).await?
+            download(&url_of_graph(url, graph), &source, time_max).await?
         }
         None => Bytes::new(),
     };
@@ -56,6 +58,18 @@ pub(super) async fn read_operations(
         parse(&text, source.max as usize)
     });
     read.await.map_err(|error| error.to_string())?
+}
+
+/// Returns the URL of the operations of a graph: for a further graph with the parameter `graph`, before all others.
+fn url_of_graph(url: &str, graph: Option<&str>) -> String {
+    let Some(graph) = graph else { return url.to_owned() };
+    // A fragment is not sent.
+    let (url, _) = url.split_once('#').unwrap_or((url, ""));
+    // Names of graphs have no characters that need an escape. Of two parameters with one name, the first one counts.
+    match url.split_once('?') {
+        Some((path, parameters)) => format!("{path}?graph={graph}&{parameters}"),
+        None => format!("{url}?graph={graph}"),
+    }
 }
 
 async fn download(url: &str, source: &WarmingSource, time_max: Duration) -> Result<Bytes, String> {
@@ -101,6 +115,17 @@ fn parse(text: &[u8], max: usize) -> Result<Vec<PersistedDocument>, String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_url_of_a_further_graph_has_its_name() {
+        let url = "http://peer:8088/admin/operations";
+        assert_eq!(url_of_graph(url, None), url);
+        assert_eq!(url_of_graph(url, Some("beta")), format!("{url}?graph=beta"));
+        for fragment in ["", "#top"] {
+            let limited = format!("{url}?limit=9{fragment}");
+            assert_eq!(url_of_graph(&limited, Some("v1.2")), format!("{url}?graph=v1.2&limit=9"));
+        }
+    }
+
     #[tokio::test]
     async fn a_file_is_read_up_to_the_maximum_and_a_bad_one_is_explained() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -116,7 +141,7 @@ mod tests {
         };
         let read = async |text: &str| {
             std::fs::write(&file, text).expect("it is written");
-            let read = read_operations(&source, Duration::from_secs(10)).await;
+            let read = read_operations(&source, None, Duration::from_secs(10)).await;
             read.map(|it| it.into_iter().map(|it| it.text).collect::<Vec<_>>())
         };
         let three = r#"{"a": "{ a }", "b": "{ b }", "c": "{ c }"}"#;
@@ -128,7 +153,7 @@ mod tests {
         let huge = read(&" ".repeat(SOURCE_BYTES_MAX + 1)).await.expect_err("it is huge");
         assert_eq!(huge, "it is larger than 10000000 bytes");
         std::fs::remove_file(&file).expect("it is removed");
-        let missing = read_operations(&source, Duration::from_secs(10)).await;
+        let missing = read_operations(&source, None, Duration::from_secs(10)).await;
         let missing = missing.expect_err("it is missing");
         assert!(missing.starts_with("cannot read it: No such file"), "{missing}");
     }

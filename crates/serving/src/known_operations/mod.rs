@@ -19,6 +19,8 @@ pub use exceptions::DocumentExceptions;
 pub(crate) use lookup::{NamedOperation, not_found};
 pub use metrics::KNOWN_OPERATION_METRICS;
 pub use shared_texts::{SHARED_TEXT_COUNTERS, SharedTextStats};
-pub use stats::{KNOWN_OPERATION_COUNTERS, KnownOperationStats};
+pub use stats::{
+    DOCUMENT_VALIDITY_METRICS, DocumentValidity, KNOWN_OPERATION_COUNTERS, KnownOperationStats,
+};
 pub use table::KnownOperations;
 pub(crate) use table::ResolvedRequest;

@@ -72,12 +72,21 @@ describe("several graphs", () => {
     return config.graphs.find((it) => it.name === name).supergraph.file;
   };
 
-  /** Sends a query with any host, which `fetch` does not. */
-  function ask(router, query, { at = "/graphql", headers = {} } = {}) {
-    const body = JSON.stringify({ query });
+  /** Writes a manifest of these operations, and returns its path. */
+  async function manifest(operations) {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-graphs-"));
+    folders.push(folder);
+    const file = path.join(folder, "manifest.json");
+    await writeFile(file, JSON.stringify(operations));
+    return file;
+  }
+
+  /** Sends a query, or another request, with any host, which `fetch` does not. */
+  function ask(router, request, { at = "/graphql", headers = {} } = {}) {
+    const body = JSON.stringify(typeof request === "string" ? { query: request } : request);
     const { port } = new URL(router.url);
     return new Promise((resolve, reject) => {
-      const request = http.request({
+      const sent = http.request({
         host: "127.0.0.1", port, path: at, method: "POST", agent: false,
         headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body), ...headers },
       }, async (response) => {
@@ -85,8 +94,8 @@ describe("several graphs", () => {
         for await (const part of response) text += part;
         resolve({ status: response.statusCode, text, body: response.statusCode === 404 ? null : JSON.parse(text) });
       });
-      request.on("error", reject);
-      request.end(body);
+      sent.on("error", reject);
+      sent.end(body);
     });
   }
 
@@ -181,6 +190,120 @@ describe("several graphs", () => {
     await router.publish("memory/default", "flights.moved", event("1", 2000));
     for (const { data } of await again) assert.deepEqual(data.flightMoved, expectedFlight("1", 2000));
     for (const { client } of all) await client.dispose();
+  });
+
+  it("a cursor is valid in its own graph only", async () => {
+    const router = await route({
+      cursor: { memory: true, keys: ["a key of more than 16 bytes"] },
+      events: { providers: { memory: [{ id: "default", ring_events: 1000 }] } },
+    });
+    const own = { default: router.socket, partners: router.socket.replace("/graphql", "/partners/graphql") };
+    const query = "subscription { flightMoved { id altitude } }";
+    const publish = (altitude) => router.publish("memory/default", "flights.moved", event("1", altitude));
+    /** The first result of a subscription, or the code of the error that refuses it. */
+    const first = async (graph, extensions, act = () => {}) => {
+      const client = createClient({ url: own[graph], webSocketImpl: WebSocket, retryAttempts: 0 });
+      const result = client.iterate({ query, extensions }).next().then(
+        ({ value }) => value, ([error]) => error.extensions.code,
+      );
+      const received = await repeatUntil(result, act, `a result of ${graph}`);
+      await client.dispose();
+      return received;
+    };
+    const cursors = {};
+    for (const graph of Object.keys(own)) {
+      const { extensions: { cursor } } = await first(graph, undefined, publish);
+      assert.ok(cursor, graph);
+      cursors[graph] = cursor;
+    }
+    await publish(5000);
+    for (const graph of Object.keys(own)) {
+      for (const [of, cursor] of Object.entries(cursors)) {
+        const received = await first(graph, { cursor });
+        if (of === graph) assert.equal(received.data?.flightMoved.id, "1", JSON.stringify(received));
+        else assert.equal(received, "CURSOR_FOREIGN", `a cursor of ${of} in ${graph}`);
+      }
+    }
+  });
+
+  /** Sends a request for airports to a graph, whose first client then finds the operation prepared. */
+  async function askPrepared(router, graph, where, request) {
+    const figures = async () => {
+      const metrics = await scrape(router);
+      const of = (name) => metrics.value(`starling_operations_prepared_${name}_total`, { graph });
+      return { hits: of("hits"), misses: of("misses") };
+    };
+    const { hits, misses } = await figures();
+    const { body } = await ask(router, request, where);
+    assert.ok(body.data?.airports.length > 0, JSON.stringify(body));
+    assert.deepEqual(await figures(), { hits: hits + 1, misses }, graph);
+  }
+
+  const PARTNERS = { at: "/partners/graphql" };
+  const FLAGGED = { headers: { "x-graph": "flagged" } };
+
+  it("persisted documents are prepared ahead for each graph, at the start and for its next version", async () => {
+    const file = await manifest({ all: "{ airports { code } }", partners: "{ partners { code } }" });
+    const router = await route({
+      persisted_documents: { manifests: [{ file }] }, warming: { persisted_documents: true },
+    });
+    const invalid = async () => {
+      const metrics = await scrape(router);
+      const graphs = ["default", ...GRAPHS.map(({ name }) => name)];
+      return graphs.map((graph) => metrics.value("starling_persisted_documents_invalid", { graph }));
+    };
+    assert.deepEqual(await invalid(), [1, 1, 1, 0]);
+    for (const [graph, where] of [["default", {}], ["flagged", FLAGGED], ["partners", PARTNERS]]) {
+      await askPrepared(router, graph, where, { documentId: "all" });
+    }
+    const lines = router.output().split("\n").filter((it) => /persisted documents are not valid/.test(it));
+    const warnings = lines.filter((it) => /warn/i.test(it));
+    assert.deepEqual([lines.length, warnings.length], [3, 1], lines.join("\n"));
+
+    await writeFile(await fileOf(router, "partners"), withField("renewed"));
+    await eventually(async () => (await invalid())[3] === 1, "the documents of the next version");
+    assert.deepEqual(await invalid(), [1, 1, 1, 1]);
+    await writeFile(file, JSON.stringify({ all: "{ airports { name } }" }));
+    await eventually(async () => (await invalid()).every((it) => it === 0), "the new documents");
+    await askPrepared(router, "partners", PARTNERS, { documentId: "all" });
+  });
+
+  it("a new router prepares the operations that another one uses, for each graph", async () => {
+    const busy = await route();
+    const top = { default: "query First { airports { code } }", partners: "query Partners { airports { name } }" };
+    for (let times = 0; times < 2; times += 1) {
+      await ask(busy, top.default);
+      await ask(busy, top.partners, PARTNERS);
+    }
+    const url = `${busy.admin}/admin/operations?limit=10`;
+    const router = await route({ warming: { operations: { url } } });
+    const metrics = await scrape(router);
+    assert.equal(metrics.value("starling_warming_operations_total", { result: "prepared" }), 2);
+    assert.equal(metrics.value("starling_warming_source_failures_total"), 0);
+    await askPrepared(router, "default", {}, top.default);
+    await askPrepared(router, "partners", PARTNERS, top.partners);
+  });
+
+  it("a peer without a graph is one failure, and the other graphs are prepared", async () => {
+    const busy = await route({ graphs: GRAPHS.slice(0, 2) });
+    for (let times = 0; times < 2; times += 1) await ask(busy, "{ airports { code } }", FLAGGED);
+    const router = await route({ warming: { operations: { url: `${busy.admin}/admin/operations` } } });
+    const metrics = await scrape(router);
+    assert.equal(metrics.value("starling_warming_source_failures_total"), 1);
+    assert.equal(metrics.value("starling_warming_operations_total", { result: "prepared" }), 1);
+    const warning = router.output().split("\n").find((it) => /`warming.operations` cannot be read/.test(it));
+    assert.match(warning, /graph"?[=:] ?"?partners/);
+    await askPrepared(router, "flagged", FLAGGED, "{ airports { code } }");
+  });
+
+  it("the operations of a file are tried for each graph", async () => {
+    const file = await manifest({ all: "{ airports { code } }", partners: "{ partners { code } }" });
+    const router = await route({ warming: { operations: { file } } });
+    const metrics = await scrape(router);
+    const results = ["prepared", "invalid"];
+    const counts = results.map((result) => metrics.value("starling_warming_operations_total", { result }));
+    assert.deepEqual(counts, [5, 3]);
+    await askPrepared(router, "flagged", FLAGGED, "{ airports { code } }");
   });
 
   it("no graph serves what another one has stored, and an invalidation reaches all", async () => {
