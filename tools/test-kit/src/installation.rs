@@ -56,8 +56,8 @@ pub fn find_or_install(program: &Program) -> Result<PathBuf, Failure> {
 pub enum GoSource<'a> {
     /// A package with its version.
     Package(&'a str),
-    /// The folder of a module.
-    Folder(&'a Path),
+    /// The folder of a module, and settings of the linker.
+    Folder(&'a Path, &'a str),
 }
 
 /// Finds a program that Go builds, or builds it in `folder`, where it is kept. `None` if it is missing and Go is not
@@ -85,10 +85,14 @@ pub fn find_or_build(
         GoSource::Package(package) => {
             commands::run(Command::new("go").args(["install", package]).env("GOBIN", folder))?;
         }
-        GoSource::Folder(module) => {
+        GoSource::Folder(module, linker) => {
             let output = std::path::absolute(&built).unwrap_or_else(|_| built.clone());
             let mut build = Command::new("go");
-            build.arg("build").arg("-o").arg(output).arg(".").current_dir(module);
+            build
+                .args(["build", "-ldflags", linker, "-o"])
+                .arg(output)
+                .arg(".")
+                .current_dir(module);
             commands::run(&mut build)?;
         }
     }

@@ -84,6 +84,15 @@ pub static HELM: Program =
 /// The package and version of [`HELM`].
 pub const HELM_PACKAGE: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
 
+/// The API server of Kubernetes with its store and its controllers.
+pub static KUBERNETES: Program =
+    Program { package: "kubernetes", variable: "STARLING_TEST_KUBERNETES", names: &["kubernetes"] };
+
+/// The folder of the Go module of [`KUBERNETES`], and the setting of the linker that gives it the version which clients
+/// ask for. It is the version of `k8s.io/kubernetes` in `go.mod`.
+pub const KUBERNETES_MODULE: (&str, &str) =
+    ("tests/e2e/kubernetes", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3");
+
 /// Validates manifests as the API server of Kubernetes does, with its code and its schemas.
 pub static KUBECTL_VALIDATE: Program = Program {
     package: "kubectl-validate",

@@ -352,8 +352,6 @@ describe("several graphs", () => {
     assert.equal(metrics.all("starling_subgraph_requests_total", { subgraph: "flights" }).length, 1);
   });
 
-  const PARTNERS = { at: "/partners/graphql" };
-
   /** Sends a query to each of two graphs, and one to a path that belongs to no graph. */
   const askSome = (router) => Promise.all([
     ask(router, "query First { airports { code } }"),

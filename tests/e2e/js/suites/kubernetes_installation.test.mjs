@@ -1,0 +1,253 @@
+// The chart, installed by Helm at a real API server whose controllers make pods of it. A node of the test runs the
+// routers of these pods as processes (kubernetes/node.mjs): no image, no network of containers.
+import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { parseAllDocuments } from "yaml";
+import { memorySupergraph, startSubgraphs } from "../board.mjs";
+import { startCluster } from "../kubernetes/cluster.mjs";
+import { isServing, startNode } from "../kubernetes/node.mjs";
+import { helm, kubernetes, skipWithout } from "../programs.mjs";
+import { run } from "../release_archives.mjs";
+import { eventually } from "../waiting.mjs";
+
+const ROOT = path.join(import.meta.dirname, "../../../..");
+const CHART = path.join(ROOT, "examples/deployment/chart");
+const MANIFESTS = path.join(ROOT, "examples/deployment/kubernetes.yaml");
+
+const NAMESPACE = "graph";
+const PODS = 3;
+
+/** How many failures of a client are kept for the message of a failed test. */
+const FAILURES_MAX = 10;
+
+/** Time for Helm to see that all routers are replaced, each with `shutdown.delaySeconds` and a start. */
+const HELM_SECONDS = 120;
+
+const QUERY = JSON.stringify({ query: "{ airports { code } }" });
+
+const skip = skipWithout(kubernetes, "the API server of Kubernetes") || skipWithout(helm, "helm");
+
+describe("the chart in a cluster", { skip }, () => {
+  let folder, cluster, node, subgraphs;
+  before(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), "starling-installation-"));
+    [cluster, subgraphs] = await Promise.all([startCluster(), startSubgraphs()]);
+    // The strictest rules that Kubernetes has for pods: one that breaks them is refused.
+    const labels = { "pod-security.kubernetes.io/enforce": "restricted" };
+    await cluster.ask("POST", "/api/v1/namespaces", {
+      apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE, labels },
+    });
+    const key = Buffer.alloc(32, "k").toString("base64");
+    await cluster.ask("POST", `/api/v1/namespaces/${NAMESPACE}/secrets`, {
+      apiVersion: "v1", kind: "Secret", metadata: { name: "starling" }, stringData: { "cursor-key": key },
+    });
+    node = await startNode(cluster, NAMESPACE);
+  });
+  after(async () => {
+    await node?.stop();
+    await cluster?.stop();
+    await subgraphs?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Runs Helm in the namespace. */
+  const command = (...words) => run(helm(), [...words, "--namespace", NAMESPACE, "--kubeconfig", cluster.configuration], {
+    env: { ...process.env, HELM_CACHE_HOME: folder, HELM_CONFIG_HOME: folder, HELM_DATA_HOME: folder },
+  });
+
+  /** Installs or upgrades the release with a supergraph and additional values, and waits until all pods are ready. */
+  async function apply(action, { supergraph = memorySupergraph(), values = {}, seconds = HELM_SECONDS } = {}) {
+    const [sdl, file] = ["supergraph.graphql", "values.json"].map((name) => path.join(folder, name));
+    await writeFile(sdl, supergraph);
+    const { configuration = {}, ...rest } = values;
+    const all = {
+      shutdown: { delaySeconds: 2, drainSeconds: 2, marginSeconds: 20 },
+      configuration: { subgraphs: subgraphs.configuration, ...configuration },
+      ...rest,
+    };
+    await writeFile(file, JSON.stringify(all));
+    return command(
+      action, "starling", CHART, "--set-file", `supergraph.sdl=${sdl}`, "--values", file,
+      "--wait", "--timeout", `${seconds}s`,
+    );
+  }
+
+  /** Why something has failed: the outcome of Helm, and the last words of the routers. */
+  const explain = ({ out, error }) =>
+    [out, error, ...node.containers().map(({ pod, output }) => `${pod.metadata.name}: ${output}`)].join("\n");
+
+  const serving = () => node.untilPods(PODS, isServing, "all pods to be ready");
+  const names = (pods) => pods.map(({ metadata }) => metadata.name).sort();
+
+  async function ask(address, body = QUERY) {
+    const response = await fetch(`http://${address}/graphql`, {
+      method: "POST", headers: { "content-type": "application/json" }, body,
+    });
+    return { status: response.status, text: await response.text() };
+  }
+
+  /** Asks the service, each time another pod, until it is stopped; as a client of `kube-proxy` does. */
+  function startClient() {
+    let isOver = false;
+    const outcomes = { sent: 0, failures: [] };
+    const done = (async () => {
+      while (!isOver && outcomes.failures.length < FAILURES_MAX) {
+        const addresses = await node.endpoints("starling", "graphql");
+        for (const address of addresses) {
+          outcomes.sent += 1;
+          const { status, text } = await ask(address).catch((error) => ({ status: 0, text: String(error.cause ?? error) }));
+          if (status !== 200 || !text.startsWith('{"data":{"airports":[')) outcomes.failures.push(`${address}: ${status} ${text}`);
+        }
+        if (addresses.length === 0) outcomes.failures.push("the service has no endpoint");
+      }
+      return outcomes;
+    })();
+    done.catch(() => {});
+    return {
+      stop() {
+        isOver = true;
+        return done;
+      },
+    };
+  }
+
+  it("is installed, and its pods serve", async () => {
+    const outcome = await apply("install");
+    assert.equal(outcome.code, 0, explain(outcome));
+    // Such as pods that break a rule, or versions of objects that will be removed.
+    assert.doesNotMatch(outcome.error, /warning/i);
+    await serving();
+    const addresses = await node.endpoints("starling", "graphql");
+    assert.equal(addresses.length, PODS);
+    for (const address of addresses) assert.equal((await ask(address)).status, 200);
+    node.check();
+  });
+
+  it("passes its own test", async () => {
+    const outcome = await command("test", "starling");
+    assert.equal(outcome.code, 0, explain(outcome));
+    assert.match(outcome.out, /Phase:\s+Succeeded/);
+  });
+
+  it("loads a new supergraph in the pods that it has", async () => {
+    const before = names(await serving());
+    const supergraph = memorySupergraph().replace(
+      "airports: [Airport!]!",
+      "renamed: [Airport!]! @join__field(graph: AIRPORTS)\n  airports: [Airport!]!",
+    );
+    assert.notEqual(supergraph, memorySupergraph());
+    const outcome = await apply("upgrade", { supergraph });
+    assert.equal(outcome.code, 0, explain(outcome));
+    const fields = JSON.stringify({ query: '{ __type(name: "Query") { fields { name } } }' });
+    for (const address of await node.endpoints("starling", "graphql")) {
+      await eventually(async () => (await ask(address, fields)).text.includes('"renamed"'), "the new supergraph");
+    }
+    assert.deepEqual(names(await serving()), before);
+    node.check();
+  });
+
+  it("replaces its pods for a new configuration, and no query fails", async () => {
+    const before = names(await serving());
+    const client = startClient();
+    const outcome = await apply("upgrade", { values: { configuration: { traffic: { all: { timeout: "7s" } } } } });
+    const { sent, failures } = await client.stop();
+    assert.equal(outcome.code, 0, explain(outcome));
+    assert.deepEqual(failures, []);
+    assert.ok(sent > 100, `${sent} queries`);
+    const after = names(await serving());
+    assert.deepEqual(after.filter((name) => before.includes(name)), []);
+    node.check();
+  });
+
+  it("keeps serving if a configuration is wrong, and goes back", async () => {
+    const before = names(await serving());
+    const client = startClient();
+    const values = { configuration: { traffic: { all: { timeout: "soon" } } } };
+    const outcome = await apply("upgrade", { values, seconds: 5 });
+    assert.equal(outcome.code, 1);
+    const failed = await eventually(
+      () => node.containers().find(({ output }) => output.includes("soon")),
+      "the router that refuses its configuration",
+    );
+    assert.match(failed.output, /traffic\.all\.timeout/);
+    assert.deepEqual(names(await serving()), before);
+    const back = await command("rollback", "starling", "--wait", "--timeout", `${HELM_SECONDS}s`);
+    assert.equal(back.code, 0, explain(back));
+    assert.deepEqual(names(await serving()), before);
+    assert.deepEqual((await client.stop()).failures, []);
+    node.check();
+  });
+
+  it("lets the maintenance of nodes take one router at a time", async () => {
+    const pods = await serving();
+    const evict = ({ metadata: { name } }) => cluster.request("POST", `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`, {
+      apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE },
+    });
+    // The controller has counted the pods when one may go.
+    await eventually(async () => {
+      const target = `/apis/policy/v1/namespaces/${NAMESPACE}/poddisruptionbudgets/starling`;
+      return (await cluster.ask("GET", target)).status.disruptionsAllowed === 1;
+    }, "the budget to allow one eviction");
+    assert.equal((await evict(pods[0])).status, 201);
+    assert.equal((await evict(pods[1])).status, 429);
+    const others = await node.untilPods(
+      PODS, (pod) => isServing(pod) && pod.metadata.name !== pods[0].metadata.name, "a pod in place of the evicted one",
+    );
+    assert.ok(names(others).includes(pods[1].metadata.name));
+    node.check();
+  });
+
+  it("keeps the number of its pods when it begins to scale them", async () => {
+    const before = names(await serving());
+    const outcome = await apply("upgrade", { values: { autoscaling: { enabled: true, minReplicas: 2, maxReplicas: 5 } } });
+    assert.equal(outcome.code, 0, explain(outcome));
+    // No controller of this cluster scales, so the number is that of the chart.
+    const { spec } = await cluster.ask("GET", `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/starling`);
+    assert.equal(spec.replicas, PODS);
+    assert.deepEqual(names(await serving()), before);
+    const scaler = await cluster.ask("GET", `/apis/autoscaling/v2/namespaces/${NAMESPACE}/horizontalpodautoscalers/starling`);
+    assert.deepEqual([scaler.spec.minReplicas, scaler.spec.maxReplicas], [2, 5]);
+    node.check();
+  });
+
+  it("is accepted without Helm, and every field is known", async () => {
+    const documents = parseAllDocuments(await readFile(MANIFESTS, "utf8")).map((it) => it.toJS()).filter(Boolean);
+    assert.ok(documents.length >= 6);
+    for (const object of documents) {
+      const { apiVersion, kind, metadata } = object;
+      const base = apiVersion.includes("/") ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+      const { resources } = await cluster.ask("GET", base);
+      const { name } = resources.find((it) => it.kind === kind && !it.name.includes("/"));
+      const parameters = "dryRun=All&fieldValidation=Strict&fieldManager=test&force=true";
+      const target = `${base}/namespaces/${NAMESPACE}/${name}/${metadata.name}?${parameters}`;
+      const { status, body, warning } = await cluster.request("PATCH", target, object, "application/apply-patch+yaml");
+      assert.ok(status === 200 || status === 201, `${kind}: ${status} ${body.message}`);
+      assert.equal(warning, undefined, kind);
+    }
+  });
+
+  it("is removed without a trace", async () => {
+    const outcome = await command("uninstall", "starling", "--wait", "--timeout", `${HELM_SECONDS}s`);
+    assert.equal(outcome.code, 0, explain(outcome));
+    await node.untilPods(0, () => true, "all pods to be gone");
+    const selector = "labelSelector=app.kubernetes.io%2Finstance%3Dstarling";
+    for (const kind of [
+      "/api/v1/namespaces/NAMESPACE/services", "/api/v1/namespaces/NAMESPACE/configmaps",
+      "/api/v1/namespaces/NAMESPACE/serviceaccounts", "/apis/apps/v1/namespaces/NAMESPACE/deployments",
+      "/apis/apps/v1/namespaces/NAMESPACE/replicasets", "/apis/policy/v1/namespaces/NAMESPACE/poddisruptionbudgets",
+      "/apis/networking.k8s.io/v1/namespaces/NAMESPACE/networkpolicies",
+      "/apis/autoscaling/v2/namespaces/NAMESPACE/horizontalpodautoscalers",
+    ]) {
+      const { items } = await cluster.ask("GET", `${kind.replace("NAMESPACE", NAMESPACE)}?${selector}`);
+      assert.deepEqual(items.map(({ metadata }) => metadata.name), [], kind);
+    }
+    // Each router has left by itself, in its time.
+    const killed = node.containers().filter(({ isKilled }) => isKilled);
+    assert.deepEqual(killed.map(({ pod, output }) => `${pod.metadata.name}: ${output}`), []);
+    node.check();
+  });
+});
