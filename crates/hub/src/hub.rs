@@ -51,7 +51,7 @@ pub struct SubscribeRequest {
 
 impl Hub {
     /// Starts the shards of the hub on the current Tokio runtime, which must have timers. Events are resolved on
-    /// `cores`.
+    /// `cores`, or by the shard if that waits for nothing.
     pub fn new(settings: HubSettings, cores: Arc<dyn Workers>) -> Self {
         Self::with_cursors(settings, cores, None)
     }

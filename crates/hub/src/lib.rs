@@ -5,8 +5,9 @@
 //! through [`Outlet`].
 //!
 //! The [`Hub`] opens one trigger per source (`bindings::Source`), makes one group per operation, variables and
-//! partition, resolves each event once per group on the [`Workers`], and sends it once to each outlet. When a graph is
-//! replaced, [`Hub::advance`] moves every group to the new graph between two events.
+//! partition, resolves each event once per group (on the [`Workers`] if that may wait for a subgraph), and sends it
+//! once to each outlet. When a graph is replaced, [`Hub::advance`] moves every group to the new graph between two
+//! events.
 //!
 //! `shard` is the core: a state machine per shard, without a clock, locks or I/O, and `shard::task`, which drives it.
 //! `cursor` signs positions, `event_spans` records the traces of events, `resolve` executes plans for events, and

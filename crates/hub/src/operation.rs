@@ -91,11 +91,13 @@ impl TriggerEvent {
 /// Turns an event into the payload of all subscribers of a group. `Any`, so that the creator can downcast it when a
 /// graph is replaced.
 pub trait Resolve: Any + Send + Sync {
-    /// Resolves one event. Never fails: errors are part of the payload. Runs on a core; dropping the future cancels it.
-    /// Must end by itself, since later events of the group wait for it.
+    /// Resolves one event. Never fails: errors are part of the payload. Runs on a core, or on the thread of the shard
+    /// if it does not wait. Dropping the future cancels it. Must end by itself, since later events of the group wait
+    /// for it.
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload>;
 
-    /// True if resolving an event may wait, for example for a subgraph.
+    /// True if resolving an event may wait, for example for a subgraph. Otherwise the future of [`Resolve::resolve`]
+    /// should be ready when it is first polled; one that is not is dropped, and the event is resolved on a core.
     fn waits(&self) -> bool {
         true
     }

@@ -11,7 +11,7 @@ use events::{Message, Provider, SourceMessage, StreamRequest};
 use execute::{Executable, ForwardedHeaders, RequestContext, Seed};
 use hub::{Hub, HubSettings};
 use stage::orders::{EVENT, JOINED, QUERY, Router};
-use stage::{Listener, STEP_TIMEOUT, with_hub};
+use stage::{Listener, OneWorker, STEP_TIMEOUT, with_hub};
 
 #[tokio::test]
 async fn an_event_is_joined_once_for_all_equal_subscriptions() {
@@ -29,6 +29,22 @@ async fn an_event_is_joined_once_for_all_equal_subscriptions() {
         assert_eq!(hub.stats().events.load(Relaxed), 1);
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_event_without_fetches_is_resolved_without_a_worker() {
+    let (workers, mut jobs) = OneWorker::new();
+    let hub = Hub::new(HubSettings::default(), workers);
+    let (router, mut listener) = (Router::load(), Listener::new());
+    let query = r#"subscription { moved(region: "eu") { id } }"#;
+    let _held = router.subscribe(&hub, &listener, 1, query, "").await;
+    assert_eq!(listener.next().await, "join");
+    // More than the budget of a task of Tokio, which is 128.
+    for _ in 0..200 {
+        router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
+        assert_eq!(listener.next().await, r#"{"data":{"moved":{"id":"7"}}}"#);
+    }
+    assert!(jobs.try_recv().is_err());
 }
 
 /// Publishes a hundred events at once to a subgraph that takes 50 ms. Returns the number of requests and the time.

@@ -43,6 +43,19 @@ impl Resolve for Echo {
     }
 }
 
+/// A resolver like [`Echo`] that says that it waits for nothing.
+struct Local;
+
+impl Resolve for Local {
+    fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
+        Arc::new(Echo).resolve(event)
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+}
+
 fn memory() -> Arc<dyn Provider> {
     Arc::new(Memory::new("default", MemorySettings::default()))
 }
@@ -160,8 +173,88 @@ async fn a_thousand_events_arrive_in_order() {
 }
 
 #[tokio::test]
+async fn an_event_that_waits_for_nothing_is_resolved_without_a_worker() {
+    let (workers, mut jobs) = OneWorker::new();
+    let hub = Hub::new(HubSettings::default(), workers);
+    let (provider, mut listener) = (memory(), Listener::new());
+    let _held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Local))).await.unwrap();
+    assert_eq!(listener.next().await, "join");
+    // More than a group has in flight.
+    for number in 0..20 {
+        provider.publish(Message::new("a", number.to_string())).await.unwrap();
+    }
+    for number in 0..20 {
+        assert_eq!(listener.next().await, format!("{{\"data\":{number}}}"));
+    }
+    assert!(jobs.try_recv().is_err());
+    assert_eq!(hub.stats().resolve_durations.read().count(), 20);
+}
+
+#[tokio::test]
+async fn workers_share_the_resolutions_of_an_event_of_many_groups() {
+    let (workers, mut jobs) = OneWorker::new();
+    let hub = Hub::new(HubSettings::default(), workers);
+    let (provider, mut listener) = (memory(), Listener::new());
+    let mut held = Vec::new();
+    for number in 0..100_u64 {
+        let source = Source::new(Arc::clone(&provider), vec!["a".into()]);
+        let operation = operation(source, u128::from(number), Arc::new(Local));
+        let of_first = request(&provider, &listener, number, Arc::new(Local));
+        let request = SubscribeRequest { operation, ..of_first };
+        held.push(hub.subscribe(request).await.unwrap());
+        assert_eq!(listener.next().await, "join");
+    }
+    provider.publish(Message::new("a", "1")).await.unwrap();
+    for _ in 0..64 {
+        assert_eq!(listener.next().await, r#"{"data":1}"#);
+    }
+    let mut batches = 0;
+    while let Ok(job) = jobs.try_recv() {
+        job().await;
+        batches += 1;
+    }
+    assert_eq!(batches, 3, "36 resolutions, up to 16 together");
+    for _ in 64..100 {
+        assert_eq!(listener.next().await, r#"{"data":1}"#);
+    }
+    assert_eq!(hub.stats().resolutions.load(Relaxed), 100);
+    assert_eq!(hub.stats().resolving.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_event_that_waits_unexpectedly_is_resolved_by_a_worker() {
+    struct WaitsUnexpectedly;
+    impl Resolve for WaitsUnexpectedly {
+        fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                Arc::new(Echo).resolve(event).await
+            })
+        }
+
+        fn waits(&self) -> bool {
+            false
+        }
+    }
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let request = request(&provider, &listener, 1, Arc::new(WaitsUnexpectedly));
+        let _held = hub.subscribe(request).await.unwrap();
+        for event in ["1", "2"] {
+            provider.publish(Message::new("a", event)).await.unwrap();
+        }
+        assert_eq!(listener.next().await, "join");
+        assert_eq!(listener.next().await, r#"{"data":1}"#);
+        assert_eq!(listener.next().await, r#"{"data":2}"#);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_resolution_that_panics_costs_its_own_event_only() {
-    struct Panics;
+    struct Panics {
+        waits: bool,
+    }
     impl Resolve for Panics {
         fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
             Box::pin(async move {
@@ -169,20 +262,26 @@ async fn a_resolution_that_panics_costs_its_own_event_only() {
                 Arc::new(Echo).resolve(event).await
             })
         }
-    }
-    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
-        let (provider, mut listener) = (memory(), Listener::new());
-        let _held =
-            hub.subscribe(request(&provider, &listener, 1, Arc::new(Panics))).await.unwrap();
-        for event in ["1", "2"] {
-            provider.publish(Message::new("a", event)).await.unwrap();
+
+        fn waits(&self) -> bool {
+            self.waits
         }
-        assert_eq!(listener.next().await, "join");
-        assert!(listener.next().await.contains("INTERNAL_SERVER_ERROR"));
-        assert_eq!(listener.next().await, r#"{"data":2}"#);
-        assert_eq!(hub.stats().resolutions_failed.load(Relaxed), 1);
-    })
-    .await;
+    }
+    for waits in [true, false] {
+        with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+            let (provider, mut listener) = (memory(), Listener::new());
+            let request = request(&provider, &listener, 1, Arc::new(Panics { waits }));
+            let _held = hub.subscribe(request).await.unwrap();
+            for event in ["1", "2"] {
+                provider.publish(Message::new("a", event)).await.unwrap();
+            }
+            assert_eq!(listener.next().await, "join");
+            assert!(listener.next().await.contains("INTERNAL_SERVER_ERROR"));
+            assert_eq!(listener.next().await, r#"{"data":2}"#);
+            assert_eq!(hub.stats().resolutions_failed.load(Relaxed), 1);
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The mailbox of a reactor, through which other threads reach it: a list under a lock, and a waker that ends the wait
 //! of the thread once per batch.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,8 +50,46 @@ impl<M> Mailbox<M> {
         std::mem::swap(&mut *self.lock(), taken);
     }
 
+    /// Appends all messages to `messages`, for an application that looks for more while it handles one. Must be called
+    /// on the thread of the reactor, with the messages that
+    /// [`Application::on_message`](crate::Application::on_message) got: they were sent earlier.
+    ///
+    /// The waker may still be reported for them; the list is empty then.
+    pub fn take_more(&self, messages: &mut VecDeque<M>) {
+        messages.extend(self.lock().drain(..));
+    }
+
     /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
     fn lock(&self) -> MutexGuard<'_, Vec<M>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn messages_that_are_taken_early_keep_their_order_and_later_ones_wake_the_thread() {
+        let mut poller = Poller::new().expect("a poller");
+        let mailbox = Mailbox::new(&poller).expect("a waker");
+        let mut reported = || {
+            let mut ready = Vec::new();
+            poller.wait(Some(Duration::from_millis(100)), &mut ready).expect("a poller of our own");
+            ready.len()
+        };
+        mailbox.send(1);
+        mailbox.send(2);
+        let mut messages = VecDeque::from([0]);
+        mailbox.take_more(&mut messages);
+        assert_eq!(messages, [0, 1, 2]);
+        assert_eq!((reported(), reported()), (1, 0), "the messages that were taken");
+        mailbox.send(3);
+        assert_eq!(reported(), 1);
+        let mut taken = Vec::new();
+        mailbox.take_all(&mut taken);
+        assert_eq!(taken, [3]);
     }
 }

@@ -35,7 +35,7 @@ pub trait Application: Send + Sized + 'static {
     );
 
     /// Handles a message from another thread. May also take messages from the front of `following`, those behind it, if
-    /// handling them together is cheaper.
+    /// handling them together is cheaper. [`Mailbox::take_more`] adds those that have arrived since.
     fn on_message(
         &mut self,
         sockets: &mut Sockets<Self::Machine, Self::Client>,

@@ -1,4 +1,4 @@
-//! The task around a [`Shard`]: streams of providers, resolutions on the cores, commands.
+//! The task around a [`Shard`]: streams of providers, resolutions here and on the cores, commands.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::leave_sender::Leave;
-use super::local_resolutions::LocalResolutions;
+use super::local_resolutions::{self, OWN_PER_TURN, OwnResolution, WorkerBatch};
 use super::{
     Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
@@ -172,10 +172,14 @@ impl ShardTask {
                 }
                 () = sleep_until(send_at) => self.send_positions(),
             }
+            let resolved = self.perform_effects();
+            // Results that were released here may have to be polled for.
             self.schedule_polls();
-            self.perform_effects();
-            // Left-over messages are always ready, so other tasks of this thread need a chance to run.
-            tokio::task::coop::consume_budget().await;
+            // Left-over messages are always ready, so other tasks of this thread need a chance to run. An event that is
+            // resolved here takes as long as a few other steps.
+            for _ in 0..=resolved {
+                tokio::task::coop::consume_budget().await;
+            }
         }
         self.shard.shut_down();
     }
@@ -293,7 +297,7 @@ impl ShardTask {
     }
 
     /// Handles the messages of one stream, and those of others that have some already: their events are resolved
-    /// together, see [`LocalResolutions`].
+    /// together, see [`local_resolutions`].
     fn on_ready_messages(&mut self, first: Result<Received, Aborted>) {
         let (mut received, mut offers, mut handled) = (first, 0, 0);
         loop {
@@ -412,8 +416,23 @@ impl ShardTask {
         self.await_messages(StreamOwner::Reader(trigger, stream_id), stream, messages);
     }
 
-    fn perform_effects(&mut self) {
-        let mut local = LocalResolutions::default();
+    /// Performs the effects of the shard, and those of the resolutions that it does itself. Returns the number of these
+    /// resolutions.
+    fn perform_effects(&mut self) -> usize {
+        let mut resolved = 0;
+        loop {
+            let own = self.perform_once(OWN_PER_TURN - resolved);
+            if own.is_empty() {
+                return resolved;
+            }
+            resolved += own.len();
+            self.resolve_here(own);
+        }
+    }
+
+    /// Performs the effects of the shard. Returns the resolutions to do here, `own_max` at most.
+    fn perform_once(&mut self, own_max: usize) -> Vec<OwnResolution> {
+        let (mut own, mut batch) = (Vec::new(), WorkerBatch::default());
         for effect in self.shard.take_effects() {
             match effect {
                 Effect::Open { trigger, source } => {
@@ -435,17 +454,52 @@ impl ShardTask {
                 }
                 Effect::Resolve { group, ticket, work, resolve, abort } => {
                     let response = match work {
-                        ResolutionWork::Event(event) if local.accepts(&event, &*resolve) => {
-                            local.add(event, resolve)
+                        ResolutionWork::Event(event)
+                            if local_resolutions::is_local(&event, &*resolve) =>
+                        {
+                            if own.len() < own_max {
+                                own.push(OwnResolution { group, ticket, event, resolve, abort });
+                                continue;
+                            }
+                            batch.add(event, resolve)
                         }
                         work => spawn_resolution(&*self.cores, work, resolve),
                     };
                     self.await_outcome(group, ticket, response, abort);
-                    local.spawn_if_full(&*self.cores);
+                    batch.spawn_if_full(&*self.cores);
                 }
             }
         }
-        local.spawn(&*self.cores);
+        batch.spawn(&*self.cores);
+        own
+    }
+
+    /// Does resolutions on this thread, and passes their outcomes to the shard.
+    fn resolve_here(&mut self, own: Vec<OwnResolution>) {
+        let mut outcomes = Vec::with_capacity(own.len());
+        let mut began = Instant::now();
+        for resolution in own {
+            let outcome = resolution.resolve_now();
+            let ended = Instant::now();
+            let OwnResolution { group, ticket, event, resolve, abort } = resolution;
+            match outcome {
+                Some(outcome) => {
+                    self.stats.resolve_durations.add(ended.duration_since(began));
+                    outcomes.push((group, ticket, outcome));
+                }
+                None => {
+                    let work = ResolutionWork::Event(event);
+                    let response = spawn_resolution(&*self.cores, work, resolve);
+                    self.await_outcome(group, ticket, response, abort);
+                }
+            }
+            began = ended;
+        }
+        self.set_trace_time();
+        // One after the other, so that a reactor wakes once for many of them.
+        for (group, ticket, outcome) in outcomes {
+            self.shard.on_resolved(group, ticket, outcome);
+        }
     }
 
     fn close_stream(&mut self, of: StreamOwner) {

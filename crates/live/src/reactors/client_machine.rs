@@ -36,7 +36,7 @@ pub(super) const ONLY_OPERATION: u32 = 0;
 
 /// One result, in the forms that its recipients share. Each form is made when the first recipient needs it.
 pub(super) struct SharedResult<'a> {
-    payload: &'a Payload,
+    payload: Payload,
     deflation: &'a RefCell<Deflation>,
     /// True if other recipients may get it later.
     is_event: bool,
@@ -48,11 +48,7 @@ pub(super) struct SharedResult<'a> {
 
 impl<'a> SharedResult<'a> {
     /// Makes a result without any form. `is_event` is true if other recipients may get it later.
-    pub(super) fn new(
-        payload: &'a Payload,
-        deflation: &'a RefCell<Deflation>,
-        is_event: bool,
-    ) -> Self {
+    pub(super) fn new(payload: Payload, deflation: &'a RefCell<Deflation>, is_event: bool) -> Self {
         Self {
             payload,
             deflation,

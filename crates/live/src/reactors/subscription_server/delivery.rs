@@ -315,7 +315,7 @@ impl SubscriptionServer {
                 let is_event = sockets
                     .client(token)
                     .is_some_and(|client| client.operations.get_mut(operation).is_some());
-                let shared = SharedResult::new(&payload, &self.deflation, is_event);
+                let shared = SharedResult::new(payload.clone(), &self.deflation, is_event);
                 let head = &mut self.head;
                 let sent = sockets.send_with(token, |machine, _| {
                     head.clear();
