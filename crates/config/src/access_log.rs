@@ -127,10 +127,11 @@ pub struct AccessLogField {
 const GRAPH_FIELD: &str = "graph";
 
 /// The names of the fields that lines have without configuration.
-pub const ACCESS_LOG_FIELDS: [&str; 20] = [
+pub const ACCESS_LOG_FIELDS: [&str; 21] = [
     "time",
     "event",
     "request_id",
+    "trace_id",
     "address",
     "method",
     "path",

@@ -1,12 +1,13 @@
 //! `reconnects` and `subscribers`: subscribers at a router that queries load at the same time.
 //!
-//! Two load generators share a core, so the latencies of one include the work of the other: in `reconnects`, the p99 of
-//! queries includes the handshakes on the side of the clients.
+//! Two load generators share a core with the mock, so the latencies of one include the work of the other: in
+//! `reconnects`, the p99 of queries includes the handshakes on the side of the clients. Queries therefore cost the router
+//! much more than the generator.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, PROTECTED, SurgeLoad, UNSHARED, measure_capacity, p99_ms, print_head, print_row,
-    surge_arguments,
+    LATENCY, PROTECTED, SurgeLoad, UNSHARED, measure_capacity, operation_text, p99_ms, print_head,
+    print_row, surge_arguments,
 };
 use crate::reports::number;
 use crate::server_process::ServerProcess;
@@ -16,9 +17,6 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 use test_kit::commands::Failure;
-
-/// The query that loads the router: one request to a mock.
-const QUERY: &str = "{ tick(id: \"1\") { id name } }";
 
 /// The clients that reconnect, the load meanwhile as a part of the capacity, and the time in which all are back.
 const RECONNECTING: u32 = 10_000;
@@ -39,7 +37,7 @@ const REFUSED_PERCENT_MAX: f64 = 1.0;
 /// The interval between two looks at the two load generators.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The graph with events and a mocked subgraph, and the query.
+/// The graph with events and a mocked subgraph, and the query that loads the router.
 struct LiveStage<'a> {
     stage: Stage<'a>,
     mock: ServerProcess,
@@ -55,8 +53,9 @@ impl<'a> LiveStage<'a> {
             &bench.file("benches/subscriptions/supergraph.graphql"),
             &["--latency", LATENCY],
         )?;
-        let operation = bench.scratch_folder("overload")?.join("tick.graphql");
-        write_file(&operation, QUERY)?;
+        let operation = bench.scratch_folder("overload")?.join("ticks.graphql");
+        // One request to a mock.
+        write_file(&operation, &operation_text("ticks", "id name"))?;
         let router = stage.start_router(Some(&mock), UNSHARED)?;
         let options = bench.without_clients();
         let (capacity, closed) = measure_capacity(&options, &router, &operation)?;

@@ -60,7 +60,8 @@ impl<'a> OverloadStage<'a> {
         let mock =
             bench.start_mock_with(&folder.join("supergraph.graphql"), &["--latency", LATENCY])?;
         let operation = bench.scratch_folder("overload")?.join("operation.graphql");
-        write_file(&operation, &operation_text())?;
+        // Both mocks, one after the other.
+        write_file(&operation, &operation_text("items", "id name price"))?;
         Ok(Self { bench, mock, operation })
     }
 
@@ -89,10 +90,11 @@ impl<'a> OverloadStage<'a> {
     }
 }
 
-/// Returns an operation that needs both mocks, one after the other, and much of the router's own work.
-fn operation_text() -> String {
-    let fields = (0..ROUTER_FIELDS).map(|number| format!("t{number}: __typename "));
-    format!("{{ items(first: {ITEMS}) {{ id name price {}}} }}\n", fields.collect::<String>())
+/// Returns an operation that asks for a list of items with these fields, which need mocks, and for much of the router's
+/// own work.
+pub(super) fn operation_text(list: &str, fields: &str) -> String {
+    let own: String = (0..ROUTER_FIELDS).map(|number| format!("t{number}: __typename ")).collect();
+    format!("{{ {list}(first: {ITEMS}) {{ {fields} {own}}} }}\n")
 }
 
 /// Measures the capacity of a router: responses in a second in the closed loop.
