@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use plan::OperationKind;
 use prepare::Prepared;
 use telemetry::spans::TraceId;
-use telemetry::{LineDestination, LineFormat, LineWriter, LogLine, Metric};
+use telemetry::{HexDigits, LineDestination, LineFormat, LineWriter, LogLine, Metric};
 use time::OffsetDateTime;
 
 use crate::client_info::ClientInfo;
@@ -228,7 +228,7 @@ impl AccessLog {
     /// Writes a line about an event, unless the condition of the configuration is false for it.
     pub fn write(&self, entry: &AccessLogEntry<'_>) {
         let operation = entry.operation;
-        let id = operation.map(|it| format!("{:032x}", it.id)).unwrap_or_default();
+        let id = operation.map(|it| HexDigits::<32>::new(it.id));
         let info = entry.headers.map(|it| ClientInfo::of(&self.client_info, it));
         let info = info.unwrap_or_default();
         let duration = entry.duration.unwrap_or_default();
@@ -243,7 +243,7 @@ impl AccessLog {
             operation: operation.map(|it| OperationFacts {
                 name: it.name.as_deref().unwrap_or_default(),
                 kind: kind_name(it.kind),
-                id: &id,
+                id: id.as_ref().map_or("", HexDigits::as_str),
                 depth: it.depth,
                 cost: it.cost,
             }),

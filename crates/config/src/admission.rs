@@ -31,7 +31,7 @@ pub struct Admission {
     pub refusals_per_core: u32,
 
     /// The number of WebSocket handshakes that the router accepts each second for each core, so that queries keep their
-    /// latency when all clients return at once. Further ones wait for up to five seconds, in at most an eighth of what
+    /// latency when all clients return at once. Further ones wait for up to ten seconds, in at most an eighth of what
     /// the memory budget (`limits.memory`) leaves for work, where each counts 32 KiB. The rest is refused at once with
     /// status 503. `0`: no bound.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
@@ -154,7 +154,7 @@ impl Default for Admission {
             refusals_per_core: 2000,
             // Without a bound, 10,000 clients returned at 3,800 a second to one core, and the p99 of queries at 70 % of
             // the capacity was 6.6 times as high meanwhile (`cargo xtask bench overload --filter reconnects`).
-            handshakes_per_core: 2000,
+            handshakes_per_core: 1200,
             readiness: AdmissionReadiness::default(),
             priority: Vec::new(),
             fair_by: None,

@@ -14,8 +14,9 @@ use crate::rotating_file::RotatingFile;
 /// The maximum number of bytes of lines that wait. Further lines are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 
-/// The time for which a line waits for others that are written with it.
-const GATHERING: Duration = Duration::from_millis(10);
+/// The time for which a line waits for others that are written with it. To wake the thread costs more than to write some
+/// hundred lines.
+const GATHERING: Duration = Duration::from_millis(50);
 
 /// The time for which the end of a writer waits for the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);

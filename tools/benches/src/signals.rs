@@ -45,7 +45,7 @@ const VARIANTS: [Variant; 5] = [
     Variant {
         name: "access log",
         settings: "metrics: {operations: {max: 0}, clients: {max: 0}}\n\
-                   access_log: {enabled: true, file: access.log, rotate_at: 100MiB, keep: 1}\n",
+                   access_log: {enabled: true, file: logs/access.log, rotate_at: 100MiB, keep: 1}\n",
         more_us_max: Some(3.0),
     },
 ];
@@ -108,6 +108,8 @@ fn start_router(
     let name = variant.name.replace([' ', '%'], "-");
     let folder = bench.scratch_folder(&format!("signals-{name}"))?;
     let (config, supergraph) = (folder.join("starling.yaml"), folder.join("supergraph.graphql"));
+    // Not beside the files that the router watches: each write would wake the watch.
+    bench.scratch_folder(&format!("signals-{name}/logs"))?;
     let forwarded = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
     let settings = variant.settings.replace("COLLECTOR", &collector.address().to_string());
     write_file(&config, &format!("{forwarded}{settings}"))?;

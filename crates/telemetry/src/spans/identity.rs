@@ -3,6 +3,8 @@
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
 
+use crate::HexDigits;
+
 /// The id of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(NonZeroU128);
@@ -49,7 +51,7 @@ impl SpanId {
 
 impl fmt::Display for TraceId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:032x}", self.0)
+        out.write_str(HexDigits::<32>::new(self.get()).as_str())
     }
 }
 
@@ -61,7 +63,7 @@ impl fmt::Debug for TraceId {
 
 impl fmt::Display for SpanId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:016x}", self.0)
+        out.write_str(HexDigits::<16>::new(self.get().into()).as_str())
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::context::{RemoteParent, TraceContext};
 use super::hex_ids::{span_id, trace_id};
+use crate::HexDigits;
 use crate::spans::identity::SpanId;
 
 pub(super) const TRACE_PARENT: &str = "traceparent";
@@ -59,8 +60,14 @@ pub(super) fn write(
     span: SpanId,
     write: &mut impl FnMut(&'static str, &str),
 ) {
-    let flags = u8::from(context.is_sampled);
-    write(TRACE_PARENT, &format!("00-{}-{span}-{flags:02x}", context.trace));
+    // hot path: once per request to a subgraph.
+    let mut parent = String::with_capacity(TRACE_PARENT_BYTES);
+    parent.push_str("00-");
+    parent.push_str(HexDigits::<32>::new(context.trace.get()).as_str());
+    parent.push('-');
+    parent.push_str(HexDigits::<16>::new(span.get().into()).as_str());
+    parent.push_str(if context.is_sampled { "-01" } else { "-00" });
+    write(TRACE_PARENT, &parent);
     if let Some(state) = &context.state {
         write(TRACE_STATE, state);
     }
