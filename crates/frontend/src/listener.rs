@@ -14,6 +14,8 @@ use telemetry::LogLimit;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::accept_pace::AcceptPace;
+use super::accept_pace::AcceptPace;
 use super::connection::{self, AcceptedSocket};
 use super::http_server::HttpServer;
 use super::media::ResponseFormat;
@@ -26,6 +28,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The time for which a connection waits until workers serve those before. After it the worker that has them stands
 /// still, and others may serve.
 const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// How often the listener looks for responses meanwhile.
+const PLACE_POLL: Duration = Duration::from_millis(1);
 
 /// A bound address at which clients connect.
 #[derive(Debug)]
@@ -91,8 +96,8 @@ impl WatchedListener {
     }
 }
 
-/// Accepts connections until shutdown and assigns each to the least loaded worker, as fast as the workers begin to
-/// serve them.
+/// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to serve
+/// them, and some for what they serve meanwhile ([`AcceptPace`]).
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
@@ -104,6 +109,7 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let mut shutdown = server.shutdown.signal();
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
+    let mut pace = AcceptPace::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -116,7 +122,7 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 let place = tokio::select! {
                     // Never fails, because the semaphore is never closed.
                     place = place => place.ok(),
-                    () = tokio::time::sleep(PLACE_WAIT_MAX) => None,
+                    () = earn_place(&server, &mut pace) => None,
                     _ = shutdown.wait_for(|stop| *stop) => return,
                 };
                 assign_to_worker(&server, accepted, place);
@@ -141,6 +147,17 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Waits until a connection may be accepted although as many as may wait for their workers do so.
+async fn earn_place(server: &HttpServer, pace: &mut AcceptPace) {
+    let began = Instant::now();
+    // Nothing announces responses: that would cost each of them.
+    while !pace.take(server.pipeline.metrics.response_totals().0)
+        && began.elapsed() < PLACE_WAIT_MAX
+    {
+        tokio::time::sleep(PLACE_POLL).await;
     }
 }
 
