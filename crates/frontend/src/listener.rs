@@ -96,8 +96,8 @@ impl WatchedListener {
     }
 }
 
-/// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to serve
-/// them, and some for what they serve meanwhile ([`AcceptPace`]).
+/// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
+/// serve them, and some for the responses that they send meanwhile ([`AcceptPace`]).
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,

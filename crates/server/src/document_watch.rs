@@ -200,7 +200,7 @@ impl DocumentPreparation {
             tokio::select! {
                 () = prepare => {}
                 _ = graph.serving.wait_for_graph_after(number) => {}
-                // Without the task that follows manifests there are no changes.
+                // There are no changes without the task that follows manifests.
                 Ok(()) = changes.changed() => {}
                 _ = shutdown.wait_for(|stop| *stop) => return,
             }

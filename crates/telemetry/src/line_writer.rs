@@ -14,8 +14,8 @@ use crate::rotating_file::RotatingFile;
 /// The maximum number of bytes of lines that wait. Further lines are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 
-/// The time for which a line waits for others that are written with it. To wake the thread costs more than to write some
-/// hundred lines.
+/// The time for which a line waits for others that are written with it. To wake the thread costs more than to write
+/// some hundred lines.
 const GATHERING: Duration = Duration::from_millis(50);
 
 /// The time for which the end of a writer waits for the remaining lines.

@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readdir, readlink, rename, rm, symlink, writeFile } fro
 import path from "node:path";
 
 /**
- * Writes the projected volumes of a pod (`PodSpec`) below the folder `root`, which stands for that of the container.
+ * Writes the projected volumes of a pod (`PodSpec`) below the folder `root`, the root of the container.
  * `configMaps` is `{name: {key: text}}`. A second call updates the files.
  */
 export async function writeVolumes(root, { containers, volumes }, configMaps) {

@@ -139,7 +139,7 @@ export async function startCluster() {
     configuration,
     request,
     ask,
-    /** What the processes have printed last, for the message of a failed test. */
+    /** The last lines of the processes, for the message of a failed test. */
     output: () => [store, api, controllers].map(({ ended, output }) => ended ?? output).join("\n"),
     async stop() {
       agent.destroy();

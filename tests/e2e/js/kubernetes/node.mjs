@@ -90,7 +90,7 @@ export async function startNode(cluster, namespace) {
     const folder = await mkdtemp(path.join(tmpdir(), "starling-pod-"));
     const [definition] = pod.spec.containers;
     const mountPaths = (definition.volumeMounts ?? []).map(({ mountPath }) => mountPath);
-    // Services have no addresses here: the name of one stands for a pod that is ready.
+    // Services have no addresses here: a pod that is ready takes the place of each.
     const services = {};
     for (const [service, port] of await servicePorts()) services[service] = (await endpoints(service, port))[0];
     const substitute = (text) => {
@@ -143,7 +143,7 @@ export async function startNode(cluster, namespace) {
     return fetch(url).then((response) => response.ok, () => false);
   }
 
-  /** Reports a pod whose process has ended by itself. */
+  /** Reports that the process of a pod has ended by itself. */
   async function reportEnd(container) {
     const { pod, exit } = container;
     const [{ name, image }] = pod.spec.containers;

@@ -1,4 +1,4 @@
-// The chart, installed by Helm at a real API server whose controllers make pods of it. A node of the test runs the
+// The chart, installed by Helm at a real API server; its controllers make pods of it. A node of the test runs the
 // routers of these pods as processes (kubernetes/node.mjs): no image, no network of containers.
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";

@@ -226,7 +226,7 @@ describe("several graphs", () => {
     }
   });
 
-  /** Sends a request for airports to a graph, whose first client then finds the operation prepared. */
+  /** Sends a request for airports to a graph. The operation is prepared already for the first client. */
   async function askPrepared(router, graph, where, request) {
     const figures = async () => {
       const metrics = await scrape(router);
@@ -403,7 +403,7 @@ describe("several graphs", () => {
     assert.equal(await graphOf("process flightMoved"), "partners");
   });
 
-  /** A router whose console has a slow request to each of two graphs. */
+  /** A router with a slow request to each of two graphs on its console. */
   async function routeWithRecorder() {
     const router = await route({ admin: { console: { recorder: { enabled: true, slow: "50ms" } } } });
     subgraphs.pause();

@@ -1,8 +1,8 @@
 //! `reconnects` and `subscribers`: subscribers at a router that queries load at the same time.
 //!
 //! Two load generators share a core with the mock, so the latencies of one include the work of the other: in
-//! `reconnects`, the p99 of queries includes the handshakes on the side of the clients. Queries therefore cost the router
-//! much more than the generator.
+//! `reconnects`, the p99 of queries includes the handshakes on the side of the clients. Queries therefore cost the
+//! router much more than the generator.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
