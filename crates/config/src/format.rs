@@ -109,6 +109,8 @@ formats! {
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
     RateLimitName, RateLimitNameText, "rate-limit-name", "the name of a rate limit",
         "write letters, digits, `-`, `_` and `.`: `per-user`";
+    GraphName, GraphNameText, "graph-name", "the name of a graph",
+        "write letters, digits, `-`, `_` and `.`: `beta`";
     StoreNamespace, StoreNamespaceText, "store-namespace", "a namespace for keys",
         "write letters, digits, `-`, `_` and `.`: `shop-production`";
     Instance, InstanceText, "instance", "the name of a router",

@@ -27,8 +27,9 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// including the folder.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// The maximum length of the name of a rate limit, which is part of headers.
-const RATE_LIMIT_NAME_BYTES_MAX: usize = 64;
+/// The maximum length of the name of a rate limit, which is part of headers, and of the name of a graph, which is part of
+/// metrics.
+const SHORT_NAME_BYTES_MAX: usize = 64;
 
 /// The maximum length of an attribute of the router in traces. Collectors commonly cut longer ones.
 const RESOURCE_VALUE_BYTES_MAX: usize = 256;
@@ -100,11 +101,11 @@ impl Format {
                 _ => Err("it contains characters that a header cannot carry".into()),
             },
             Self::ProviderId => check_provider_id(text),
-            Self::RateLimitName if text.contains('/') => Err("it contains `/`".into()),
-            Self::RateLimitName if text.len() > RATE_LIMIT_NAME_BYTES_MAX => {
+            Self::RateLimitName | Self::GraphName if text.contains('/') => Err("it contains `/`".into()),
+            Self::RateLimitName | Self::GraphName if text.len() > SHORT_NAME_BYTES_MAX => {
                 Err("it is longer than 64 bytes".into())
             }
-            Self::RateLimitName => check_provider_id(text),
+            Self::RateLimitName | Self::GraphName => check_provider_id(text),
             Self::StoreNamespace if text.contains('/') => Err("it contains `/`".into()),
             Self::StoreNamespace => check_provider_id(text),
             Self::Instance if text.contains('/') => Err("it contains `/`".into()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::findings::{Findings, KeyPlaces};
-use super::format::{HeaderNameText, HeaderValueText, HostNameText, PathText, RateLimitNameText};
+use super::format::{GraphNameText, HeaderNameText, HeaderValueText, HostNameText, PathText};
 use super::supergraph::Supergraph;
 
 /// The name of the graph of `supergraph`, in metrics and in the requests of operators.
@@ -21,7 +21,7 @@ pub const DEFAULT_GRAPH: &str = "default";
 #[serde(deny_unknown_fields)]
 pub struct GraphSettings {
     /// The name of the graph, in metrics, logs, traces, and the requests of operators (`POST /admin/reload?graph=NAME`).
-    #[schemars(with = "RateLimitNameText", example = &"beta")]
+    #[schemars(with = "GraphNameText", example = &"beta")]
     pub name: String,
 
     /// The path of the endpoint of this graph. By default it is that of all graphs (`path`).

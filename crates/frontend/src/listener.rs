@@ -15,7 +15,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::accept_pace::AcceptPace;
-use super::accept_pace::AcceptPace;
 use super::connection::{self, AcceptedSocket};
 use super::http_server::HttpServer;
 use super::media::ResponseFormat;
