@@ -27,8 +27,8 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// including the folder.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// The maximum length of the name of a rate limit, which is part of headers, and of the name of a graph, which is part of
-/// metrics.
+/// The maximum length of the name of a rate limit, which is part of headers, and of the name of a graph, which is part
+/// of metrics.
 const SHORT_NAME_BYTES_MAX: usize = 64;
 
 /// The maximum length of an attribute of the router in traces. Collectors commonly cut longer ones.

@@ -20,7 +20,7 @@ pub const DEFAULT_GRAPH: &str = "default";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSettings {
-    /// The name of the graph, in metrics, logs, traces, and the requests of operators (`POST /admin/reload?graph=NAME`).
+    /// The name of the graph, in metrics, logs, traces, and requests of operators (`POST /admin/reload?graph=NAME`).
     #[schemars(with = "GraphNameText", example = &"beta")]
     pub name: String,
 

@@ -13,7 +13,7 @@ const SAVED_MAX: u64 = 64;
 
 /// Counts the connections that responses have earned.
 #[derive(Debug, Default)]
-pub(super) struct AcceptPace {
+pub struct AcceptPace {
     /// The number of responses that has been spent.
     spent: u64,
 }

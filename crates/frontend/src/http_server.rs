@@ -1,6 +1,6 @@
 //! The HTTP server as a whole: what listeners and connections need, and the pipeline of their requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
@@ -9,6 +9,7 @@ use clients::workers::Workers;
 use config::Http;
 use tokio::sync::Semaphore;
 
+use super::accept_pace::AcceptPace;
 use super::pipeline::Pipeline;
 
 /// The number of connections that are accepted before a worker serves them, for each worker on average. Further ones wait
@@ -23,6 +24,8 @@ pub struct HttpServer {
     pub pipeline: Pipeline,
     /// The connections that are accepted before their worker has begun to serve them ([`ACCEPTED_PER_CORE`]).
     pub accepting: Arc<Semaphore>,
+    /// The further ones that responses have earned.
+    pub accept_pace: Mutex<AcceptPace>,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

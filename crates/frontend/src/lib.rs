@@ -5,7 +5,7 @@
 //! crate knows neither graphs nor the live layer. Operations are executed behind [`service::GraphqlService`], and a
 //! connection that leaves HTTP is handed on as data ([`takeover`]).
 
-mod accept_pace;
+pub mod accept_pace;
 mod authority;
 mod batch;
 pub mod body;

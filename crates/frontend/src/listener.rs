@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use clients::connections::ConnectionRefused;
@@ -14,7 +14,6 @@ use telemetry::LogLimit;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::accept_pace::AcceptPace;
 use super::connection::{self, AcceptedSocket};
 use super::http_server::HttpServer;
 use super::media::ResponseFormat;
@@ -96,7 +95,7 @@ impl WatchedListener {
 }
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
-/// serve them, and some for the responses that they send meanwhile ([`AcceptPace`]).
+/// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]).
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
@@ -108,7 +107,6 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let mut shutdown = server.shutdown.signal();
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
-    let mut pace = AcceptPace::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -119,9 +117,11 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 spare.take_again();
                 let place = Arc::clone(&server.accepting).acquire_owned();
                 let place = tokio::select! {
+                    // What responses have earned is for the time without a place.
+                    biased;
                     // Never fails, because the semaphore is never closed.
                     place = place => place.ok(),
-                    () = earn_place(&server, &mut pace) => None,
+                    () = earn_place(&server) => None,
                     _ = shutdown.wait_for(|stop| *stop) => return,
                 };
                 assign_to_worker(&server, accepted, place);
@@ -150,12 +150,15 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
 }
 
 /// Waits until a connection may be accepted although as many as may wait for their workers do so.
-async fn earn_place(server: &HttpServer, pace: &mut AcceptPace) {
+async fn earn_place(server: &HttpServer) {
     let began = Instant::now();
+    let is_earned = || {
+        let responses = server.pipeline.metrics.response_totals().0;
+        let mut pace = server.accept_pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.take(responses)
+    };
     // Nothing announces responses: that would cost each of them.
-    while !pace.take(server.pipeline.metrics.response_totals().0)
-        && began.elapsed() < PLACE_WAIT_MAX
-    {
+    while !is_earned() && began.elapsed() < PLACE_WAIT_MAX {
         tokio::time::sleep(PLACE_POLL).await;
     }
 }

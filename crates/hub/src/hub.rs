@@ -93,10 +93,9 @@ impl Hub {
                 let (leave_sender, leaves) = LeaveSender::channel();
                 let shard = Shard::new(number, settings, shared.clone(), leave_sender);
                 let stats = Arc::clone(&stats);
-                let interval = settings.position_interval;
                 let (cores, tracer) = (Arc::clone(&cores), tracer.clone());
                 let inputs = (command_receiver, leaves);
-                let task = ShardTask::new(shard, stats, cores, inputs, interval, tracer);
+                let task = ShardTask::new(shard, stats, cores, inputs, settings, tracer);
                 tokio::spawn(task.run());
                 commands
             })

@@ -22,6 +22,9 @@ pub struct HubSettings {
     pub group_waiting: usize,
     /// True if groups of sources that can be read again never drop events. False if they drop like all others.
     pub catch_up: bool,
+    /// The time in one turn of a shard in which it begins to resolve events itself, those that wait for nothing. Other
+    /// work of its thread waits meanwhile. The first one of a turn always begins.
+    pub own_resolving_max: Duration,
     /// The maximum size of an event's payload, in bytes. Larger events are dropped on arrival, and their subscribers
     /// get an error instead.
     pub event_bytes_max: usize,
@@ -53,6 +56,9 @@ impl Default for HubSettings {
             batch_events: 16,
             group_waiting: 64,
             catch_up: true,
+            // One usually takes some microseconds, and a long list for which a client asks a hundred fields takes
+            // milliseconds.
+            own_resolving_max: Duration::from_micros(500),
             // The default limit of NATS. An event is meant to carry keys, not documents.
             event_bytes_max: 1 << 20,
             // A quarter of a million responses of a kilobyte.

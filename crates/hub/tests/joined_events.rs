@@ -34,7 +34,9 @@ async fn an_event_is_joined_once_for_all_equal_subscriptions() {
 #[tokio::test]
 async fn an_event_without_fetches_is_resolved_without_a_worker() {
     let (workers, mut jobs) = OneWorker::new();
-    let hub = Hub::new(HubSettings::default(), workers);
+    // However long it takes on this machine.
+    let own_resolving_max = Duration::from_secs(60);
+    let hub = Hub::new(HubSettings { own_resolving_max, ..HubSettings::default() }, workers);
     let (router, mut listener) = (Router::load(), Listener::new());
     let query = r#"subscription { moved(region: "eu") { id } }"#;
     let _held = router.subscribe(&hub, &listener, 1, query, "").await;

@@ -175,7 +175,7 @@ async fn a_thousand_events_arrive_in_order() {
 #[tokio::test]
 async fn an_event_that_waits_for_nothing_is_resolved_without_a_worker() {
     let (workers, mut jobs) = OneWorker::new();
-    let hub = Hub::new(HubSettings::default(), workers);
+    let hub = Hub::new(unhurried(), workers);
     let (provider, mut listener) = (memory(), Listener::new());
     let _held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Local))).await.unwrap();
     assert_eq!(listener.next().await, "join");
@@ -192,11 +192,29 @@ async fn an_event_that_waits_for_nothing_is_resolved_without_a_worker() {
 
 #[tokio::test]
 async fn workers_share_the_resolutions_of_an_event_of_many_groups() {
+    // Of a hundred groups the shard resolves 64, and 36 go to workers, up to 16 together.
+    assert_eq!(resolve_for_groups(100, unhurried(), 64).await, 3);
+}
+
+#[tokio::test]
+async fn a_shard_that_has_no_time_resolves_one_event_in_a_turn() {
+    let hurried = HubSettings { own_resolving_max: Duration::ZERO, ..HubSettings::default() };
+    assert_eq!(resolve_for_groups(33, hurried, 1).await, 2, "32 resolutions, up to 16 together");
+}
+
+/// Settings of a hub that resolves events itself however long that takes on this machine.
+fn unhurried() -> HubSettings {
+    HubSettings { own_resolving_max: Duration::from_secs(60), ..HubSettings::default() }
+}
+
+/// Publishes an event for a number of groups, of which the hub must resolve the number `own` itself. Returns the number
+/// of jobs for workers.
+async fn resolve_for_groups(groups: u64, settings: HubSettings, own: u64) -> usize {
     let (workers, mut jobs) = OneWorker::new();
-    let hub = Hub::new(HubSettings::default(), workers);
+    let hub = Hub::new(settings, workers);
     let (provider, mut listener) = (memory(), Listener::new());
     let mut held = Vec::new();
-    for number in 0..100_u64 {
+    for number in 0..groups {
         let source = Source::new(Arc::clone(&provider), vec!["a".into()]);
         let operation = operation(source, u128::from(number), Arc::new(Local));
         let of_first = request(&provider, &listener, number, Arc::new(Local));
@@ -205,7 +223,7 @@ async fn workers_share_the_resolutions_of_an_event_of_many_groups() {
         assert_eq!(listener.next().await, "join");
     }
     provider.publish(Message::new("a", "1")).await.unwrap();
-    for _ in 0..64 {
+    for _ in 0..own {
         assert_eq!(listener.next().await, r#"{"data":1}"#);
     }
     let mut batches = 0;
@@ -213,12 +231,12 @@ async fn workers_share_the_resolutions_of_an_event_of_many_groups() {
         job().await;
         batches += 1;
     }
-    assert_eq!(batches, 3, "36 resolutions, up to 16 together");
-    for _ in 64..100 {
+    for _ in own..groups {
         assert_eq!(listener.next().await, r#"{"data":1}"#);
     }
-    assert_eq!(hub.stats().resolutions.load(Relaxed), 100);
+    assert_eq!(hub.stats().resolutions.load(Relaxed), groups);
     assert_eq!(hub.stats().resolving.load(Relaxed), 0);
+    batches
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The parts of a router, created in the order of their dependencies. Each part gets only what it needs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clients::access_log::AccessLog;
 use clients::authentication::{Authenticator, ClientAuthentication};
@@ -230,6 +230,7 @@ pub(crate) fn assemble(
             ),
         },
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
+        accept_pace: Mutex::default(),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),

@@ -19,7 +19,6 @@ use crate::document_load_metrics::{DocumentLoadMetrics, DocumentLoadResult};
 use crate::document_source::{Versions, read_documents, stamps};
 use crate::further_graphs::NamedGraph;
 use crate::manifest_downloads::DownloadedManifests;
-use crate::prepare_gently::PreparationPace;
 use crate::reload::Reloader;
 use crate::warming::Warming;
 
@@ -109,7 +108,6 @@ pub(crate) fn start(
     let (changed, changes) = watch::channel(());
     let preparation = Arc::new(DocumentPreparation {
         warming: Arc::clone(&parts.warming),
-        pace: PreparationPace::new(),
         prepared_max: (reloader.config.limits.prepared_operations / PREPARED_PART) as usize,
     });
     for graph in parts.named_graphs() {
@@ -171,7 +169,6 @@ async fn reload(
 struct DocumentPreparation {
     /// The progress of the start, which may wait for the documents.
     warming: Arc<Warming>,
-    pace: PreparationPace,
     /// The maximum number of documents that are prepared for a graph.
     prepared_max: usize,
 }
@@ -219,7 +216,7 @@ impl DocumentPreparation {
                 operation_name: document.name.clone(),
                 ..OperationRequest::default()
             };
-            if let Err(error) = self.pace.prepare(&current.preparer, &request).await {
+            if let Err(error) = self.warming.pace.prepare(&current.preparer, &request).await {
                 invalid += 1;
                 first_invalid.get_or_insert_with(|| (document.id.clone(), error.to_string()));
             }

@@ -12,8 +12,7 @@ use tokio::sync::oneshot;
 use super::ResolutionOutcome;
 use crate::{GroupId, Resolve, TriggerEvent, Workers};
 
-/// The number of resolutions that a shard does itself in one turn: some tenths of a millisecond, for which other work
-/// of its thread waits.
+/// The number of resolutions that a shard does itself in one turn.
 pub(super) const OWN_PER_TURN: usize = 64;
 
 /// The number of resolutions that go to a worker together. The first one waits for the last one.

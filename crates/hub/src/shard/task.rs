@@ -19,7 +19,7 @@ use super::{
 use crate::event_spans::{EventSpans, EventTracer};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
+use crate::{GroupId, HubSettings, LiveOperation, OperationUpdate, Resolve, Workers};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,6 +77,8 @@ pub(crate) struct ShardTask {
     shard: Shard,
     stats: Arc<HubStats>,
     cores: Arc<dyn Workers>,
+    /// See [`HubSettings::own_resolving_max`].
+    own_resolving_max: Duration,
     /// Records the traces of events, if any are exported.
     tracer: Option<EventTracer>,
     commands: mpsc::Receiver<Command>,
@@ -111,18 +113,19 @@ impl ShardTask {
         stats: Arc<HubStats>,
         cores: Arc<dyn Workers>,
         (commands, leaves): (mpsc::Receiver<Command>, mpsc::UnboundedReceiver<Leave>),
-        position_interval: Option<Duration>,
+        settings: HubSettings,
         tracer: Option<EventTracer>,
     ) -> Self {
         Self {
             position_schedule: PositionSchedule {
-                interval: position_interval,
+                interval: settings.position_interval,
                 next: None,
                 began: None,
             },
             shard,
             stats,
             cores,
+            own_resolving_max: settings.own_resolving_max,
             tracer,
             commands,
             leaves,
@@ -419,14 +422,17 @@ impl ShardTask {
     /// Performs the effects of the shard, and those of the resolutions that it does itself. Returns the number of these
     /// resolutions.
     fn perform_effects(&mut self) -> usize {
-        let mut resolved = 0;
+        let (mut resolved, mut left) = (0, OWN_PER_TURN);
+        let ends_at = Instant::now() + self.own_resolving_max;
         loop {
-            let own = self.perform_once(OWN_PER_TURN - resolved);
+            let own = self.perform_once(left);
             if own.is_empty() {
                 return resolved;
             }
-            resolved += own.len();
-            self.resolve_here(own);
+            let count = own.len();
+            let in_time = self.resolve_here(own, ends_at);
+            resolved += in_time;
+            left = if in_time == count { left - count } else { 0 };
         }
     }
 
@@ -474,11 +480,21 @@ impl ShardTask {
         own
     }
 
-    /// Does resolutions on this thread, and passes their outcomes to the shard.
-    fn resolve_here(&mut self, own: Vec<OwnResolution>) {
+    /// Does resolutions on this thread, and passes their outcomes to the shard. Those that have not begun at `ends_at` go
+    /// to workers. Returns the number of the others.
+    fn resolve_here(&mut self, own: Vec<OwnResolution>, ends_at: Instant) -> usize {
         let mut outcomes = Vec::with_capacity(own.len());
-        let mut began = Instant::now();
+        let mut late = WorkerBatch::default();
+        let (mut began, mut count) = (Instant::now(), 0);
         for resolution in own {
+            if count > 0 && began >= ends_at {
+                let OwnResolution { group, ticket, event, resolve, abort } = resolution;
+                let response = late.add(event, resolve);
+                self.await_outcome(group, ticket, response, abort);
+                late.spawn_if_full(&*self.cores);
+                continue;
+            }
+            count += 1;
             let outcome = resolution.resolve_now();
             let ended = Instant::now();
             let OwnResolution { group, ticket, event, resolve, abort } = resolution;
@@ -495,11 +511,13 @@ impl ShardTask {
             }
             began = ended;
         }
+        late.spawn(&*self.cores);
         self.set_trace_time();
         // One after the other, so that a reactor wakes once for many of them.
         for (group, ticket, outcome) in outcomes {
             self.shard.on_resolved(group, ticket, outcome);
         }
+        count
     }
 
     fn close_stream(&mut self, of: StreamOwner) {

@@ -34,7 +34,8 @@ pub(crate) struct Warming {
     graphs_with_documents: watch::Sender<usize>,
     ramp: Mutex<Ramp>,
     counts: WarmingCounts,
-    pace: PreparationPace,
+    /// The pace of all graphs, also for persisted documents.
+    pub(crate) pace: PreparationPace,
 }
 
 /// Counts of the operations of the source, as sums over all graphs.

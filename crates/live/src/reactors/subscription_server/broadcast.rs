@@ -26,6 +26,9 @@ const READ_AHEAD: usize = 8;
 /// The maximum number of results that are sent in one pass.
 const RESULTS_MAX: usize = 256;
 
+/// The size of results, in bytes, from which a pass takes no further ones. The mailbox no longer counts those of a pass.
+const RESULT_BYTES_MAX: usize = 16 << 20;
+
 /// The number of members that get a message before a pass looks for further results. It doubles with each look. Sending
 /// to them takes some 2 ms, in which the hub resolves a burst of a hundred events.
 const FIRST_SECTION: usize = 256;
@@ -181,18 +184,21 @@ fn take_results(
     members: impl Fn(GroupId) -> usize,
 ) {
     let mut recipients = None;
+    let mut bytes: usize = results.iter().map(|taken| taken.payload.bytes.len()).sum();
     while let Some(Message::Hub(OutletCommand::Deliver { group, .. })) = following.front() {
         let group = *group;
         let of_pass = || results.iter().map(|taken| members(taken.group)).sum::<usize>();
         let sum = recipients.unwrap_or_else(of_pass) + members(group);
         recipients = Some(sum);
-        let is_full = sum > MEMBERS_MAX || results.len() >= RESULTS_MAX;
+        let is_full =
+            sum > MEMBERS_MAX || results.len() >= RESULTS_MAX || bytes >= RESULT_BYTES_MAX;
         if is_full || results.iter().any(|taken| taken.group == group) {
             break;
         }
         if let Some(Message::Hub(OutletCommand::Deliver { payload, spans, .. })) =
             following.pop_front()
         {
+            bytes += payload.bytes.len();
             results.push(GroupResult { group, payload, spans });
         }
     }
@@ -299,6 +305,15 @@ mod tests {
         assert_eq!(pass([result(1)], MEMBERS_MAX), (vec![0], 1));
         let (groups, left) = pass((1..1000).map(result), 0);
         assert_eq!((groups.len(), left), (RESULTS_MAX, 1000 - RESULTS_MAX));
+    }
+
+    #[test]
+    fn a_pass_is_limited_in_bytes() {
+        let large = Payload { bytes: vec![b' '; RESULT_BYTES_MAX].into(), ..payload() };
+        let mut results = vec![GroupResult { group: GroupId(0), payload: large, spans: None }];
+        let mut following = VecDeque::from([result(1)]);
+        take_results(&mut results, &mut following, |_| 1);
+        assert_eq!((results.len(), following.len()), (1, 1));
     }
 
     #[test]
