@@ -21,6 +21,9 @@ const MANIFESTS = path.join(ROOT, "examples/deployment/kubernetes.yaml");
 const NAMESPACE = "graph";
 const PODS = 3;
 
+/** A namespace without a node: no pod of it runs. */
+const SCALED_NAMESPACE = "scaled";
+
 /** How many failures of a client are kept for the message of a failed test. */
 const FAILURES_MAX = 10;
 
@@ -54,10 +57,13 @@ describe("the chart in a cluster", { skip }, () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  /** Runs Helm in the namespace. */
-  const command = (...words) => run(helm(), [...words, "--namespace", NAMESPACE, "--kubeconfig", cluster.configuration], {
-    env: { ...process.env, HELM_CACHE_HOME: folder, HELM_CONFIG_HOME: folder, HELM_DATA_HOME: folder },
-  });
+  /** Runs Helm in a namespace. */
+  const commandIn = (namespace, ...words) =>
+    run(helm(), [...words, "--namespace", namespace, "--kubeconfig", cluster.configuration], {
+      env: { ...process.env, HELM_CACHE_HOME: folder, HELM_CONFIG_HOME: folder, HELM_DATA_HOME: folder },
+    });
+
+  const command = (...words) => commandIn(NAMESPACE, ...words);
 
   /** Installs or upgrades the release with a supergraph and additional values, and waits until all pods are ready. */
   async function apply(action, { supergraph = memorySupergraph(), values = {}, seconds = HELM_SECONDS } = {}) {
@@ -211,6 +217,37 @@ describe("the chart in a cluster", { skip }, () => {
     const scaler = await cluster.ask("GET", `/apis/autoscaling/v2/namespaces/${NAMESPACE}/horizontalpodautoscalers/starling`);
     assert.deepEqual([scaler.spec.minReplicas, scaler.spec.maxReplicas], [2, 5]);
     node.check();
+  });
+
+  it("keeps the number of the autoscaler, unless it goes back to a fixed number", async () => {
+    const helmOf = async (...words) => {
+      const outcome = await commandIn(SCALED_NAMESPACE, ...words);
+      assert.equal(outcome.code, 0, explain(outcome));
+    };
+    const sdl = path.join(folder, "supergraph.graphql");
+    const apply = (action, release, ...words) =>
+      helmOf(action, release, CHART, "--set-file", `supergraph.sdl=${sdl}`, ...words);
+    const target = (release) => `/apis/apps/v1/namespaces/${SCALED_NAMESPACE}/deployments/${release}-starling`;
+    const scale = (release, replicas) =>
+      cluster.ask("PATCH", `${target(release)}/scale`, { spec: { replicas } }, "application/merge-patch+json");
+    const numberOf = async (release) => (await cluster.ask("GET", target(release))).spec.replicas;
+    const scaled = ["--set", "autoscaling.enabled=true"];
+
+    await apply("install", "always", "--create-namespace", ...scaled);
+    await scale("always", 5);
+    await apply("upgrade", "always", ...scaled, "--set", "podLabels.a=b");
+    assert.equal(await numberOf("always"), 5);
+    await helmOf("rollback", "always", "1");
+    assert.equal(await numberOf("always"), 5);
+
+    await apply("install", "later", "--set", "replicas=2");
+    await apply("upgrade", "later", ...scaled);
+    assert.equal(await numberOf("later"), 2);
+    await scale("later", 5);
+    await apply("upgrade", "later", ...scaled, "--set", "podLabels.a=b");
+    assert.equal(await numberOf("later"), 5);
+    await helmOf("rollback", "later", "1");
+    assert.equal(await numberOf("later"), 2);
   });
 
   it("is accepted without Helm, and every field is known", async () => {
