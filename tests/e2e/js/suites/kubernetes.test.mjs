@@ -491,10 +491,12 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     graphs: changes.map((it) => ({ name: "a", path: "/a", supergraph: { sdl: "type Query { a: Int }" }, ...it })),
   });
 
-  const NO_SOURCE = new RegExp(
-    "supergraph has no source: give its text by --set-file 'supergraph\\.sdl=supergraph\\.graphql', "
-      + "or set supergraph\\.existingConfigMap, supergraph\\.url or supergraph\\.directory",
-  );
+  /** The message for a graph without a source, by its key in the values and the name of its file. */
+  const noSource = (key, file) => {
+    const others = `${key}.existingConfigMap, ${key}.url or ${key}.directory`;
+    const text = `${key} has no source: give its text by --set-file '${key}.sdl=${file}', or set ${others}`;
+    return new RegExp(text.replace(/[.[\]]/g, "\\$&"));
+  };
 
   const refusals = {
     "a misspelt value": [{ replica: 3 }, /additional properties 'replica' not allowed/],
@@ -503,8 +505,8 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     "a delay in the configuration": [{ configuration: { shutdown: { delay: "60s" } } }, /use shutdown\.delaySeconds/],
     "a drain period in the configuration": [{ configuration: { subscriptions: { drain_period: "60s" } } }, /use shutdown\.drainSeconds/],
     "keys in the configuration": [{ configuration: { cursor: { keys: ["secret"] } } }, /use cursorKeys/],
-    "no supergraph": [{ supergraph: {} }, NO_SOURCE],
-    "a supergraph without a value": [{ supergraph: null }, NO_SOURCE],
+    "no supergraph": [{ supergraph: {} }, noSource("supergraph", "supergraph.graphql")],
+    "a supergraph without a value": [{ supergraph: null }, noSource("supergraph", "supergraph.graphql")],
     "two supergraphs": [{ supergraph: { sdl: "type Query { a: Int }", url: { urls: ["https://g/"] } } }, /supergraph\.sdl and supergraph\.url are both set: remove one of them/],
     "a supergraph and schemas": [{ supergraph: { existingConfigMap: "a", directory: { existingConfigMaps: ["b"] } } }, /supergraph\.existingConfigMap and supergraph\.directory are both set/],
     "schemas and ConfigMaps with schemas": [{ supergraph: { directory: { schemas: { "a.graphql": "a" }, existingConfigMaps: ["b"] } } }, /directory\.schemas and supergraph\.directory\.existingConfigMaps are both set/],
@@ -520,7 +522,9 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     "two graphs with one name": [withGraphs({}, { path: "/b" }), /graphs\[1\]\.name is a, as is graphs\[0\]\.name/],
     "a graph without a condition": [withGraphs({ path: undefined }), /graphs\[0\] \(a\) has no condition: add path, host or header/],
     "half of a condition": [withGraphs({ header: { name: "x-graph" } }), /at '\/graphs\/0\/header': missing property 'value'/],
-    "a graph without a supergraph": [withGraphs({ supergraph: {} }), /graphs\[0\]\.supergraph has no source: give its text by --set-file 'graphs\[0\]\.supergraph\.sdl=graph-a\.graphql', or set graphs\[0\]\.supergraph\.existingConfigMap, graphs\[0\]\.supergraph\.url or graphs\[0\]\.supergraph\.directory/],
+    "a graph without a supergraph": [
+      withGraphs({ supergraph: {} }), noSource("graphs[0].supergraph", "graph-a.graphql"),
+    ],
     "a graph with two supergraphs": [withGraphs({ supergraph: { sdl: "a", existingConfigMap: "b" } }), /graphs\[0\]\.supergraph\.sdl and graphs\[0\]\.supergraph\.existingConfigMap are both set/],
     "two lists of graphs": [{ ...withGraphs({}), configuration: { graphs: [{ name: "b" }] } }, /graphs and configuration\.graphs are both set/],
     "graphs beside a ConfigMap with everything": [{ ...withGraphs({}), existingConfigMap: "c" }, /existingConfigMap is set: remove graphs/],

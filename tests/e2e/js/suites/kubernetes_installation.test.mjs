@@ -93,8 +93,9 @@ describe("the chart in a cluster", { skip }, () => {
   const names = (pods) => pods.map(({ metadata }) => metadata.name).sort();
 
   async function ask(address, body = QUERY) {
+    const signal = AbortSignal.timeout(WAIT_TIMEOUT_MS);
     const response = await fetch(`http://${address}/graphql`, {
-      method: "POST", headers: { "content-type": "application/json" }, body, signal: AbortSignal.timeout(WAIT_TIMEOUT_MS),
+      method: "POST", headers: { "content-type": "application/json" }, body, signal,
     });
     return { status: response.status, text: await response.text() };
   }
@@ -259,6 +260,7 @@ describe("the chart in a cluster", { skip }, () => {
       assert.equal(outcome.code, 0, explain(outcome));
     };
     const sdl = path.join(folder, "supergraph.graphql");
+    await writeFile(sdl, memorySupergraph());
     const apply = (action, release, ...words) =>
       helmOf(action, release, CHART, "--set-file", `supergraph.sdl=${sdl}`, ...words);
     const target = (release) => `/apis/apps/v1/namespaces/${SCALED_NAMESPACE}/deployments/${release}-starling`;
