@@ -36,6 +36,9 @@ const COMPOSE_LINES: (&str, &str) = ("compose_lines", "STARLING_TEST_COMPOSE_LIN
 const PACKAGES_SUITE: &str = "packages";
 const PACKAGES_VARIABLE: &str = "STARLING_TEST_DIST";
 
+/// The name of the only suite that needs Kubernetes.
+const KUBERNETES_SUITE: &str = "kubernetes_installation";
+
 /// Runs all tests, or those with `filter` in their names.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let is_strict = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -57,6 +60,10 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let collector = root.join(OPENTELEMETRY_COLLECTOR_FOLDER);
     let (kubernetes, kubernetes_linker) = KUBERNETES_MODULE;
     let kubernetes = root.join(kubernetes);
+    // Building Kubernetes takes minutes, which a run of other tests need not wait for.
+    let needs_kubernetes = filter.is_none_or(|filter| {
+        KUBERNETES_SUITE.contains(filter) || filter.contains(KUBERNETES_SUITE)
+    });
     for (name, program, source) in [
         ("Open Policy Agent", &OPEN_POLICY_AGENT, GoSource::Package(OPEN_POLICY_AGENT_PACKAGE)),
         ("OpenTelemetry collector", &OPENTELEMETRY_COLLECTOR, GoSource::Folder(&collector, "")),
@@ -66,6 +73,9 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         ("compose-go", &COMPOSE_GO, GoSource::Package(COMPOSE_GO_PACKAGE)),
         ("actionlint", &ACTIONLINT, GoSource::Package(ACTIONLINT_PACKAGE)),
     ] {
+        if program.variable == KUBERNETES.variable && !needs_kubernetes {
+            continue;
+        }
         let folder = binary.with_file_name(program.package);
         match installation::find_or_build(program, source, &folder) {
             Ok(Some(path)) => found.variables.push((program.variable, path)),

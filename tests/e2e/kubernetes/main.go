@@ -56,7 +56,11 @@ func serveStore(folder string) error {
 	if err != nil {
 		return err
 	}
-	<-etcd.Server.ReadyNotify()
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case err := <-etcd.Err():
+		return err
+	}
 	fmt.Printf("http://%s\n", etcd.Clients[0].Addr())
 	return <-etcd.Err()
 }

@@ -89,7 +89,7 @@ pub static KUBERNETES: Program =
     Program { package: "kubernetes", variable: "STARLING_TEST_KUBERNETES", names: &["kubernetes"] };
 
 /// The folder of the Go module of [`KUBERNETES`], and the setting of the linker that gives it the version which clients
-/// ask for. It is the version of `k8s.io/kubernetes` in `go.mod`.
+/// ask for. It is the version of `k8s.io/kubernetes` in `go.mod`, as a test checks.
 pub const KUBERNETES_MODULE: (&str, &str) =
     ("tests/e2e/kubernetes", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3");
 
@@ -204,5 +204,24 @@ pub fn skip(reason: &str) {
     if let Some(file) = std::env::var_os("STARLING_TEST_SKIPS") {
         let file = OpenOptions::new().create(true).append(true).open(file);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn kubernetes_reports_the_version_that_its_module_requires() {
+        let (folder, linker) = KUBERNETES_MODULE;
+        let module =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder).join("go.mod");
+        let module = std::fs::read_to_string(&module).unwrap();
+        let required =
+            module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+        let reported = linker.split_once("gitVersion=").map(|(_, version)| version);
+        assert!(required.is_some());
+        assert_eq!(reported, required);
     }
 }

@@ -10,7 +10,7 @@
 {{/* The labels that select the pods. They must never change. */}}
 {{- define "starling.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "starling.labels" -}}
@@ -32,7 +32,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $given = append $given "directory" -}}
 {{- end -}}
 {{- if not $given -}}
-{{- fail (printf "%s.sdl is empty: give the supergraph by --set-file '%s.sdl=%s', or name a ConfigMap in %s.existingConfigMap" .key .key .file .key) -}}
+{{- $others := printf "%s.existingConfigMap, %s.url or %s.directory" .key .key .key -}}
+{{- fail (printf "%s has no source: give its text by --set-file '%s.sdl=%s', or set %s" .key .key .file $others) -}}
 {{- end -}}
 {{- if gt (len $given) 1 -}}
 {{- fail (printf "%s.%s and %s.%s are both set: remove one of them" .key (index $given 0) .key (index $given 1)) -}}
@@ -52,7 +53,7 @@ configuration, and the ConfigMap that the chart makes if it has the text. Empty 
 {{- $graphs := list -}}
 {{- if not .Values.existingConfigMap -}}
 {{- $files := dict "file" "supergraph.graphql" "configMap" (printf "%s-supergraph" $object) -}}
-{{- $graphs = append $graphs (merge (dict "name" "default" "key" "supergraph" "supergraph" .Values.supergraph) $files) -}}
+{{- $graphs = append $graphs (merge (dict "name" "default" "key" "supergraph") (pick .Values "supergraph") $files) -}}
 {{- range $index, $graph := .Values.graphs -}}
 {{- $files := dict "file" (printf "graph-%s.graphql" $graph.name) "configMap" (printf "%s-graph-%s" $object $graph.name) -}}
 {{- $key := printf "graphs[%d].supergraph" $index -}}
@@ -60,6 +61,8 @@ configuration, and the ConfigMap that the chart makes if it has the text. Empty 
 {{- end -}}
 {{- end -}}
 {{- range $graph := $graphs -}}
+{{- /* Helm removes a key with the value null. */ -}}
+{{- $_ := set $graph "supergraph" ($graph.supergraph | default dict) -}}
 {{- $_ := set $graph "source" (include "starling.source" $graph) -}}
 {{- if eq $graph.source "directory" -}}
 {{- $_ := set $graph "configMap" (printf "%s-schemas-%s" $object $graph.name) -}}
@@ -167,7 +170,7 @@ at the top of the volume: the router is notified of an update there, and not in 
 {{- if .Values.graphs -}}
 {{- fail "existingConfigMap is set: remove graphs, and list them in its starling.yaml" -}}
 {{- end -}}
-{{- $directory := .Values.supergraph.directory | default dict -}}
+{{- $directory := (.Values.supergraph).directory | default dict -}}
 {{- if or $directory.schemas $directory.existingConfigMaps -}}
 {{- fail "existingConfigMap is set: remove supergraph.directory, or existingConfigMap" -}}
 {{- end -}}

@@ -23,9 +23,15 @@ const STEP_MS = 100;
 /** How much output of a router is kept for the message of a failed test. */
 const OUTPUT_CHARACTERS_MAX = 5_000;
 
-/** Kubernetes accepts no pod at a loopback address. It knows these, which have the same ends as those of processes. */
+/**
+ * Kubernetes accepts no pod at a loopback address. It knows addresses in `POD_NETWORK`, which have the same ends as
+ * those of processes. Each run of the tests has its own network, because the ports are the same in all runs.
+ */
 const POD_NETWORK = "10.1.";
-const PROCESS_NETWORK = "127.1.";
+const PROCESS_NETWORK = `127.${1 + (process.pid % 250)}.`;
+
+/** Time until a router has responded to a probe, on a busy machine. */
+const PROBE_TIMEOUT_MS = 5_000;
 
 const PATCH = "application/strategic-merge-patch+json";
 
@@ -37,6 +43,7 @@ export async function startNode(cluster, namespace) {
   let addresses = 0;
   let isOver = false;
   let failure = null;
+  let lastRefusal = null;
 
   /** The addresses at which processes of ready pods serve a port of a service: `host:port`. */
   async function endpoints(service, port) {
@@ -81,31 +88,42 @@ export async function startNode(cluster, namespace) {
 
   async function start(pod) {
     const { name } = pod.metadata;
-    await cluster.ask("POST", `${base}/pods/${name}/binding`, {
-      apiVersion: "v1", kind: "Binding", metadata: { name }, target: { apiVersion: "v1", kind: "Node", name: NODE },
-    });
+    if (!pod.spec.nodeName) {
+      await cluster.ask("POST", `${base}/pods/${name}/binding`, {
+        apiVersion: "v1", kind: "Binding", metadata: { name }, target: { apiVersion: "v1", kind: "Node", name: NODE },
+      });
+    }
     addresses += 1;
     const end = `${addresses >> 8}.${addresses & 255}`;
     const address = `${PROCESS_NETWORK}${end}`;
-    const folder = await mkdtemp(path.join(tmpdir(), "starling-pod-"));
     const [definition] = pod.spec.containers;
-    const mountPaths = (definition.volumeMounts ?? []).map(({ mountPath }) => mountPath);
     // Services have no addresses here: a pod that is ready takes the place of each.
     const services = {};
     for (const [service, port] of await servicePorts()) services[service] = (await endpoints(service, port))[0];
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-pod-"));
+    const mounted = patternOf((definition.volumeMounts ?? []).map(({ mountPath }) => mountPath));
     const substitute = (text) => {
-      let result = text.replaceAll("0.0.0.0:", `${address}:`);
-      for (const mountPath of mountPaths) result = result.replaceAll(mountPath, path.join(folder, mountPath));
-      return result.replace(/\/\/([a-z-]+):\d+\//, (all, service) => (services[service] ? `//${services[service]}/` : all));
+      return text.replaceAll("0.0.0.0:", `${address}:`)
+        .replace(mounted, (mountPath) => path.join(folder, mountPath))
+        .replace(/\/\/([a-z-]+):\d+\//, (all, service) => (services[service] ? `//${services[service]}/` : all));
     };
     const container = {
-      pod, address, podIP: `${POD_NETWORK}${end}`, folder, substitute, versions: "", output: "", isReady: null, exit: null, isReported: false,
-      isEnding: false, isKilled: false,
+      pod, address, podIP: `${POD_NETWORK}${end}`, folder, substitute, versions: "", output: "", isReady: null,
+      exit: null, isReported: false, isEnding: false, isKilled: false,
     };
     containers.set(pod.metadata.uid, container);
-    await refresh(container);
+    let environment;
+    try {
+      await refresh(container);
+      environment = { PATH: process.env.PATH, ...(await environmentOf(definition)) };
+    } catch (error) {
+      // The next step starts the pod again.
+      containers.delete(pod.metadata.uid);
+      await rm(folder, { recursive: true, force: true });
+      throw error;
+    }
     const child = spawn(process.env.STARLING_BIN, definition.args.map(substitute), {
-      env: { PATH: process.env.PATH, ...(await environmentOf(definition)) }, stdio: ["ignore", "pipe", "pipe"],
+      env: environment, stdio: ["ignore", "pipe", "pipe"],
     });
     adopt(child, folder);
     container.child = child;
@@ -140,7 +158,8 @@ export async function startNode(cluster, namespace) {
     const { path: target, port, scheme } = readinessProbe.httpGet;
     const { containerPort } = ports.find(({ name }) => name === port);
     const url = `${scheme.toLowerCase()}://${address}:${containerPort}${target}`;
-    return fetch(url).then((response) => response.ok, () => false);
+    const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
+    return fetch(url, { signal }).then((response) => response.ok, () => false);
   }
 
   /** Reports that the process of a pod has ended by itself. */
@@ -205,16 +224,29 @@ export async function startNode(cluster, namespace) {
   async function step() {
     const { items } = await cluster.ask("GET", `${base}/pods`);
     await Promise.all(items.map(async (pod) => {
-      const container = containers.get(pod.metadata.uid);
-      if (pod.metadata.deletionTimestamp) {
-        if (!container?.isEnding) void end(pod, container).catch(fail);
-      } else if (container) {
-        await watch(container);
-      } else {
-        await start(pod);
+      try {
+        await attend(pod);
+      } catch (error) {
+        // The API server refuses requests about a pod or a file that has just been deleted.
+        if (!/: (404|409) /.test(error.message)) throw error;
+        lastRefusal = error;
       }
     }));
   }
+
+  async function attend(pod) {
+    const container = containers.get(pod.metadata.uid);
+    if (pod.metadata.deletionTimestamp) {
+      if (!container?.isEnding) void end(pod, container).catch(fail);
+    } else if (container) {
+      await watch(container);
+    } else {
+      await start(pod);
+    }
+  }
+
+  /** The failure of the node, or else the last refusal of the API server, for messages. */
+  const problem = () => failure ?? lastRefusal;
 
   function fail(error) {
     failure ??= error;
@@ -225,8 +257,7 @@ export async function startNode(cluster, namespace) {
       try {
         await step();
       } catch (error) {
-        // A pod or a file that has just been deleted.
-        if (!/: (404|409) /.test(error.message)) fail(error);
+        fail(error);
       }
       await pause(STEP_MS, undefined, { ref: false });
     }
@@ -234,18 +265,20 @@ export async function startNode(cluster, namespace) {
 
   return {
     endpoints,
+    problem,
     /** Throws the failure of the node, if there is one. */
     check() {
       if (failure) throw failure;
     },
-    /** The routers that have been started, the first one first: `{pod, output, isKilled}`. */
+    /** The routers that have been started, the first one first: `{pod, address, output, isKilled}`. */
     containers: () => [...containers.values()],
     /** Waits until the pods that `select` takes have this number. */
     untilPods: (number, select, condition) => eventually(async () => {
       if (failure) throw Object.assign(failure, { fatal: true });
       const { items } = await cluster.ask("GET", `${base}/pods`);
       const pods = items.filter(select);
-      return pods.length === number && pods;
+      if (pods.length === number) return pods;
+      throw new Error([`${pods.length} of ${number} pods`, problem()?.message].filter(Boolean).join("; "));
     }, condition),
     async stop() {
       isOver = true;
@@ -256,6 +289,14 @@ export async function startNode(cluster, namespace) {
       }
     },
   };
+}
+
+/** Matches all of these paths, the longest one first: one path can be the beginning of another one. */
+function patternOf(paths) {
+  const longestFirst = paths.toSorted((a, b) => b.length - a.length);
+  // A pod without paths: an expression that matches nothing.
+  const words = longestFirst.map((it) => it.replace(/[^\w/]/g, "\\$&")).join("|") || "(?!)";
+  return new RegExp(words, "g");
 }
 
 /** Whether a pod is ready and stays. */

@@ -114,16 +114,17 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
   /** Runs a command of Helm with values; the supergraph is given unless the values name another one. */
   async function runHelm(command, values, words = []) {
     const file = await write(JSON.stringify(values));
-    const sdl = values.existingConfigMap || values.supergraph ? [] : ["--set-file", `supergraph.sdl=${SUPERGRAPH}`];
+    const sdl = values.existingConfigMap || values.supergraph !== undefined ? [] : ["--set-file", `supergraph.sdl=${SUPERGRAPH}`];
     return run(helm(), [...command, "--kube-version", "1.30.0", "--values", file, ...sdl, ...words]);
   }
 
   /** The objects of the chart as `{Kind: [object]}`. */
-  async function render(values, words) {
-    const { code, out, error } = await runHelm(["template", "starling", CHART], values, words);
+  async function render(values, words, release = "starling") {
+    const { code, out, error } = await runHelm(["template", release, CHART], values, words);
     assert.equal(code, 0, error);
     const objects = {};
-    for (const document of parseAllDocuments(out)) {
+    // Kubernetes reads YAML 1.1, in which `on` is a truth value.
+    for (const document of parseAllDocuments(out, { version: "1.1" })) {
       const object = document.toJS();
       if (object) (objects[object.kind] ??= []).push(object);
     }
@@ -256,6 +257,35 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
       ["configuration", "/etc/starling"], ["schemas-default", "/etc/starling-schemas/default"],
       ["schemas-teams", "/etc/starling-schemas/teams"], ["state", "/var/lib/starling"],
     ]);
+  });
+
+  it("takes names of objects that are numbers or truth values in YAML", async () => {
+    const text = (name) => ({ existingConfigMap: name });
+    const { objects } = await render({
+      cursorKeys: { existingSecret: "1234567", keys: ["1", "off"] },
+      environmentSecrets: ["on", "0x10"],
+      priorityClassName: "1e3",
+      supergraph: text("7654321"),
+      graphs: [
+        { name: "1", path: "/1", supergraph: text("on") },
+        { name: "no", path: "/no", supergraph: { directory: { existingConfigMaps: ["1.5", "yes"] } } },
+      ],
+    });
+    const { containers, volumes, priorityClassName } = objects.Deployment[0].spec.template.spec;
+    const [{ env, envFrom }] = containers;
+    const references = env.map(({ valueFrom: { secretKeyRef: { name, key } } }) => [name, key]);
+    assert.deepEqual(references, [["1234567", "1"], ["1234567", "off"]]);
+    assert.deepEqual(envFrom.map(({ secretRef }) => secretRef.name), ["on", "0x10"]);
+    assert.equal(priorityClassName, "1e3");
+    const mounted = volumes.map(({ projected }) => projected.sources.map(({ configMap }) => configMap.name));
+    assert.deepEqual(mounted, [["starling", "7654321", "on"], ["1.5", "yes"]]);
+    const numbered = await render({ existingConfigMap: "1234567" }, [], "1234567");
+    const [{ metadata, spec }] = numbered.objects.Deployment;
+    const [configuration] = spec.template.spec.volumes;
+    assert.equal(configuration.projected.sources[0].configMap.name, "1234567");
+    for (const labels of [metadata.labels, spec.selector.matchLabels, spec.template.metadata.labels]) {
+      assert.equal(labels["app.kubernetes.io/instance"], "1234567");
+    }
   });
 
   it("takes the text of a graph of the list from a file", async () => {
@@ -461,6 +491,13 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     graphs: changes.map((it) => ({ name: "a", path: "/a", supergraph: { sdl: "type Query { a: Int }" }, ...it })),
   });
 
+  /** The message for a graph without a source, by its key in the values and the name of its file. */
+  const noSource = (key, file) => {
+    const others = `${key}.existingConfigMap, ${key}.url or ${key}.directory`;
+    const text = `${key} has no source: give its text by --set-file '${key}.sdl=${file}', or set ${others}`;
+    return new RegExp(text.replace(/[.[\]]/g, "\\$&"));
+  };
+
   const refusals = {
     "a misspelt value": [{ replica: 3 }, /additional properties 'replica' not allowed/],
     "a negative number of routers": [{ replicas: -1 }, /at '\/replicas'/],
@@ -468,7 +505,8 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     "a delay in the configuration": [{ configuration: { shutdown: { delay: "60s" } } }, /use shutdown\.delaySeconds/],
     "a drain period in the configuration": [{ configuration: { subscriptions: { drain_period: "60s" } } }, /use shutdown\.drainSeconds/],
     "keys in the configuration": [{ configuration: { cursor: { keys: ["secret"] } } }, /use cursorKeys/],
-    "no supergraph": [{ supergraph: {} }, /supergraph\.sdl is empty: give the supergraph by --set-file/],
+    "no supergraph": [{ supergraph: {} }, noSource("supergraph", "supergraph.graphql")],
+    "a supergraph without a value": [{ supergraph: null }, noSource("supergraph", "supergraph.graphql")],
     "two supergraphs": [{ supergraph: { sdl: "type Query { a: Int }", url: { urls: ["https://g/"] } } }, /supergraph\.sdl and supergraph\.url are both set: remove one of them/],
     "a supergraph and schemas": [{ supergraph: { existingConfigMap: "a", directory: { existingConfigMaps: ["b"] } } }, /supergraph\.existingConfigMap and supergraph\.directory are both set/],
     "schemas and ConfigMaps with schemas": [{ supergraph: { directory: { schemas: { "a.graphql": "a" }, existingConfigMaps: ["b"] } } }, /directory\.schemas and supergraph\.directory\.existingConfigMaps are both set/],
@@ -484,7 +522,9 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
     "two graphs with one name": [withGraphs({}, { path: "/b" }), /graphs\[1\]\.name is a, as is graphs\[0\]\.name/],
     "a graph without a condition": [withGraphs({ path: undefined }), /graphs\[0\] \(a\) has no condition: add path, host or header/],
     "half of a condition": [withGraphs({ header: { name: "x-graph" } }), /at '\/graphs\/0\/header': missing property 'value'/],
-    "a graph without a supergraph": [withGraphs({ supergraph: {} }), /graphs\[0\]\.supergraph\.sdl is empty: give the supergraph by --set-file 'graphs\[0\]\.supergraph\.sdl=graph-a\.graphql'/],
+    "a graph without a supergraph": [
+      withGraphs({ supergraph: {} }), noSource("graphs[0].supergraph", "graph-a.graphql"),
+    ],
     "a graph with two supergraphs": [withGraphs({ supergraph: { sdl: "a", existingConfigMap: "b" } }), /graphs\[0\]\.supergraph\.sdl and graphs\[0\]\.supergraph\.existingConfigMap are both set/],
     "two lists of graphs": [{ ...withGraphs({}), configuration: { graphs: [{ name: "b" }] } }, /graphs and configuration\.graphs are both set/],
     "graphs beside a ConfigMap with everything": [{ ...withGraphs({}), existingConfigMap: "c" }, /existingConfigMap is set: remove graphs/],

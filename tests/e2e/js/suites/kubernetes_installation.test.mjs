@@ -12,7 +12,7 @@ import { startCluster } from "../kubernetes/cluster.mjs";
 import { isServing, startNode } from "../kubernetes/node.mjs";
 import { helm, kubernetes, skipWithout } from "../programs.mjs";
 import { run } from "../release_archives.mjs";
-import { eventually } from "../waiting.mjs";
+import { eventually, WAIT_TIMEOUT_MS } from "../waiting.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const CHART = path.join(ROOT, "examples/deployment/chart");
@@ -20,6 +20,9 @@ const MANIFESTS = path.join(ROOT, "examples/deployment/kubernetes.yaml");
 
 const NAMESPACE = "graph";
 const PODS = 3;
+
+/** A namespace without a node: no pod of it runs. */
+const SCALED_NAMESPACE = "scaled";
 
 /** How many failures of a client are kept for the message of a failed test. */
 const FAILURES_MAX = 10;
@@ -54,10 +57,13 @@ describe("the chart in a cluster", { skip }, () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  /** Runs Helm in the namespace. */
-  const command = (...words) => run(helm(), [...words, "--namespace", NAMESPACE, "--kubeconfig", cluster.configuration], {
-    env: { ...process.env, HELM_CACHE_HOME: folder, HELM_CONFIG_HOME: folder, HELM_DATA_HOME: folder },
-  });
+  /** Runs Helm in a namespace. */
+  const commandIn = (namespace, ...words) =>
+    run(helm(), [...words, "--namespace", namespace, "--kubeconfig", cluster.configuration], {
+      env: { ...process.env, HELM_CACHE_HOME: folder, HELM_CONFIG_HOME: folder, HELM_DATA_HOME: folder },
+    });
+
+  const command = (...words) => commandIn(NAMESPACE, ...words);
 
   /** Installs or upgrades the release with a supergraph and additional values, and waits until all pods are ready. */
   async function apply(action, { supergraph = memorySupergraph(), values = {}, seconds = HELM_SECONDS } = {}) {
@@ -65,7 +71,7 @@ describe("the chart in a cluster", { skip }, () => {
     await writeFile(sdl, supergraph);
     const { configuration = {}, ...rest } = values;
     const all = {
-      shutdown: { delaySeconds: 2, drainSeconds: 2, marginSeconds: 20 },
+      shutdown: { drainSeconds: 2, marginSeconds: 20 },
       configuration: { subgraphs: subgraphs.configuration, ...configuration },
       ...rest,
     };
@@ -76,43 +82,75 @@ describe("the chart in a cluster", { skip }, () => {
     );
   }
 
-  /** Why something has failed: the outcome of Helm, and the last words of the routers. */
-  const explain = ({ out, error }) =>
-    [out, error, ...node.containers().map(({ pod, output }) => `${pod.metadata.name}: ${output}`)].join("\n");
+  /** Why something has failed: the outcome of Helm, and the last words of the node, the routers and the cluster. */
+  const explain = ({ out, error }) => [
+    out, error, `node: ${node.problem()?.stack ?? "no failure"}`,
+    ...node.containers().map(({ pod, output }) => `${pod.metadata.name}: ${output}`),
+    `cluster: ${cluster.output()}`,
+  ].join("\n");
 
   const serving = () => node.untilPods(PODS, isServing, "all pods to be ready");
   const names = (pods) => pods.map(({ metadata }) => metadata.name).sort();
 
   async function ask(address, body = QUERY) {
+    const signal = AbortSignal.timeout(WAIT_TIMEOUT_MS);
     const response = await fetch(`http://${address}/graphql`, {
-      method: "POST", headers: { "content-type": "application/json" }, body,
+      method: "POST", headers: { "content-type": "application/json" }, body, signal,
     });
     return { status: response.status, text: await response.text() };
   }
 
-  /** Asks the service, each time another pod, until it is stopped; as a client of `kube-proxy` does. */
+  /** Asks the service until it is stopped, as by `kube-proxy`: each time the pod that has waited longest. */
   function startClient() {
     let isOver = false;
-    const outcomes = { sent: 0, failures: [] };
+    let sent = 0;
+    /** The number of the last query to each address. */
+    const lastQueries = new Map();
+    const failures = [];
     const done = (async () => {
-      while (!isOver && outcomes.failures.length < FAILURES_MAX) {
+      while (!isOver && failures.length < FAILURES_MAX) {
         const addresses = await node.endpoints("starling", "graphql");
-        for (const address of addresses) {
-          outcomes.sent += 1;
-          const { status, text } = await ask(address).catch((error) => ({ status: 0, text: String(error.cause ?? error) }));
-          if (status !== 200 || !text.startsWith('{"data":{"airports":[')) outcomes.failures.push(`${address}: ${status} ${text}`);
+        const waiting = addresses.sort((a, b) => (lastQueries.get(a) ?? 0) - (lastQueries.get(b) ?? 0));
+        if (waiting.length === 0) {
+          failures.push("the service has no endpoint");
+          continue;
         }
-        if (addresses.length === 0) outcomes.failures.push("the service has no endpoint");
+        const [address] = waiting;
+        sent += 1;
+        lastQueries.set(address, sent);
+        const failed = (error) => ({ status: 0, text: String(error.cause ?? error) });
+        const { status, text } = await ask(address).catch(failed);
+        const isRight = status === 200 && text.startsWith('{"data":{"airports":[');
+        if (!isRight) failures.push(`${address}: ${status} ${text}`);
       }
-      return outcomes;
+      return failures;
     })();
     done.catch(() => {});
     return {
+      /** The names of the pods that have been asked. */
+      asked() {
+        const hosts = new Set([...lastQueries.keys()].map((address) => address.split(":")[0]));
+        const pods = node.containers().filter(({ address }) => hosts.has(address)).map(({ pod }) => pod);
+        return names(pods);
+      },
+      /** Ends the queries; returns those that failed. */
       stop() {
         isOver = true;
         return done;
       },
     };
+  }
+
+  /** Calls `act` while a client asks the service, and checks that no query fails. */
+  async function withClient(act) {
+    const client = startClient();
+    let failures;
+    try {
+      await act(client);
+    } finally {
+      failures = await client.stop();
+    }
+    assert.deepEqual(failures, []);
   }
 
   it("is installed, and its pods serve", async () => {
@@ -128,7 +166,7 @@ describe("the chart in a cluster", { skip }, () => {
   });
 
   it("passes its own test", async () => {
-    const outcome = await command("test", "starling");
+    const outcome = await command("test", "starling", "--timeout", "60s");
     assert.equal(outcome.code, 0, explain(outcome));
     assert.match(outcome.out, /Phase:\s+Succeeded/);
   });
@@ -143,7 +181,9 @@ describe("the chart in a cluster", { skip }, () => {
     const outcome = await apply("upgrade", { supergraph });
     assert.equal(outcome.code, 0, explain(outcome));
     const fields = JSON.stringify({ query: '{ __type(name: "Query") { fields { name } } }' });
-    for (const address of await node.endpoints("starling", "graphql")) {
+    const addresses = await node.endpoints("starling", "graphql");
+    assert.equal(addresses.length, PODS);
+    for (const address of addresses) {
       await eventually(async () => (await ask(address, fields)).text.includes('"renamed"'), "the new supergraph");
     }
     assert.deepEqual(names(await serving()), before);
@@ -152,33 +192,34 @@ describe("the chart in a cluster", { skip }, () => {
 
   it("replaces its pods for a new configuration, and no query fails", async () => {
     const before = names(await serving());
-    const client = startClient();
-    const outcome = await apply("upgrade", { values: { configuration: { traffic: { all: { timeout: "7s" } } } } });
-    const { sent, failures } = await client.stop();
-    assert.equal(outcome.code, 0, explain(outcome));
-    assert.deepEqual(failures, []);
-    assert.ok(sent > 100, `${sent} queries`);
-    const after = names(await serving());
-    assert.deepEqual(after.filter((name) => before.includes(name)), []);
+    await withClient(async (client) => {
+      const outcome = await apply("upgrade", { values: { configuration: { traffic: { all: { timeout: "7s" } } } } });
+      assert.equal(outcome.code, 0, explain(outcome));
+      const after = names(await serving());
+      assert.deepEqual(after.filter((name) => before.includes(name)), []);
+      await eventually(() => {
+        const asked = client.asked();
+        return [...before, ...after].every((name) => asked.includes(name));
+      }, "a query to each old and to each new pod");
+    });
     node.check();
   });
 
   it("keeps serving if a configuration is wrong, and goes back", async () => {
     const before = names(await serving());
-    const client = startClient();
-    const values = { configuration: { traffic: { all: { timeout: "soon" } } } };
-    const outcome = await apply("upgrade", { values, seconds: 5 });
-    assert.equal(outcome.code, 1);
-    const failed = await eventually(
-      () => node.containers().find(({ output }) => output.includes("soon")),
-      "the router that refuses its configuration",
-    );
-    assert.match(failed.output, /traffic\.all\.timeout/);
-    assert.deepEqual(names(await serving()), before);
-    const back = await command("rollback", "starling", "--wait", "--timeout", `${HELM_SECONDS}s`);
-    assert.equal(back.code, 0, explain(back));
-    assert.deepEqual(names(await serving()), before);
-    assert.deepEqual((await client.stop()).failures, []);
+    await withClient(async () => {
+      const values = { configuration: { traffic: { all: { timeout: "soon" } } } };
+      const outcome = await apply("upgrade", { values, seconds: 5 });
+      assert.equal(outcome.code, 1, explain(outcome));
+      await eventually(
+        () => node.containers().some(({ output }) => output.includes("soon") && output.includes("traffic.all.timeout")),
+        "the router that refuses its configuration",
+      );
+      assert.deepEqual(names(await serving()), before);
+      const back = await command("rollback", "starling", "--wait", "--timeout", `${HELM_SECONDS}s`);
+      assert.equal(back.code, 0, explain(back));
+      assert.deepEqual(names(await serving()), before);
+    });
     node.check();
   });
 
@@ -213,6 +254,38 @@ describe("the chart in a cluster", { skip }, () => {
     node.check();
   });
 
+  it("keeps the number of the autoscaler, unless it goes back to a fixed number", async () => {
+    const helmOf = async (...words) => {
+      const outcome = await commandIn(SCALED_NAMESPACE, ...words);
+      assert.equal(outcome.code, 0, explain(outcome));
+    };
+    const sdl = path.join(folder, "supergraph.graphql");
+    await writeFile(sdl, memorySupergraph());
+    const apply = (action, release, ...words) =>
+      helmOf(action, release, CHART, "--set-file", `supergraph.sdl=${sdl}`, ...words);
+    const target = (release) => `/apis/apps/v1/namespaces/${SCALED_NAMESPACE}/deployments/${release}-starling`;
+    const scale = (release, replicas) =>
+      cluster.ask("PATCH", `${target(release)}/scale`, { spec: { replicas } }, "application/merge-patch+json");
+    const numberOf = async (release) => (await cluster.ask("GET", target(release))).spec.replicas;
+    const scaled = ["--set", "autoscaling.enabled=true"];
+
+    await apply("install", "always", "--create-namespace", ...scaled);
+    await scale("always", 5);
+    await apply("upgrade", "always", ...scaled, "--set", "podLabels.a=b");
+    assert.equal(await numberOf("always"), 5);
+    await helmOf("rollback", "always", "1");
+    assert.equal(await numberOf("always"), 5);
+
+    await apply("install", "later", "--set", "replicas=2");
+    await apply("upgrade", "later", ...scaled);
+    assert.equal(await numberOf("later"), 2);
+    await scale("later", 5);
+    await apply("upgrade", "later", ...scaled, "--set", "podLabels.a=b");
+    assert.equal(await numberOf("later"), 5);
+    await helmOf("rollback", "later", "1");
+    assert.equal(await numberOf("later"), 2);
+  });
+
   it("is accepted without Helm, and every field is known", async () => {
     const documents = parseAllDocuments(await readFile(MANIFESTS, "utf8")).map((it) => it.toJS()).filter(Boolean);
     assert.ok(documents.length >= 6);
@@ -241,8 +314,11 @@ describe("the chart in a cluster", { skip }, () => {
       "/apis/networking.k8s.io/v1/namespaces/NAMESPACE/networkpolicies",
       "/apis/autoscaling/v2/namespaces/NAMESPACE/horizontalpodautoscalers",
     ]) {
-      const { items } = await cluster.ask("GET", `${kind.replace("NAMESPACE", NAMESPACE)}?${selector}`);
-      assert.deepEqual(items.map(({ metadata }) => metadata.name), [], kind);
+      await eventually(async () => {
+        const { items } = await cluster.ask("GET", `${kind.replace("NAMESPACE", NAMESPACE)}?${selector}`);
+        assert.deepEqual(items.map(({ metadata }) => metadata.name), []);
+        return true;
+      }, `the end of all ${path.basename(kind)}`);
     }
     // Each router has left by itself, in its time.
     const killed = node.containers().filter(({ isKilled }) => isKilled);
