@@ -89,9 +89,17 @@ impl Toolchain {
             let name = self.target.replace('-', "_");
             let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
             cargo.env(linker, format!("{prefix}gcc"));
-            cargo.env(format!("CC_{name}"), format!("{prefix}gcc"));
-            cargo.env(format!("CXX_{name}"), format!("{prefix}g++"));
-            cargo.env(format!("AR_{name}"), format!("{prefix}ar"));
+            // The build of librdkafka knows the names without a target only. Programs that run during the build are
+            // for this machine.
+            let host = commands::host_triple()?.replace('-', "_");
+            for (variable, program) in [("CC", "gcc"), ("CXX", "g++"), ("AR", "ar")] {
+                cargo.env(variable, format!("{prefix}{program}"));
+                cargo.env(format!("{variable}_{name}"), format!("{prefix}{program}"));
+                cargo.env(format!("{variable}_{host}"), program);
+            }
+            for (variable, program) in [("RANLIB", "ranlib"), ("NM", "nm"), ("LD", "ld")] {
+                cargo.env(variable, format!("{prefix}{program}"));
+            }
         }
         // A package without the page in the browser would surprise its users.
         if std::env::var_os("STARLING_IDE").is_none() {
