@@ -219,10 +219,10 @@ async fn resolve_for_groups(groups: u64, settings: HubSettings, own: u64) -> usi
         let operation = operation(source, u128::from(number), Arc::new(Local));
         let of_first = request(&provider, &listener, number, Arc::new(Local));
         let request = SubscribeRequest { operation, ..of_first };
-        held.push(hub.subscribe(request).await.unwrap());
+        held.push(hub.subscribe(request).await.expect("a subscription"));
         assert_eq!(listener.next().await, "join");
     }
-    provider.publish(Message::new("a", "1")).await.unwrap();
+    provider.publish(Message::new("a", "1")).await.expect("published");
     for _ in 0..own {
         assert_eq!(listener.next().await, r#"{"data":1}"#);
     }
