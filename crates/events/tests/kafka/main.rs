@@ -387,7 +387,10 @@ async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
     let admin = Admin::of(broker);
     admin.create("forgotten", 1).await;
     let provider = provider(broker).await;
-    publish(&provider, "forgotten", 0..100).await;
+    // One after the other: the number of an event is its offset.
+    for number in 0..100 {
+        publish(&provider, "forgotten", number..number + 1).await;
+    }
     admin.forget("forgotten", 50).await;
     let start = |offset: u64| {
         let after = [partition_offset(0, offset)].into_iter().collect();
