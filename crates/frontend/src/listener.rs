@@ -117,7 +117,7 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 spare.take_again();
                 let place = Arc::clone(&server.accepting).acquire_owned();
                 let place = tokio::select! {
-                    // What responses have earned is for the time without a place.
+                    // Responses earn connections for the time in which there is no place.
                     biased;
                     // Never fails, because the semaphore is never closed.
                     place = place => place.ok(),

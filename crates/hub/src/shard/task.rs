@@ -480,8 +480,8 @@ impl ShardTask {
         own
     }
 
-    /// Does resolutions on this thread, and passes their outcomes to the shard. Those that have not begun at `ends_at` go
-    /// to workers. Returns the number of the others.
+    /// Does resolutions on this thread, and passes their outcomes to the shard. Those that have not begun at `ends_at`
+    /// go to workers. Returns the number of the others.
     fn resolve_here(&mut self, own: Vec<OwnResolution>, ends_at: Instant) -> usize {
         let mut outcomes = Vec::with_capacity(own.len());
         let mut late = WorkerBatch::default();

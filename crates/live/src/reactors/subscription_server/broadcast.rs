@@ -26,7 +26,7 @@ const READ_AHEAD: usize = 8;
 /// The maximum number of results that are sent in one pass.
 const RESULTS_MAX: usize = 256;
 
-/// The size of results, in bytes, from which a pass takes no further ones. The mailbox no longer counts those of a pass.
+/// The size of results, in bytes, from which a pass takes no further ones. The mailbox does not count those of a pass.
 const RESULT_BYTES_MAX: usize = 16 << 20;
 
 /// The number of members that get a message before a pass looks for further results. It doubles with each look. Sending
