@@ -85,20 +85,29 @@ impl Toolchain {
         if self.linker != Linker::Native {
             cargo.args(["--target", &target]);
         }
-        if let Linker::Cross(prefix) = &self.linker {
-            let name = self.target.replace('-', "_");
-            let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
-            cargo.env(linker, format!("{prefix}gcc"));
-            // The build of librdkafka knows the names without a target only. Programs that run during the build are
-            // for this machine.
-            let host = commands::host_triple()?.replace('-', "_");
-            for (variable, program) in [("CC", "gcc"), ("CXX", "g++"), ("AR", "ar")] {
-                cargo.env(variable, format!("{prefix}{program}"));
-                cargo.env(format!("{variable}_{name}"), format!("{prefix}{program}"));
-                cargo.env(format!("{variable}_{host}"), program);
+        match &self.linker {
+            Linker::Native => {}
+            Linker::Cross(prefix) => {
+                let name = self.target.replace('-', "_");
+                let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
+                cargo.env(linker, format!("{prefix}gcc"));
+                for (variable, program) in [("CC", "gcc"), ("CXX", "g++"), ("AR", "ar")] {
+                    cargo.env(format!("{variable}_{name}"), format!("{prefix}{program}"));
+                }
+                self.name_compiler(&mut cargo, |program| format!("{prefix}{program}"))?;
+                cargo.env("NM", format!("{prefix}nm")).env("LD", format!("{prefix}ld"));
             }
-            for (variable, program) in [("RANLIB", "ranlib"), ("NM", "nm"), ("LD", "ld")] {
-                cargo.env(variable, format!("{prefix}{program}"));
+            Linker::Zig(_) => {
+                // Zig's name of the target that cargo-zigbuild builds for.
+                let target = target.replacen("-unknown-", "-", 1);
+                self.name_compiler(&mut cargo, |program| match program {
+                    "gcc" => format!("cargo-zigbuild zig cc -- -target {target}"),
+                    "g++" => format!("cargo-zigbuild zig c++ -- -target {target}"),
+                    program => format!("cargo-zigbuild zig {program}"),
+                })?;
+                // Librdkafka's list of exported functions names one that this build does not have, which Zig's linker
+                // does not accept.
+                cargo.env("LDFLAGS", "-Wl,--undefined-version");
             }
         }
         // A package without the page in the browser would surprise its users.
@@ -116,6 +125,25 @@ impl Toolchain {
             .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
             .next_back()
             .ok_or_else(|| "cargo built no program `starling`".to_owned())
+    }
+
+    /// Names the compiler for build scripts that read the variables without a target, as that of librdkafka does. Other
+    /// programs of the build stay programs for this machine. `program_of` returns what replaces a program of GNU.
+    fn name_compiler(
+        &self,
+        cargo: &mut Command,
+        program_of: impl Fn(&str) -> String,
+    ) -> Result<(), Failure> {
+        let host = commands::host_triple()?;
+        for (variable, program) in
+            [("CC", "gcc"), ("CXX", "g++"), ("AR", "ar"), ("RANLIB", "ranlib")]
+        {
+            cargo.env(variable, program_of(program));
+            if host != self.target {
+                cargo.env(format!("{variable}_{}", host.replace('-', "_")), program);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the program that separates debug symbols.
