@@ -19,6 +19,7 @@
 use std::time::Duration;
 
 use crate::UNITS;
+use crate::spare_share::SpareShare;
 
 /// The bounds of the limit, in average operations that are in flight.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -175,6 +176,9 @@ pub struct AdaptiveLimit {
     in_flight_peak: f64,
     /// True if work has waited or was refused in the window because the limit was reached.
     is_reached: bool,
+    /// True if work was refused in the window because it did not fit into the spare share.
+    is_spare_reached: bool,
+    spare: SpareShare,
     slow_windows: u32,
     /// True if work has waited or was refused since the last probe. Otherwise the limit had no effect, and a probe
     /// would refuse work to learn nothing.
@@ -208,6 +212,8 @@ impl AdaptiveLimit {
             in_flight_area: 0.0,
             in_flight_peak: 0.0,
             is_reached: false,
+            is_spare_reached: false,
+            spare: SpareShare::new(),
             slow_windows: 0,
             had_effect: false,
             last_probe: Duration::ZERO,
@@ -250,6 +256,16 @@ impl AdaptiveLimit {
     /// Notes that work waits or is refused because the limit is reached.
     pub fn note_reached(&mut self) {
         self.is_reached = true;
+    }
+
+    /// Returns the part of a limit that clients far above their share may fill.
+    pub(crate) fn spare(&self) -> SpareShare {
+        self.spare
+    }
+
+    /// Notes that work is refused because that part is reached.
+    pub(crate) fn note_spare_reached(&mut self) {
+        self.is_spare_reached = true;
     }
 
     /// Counts the latency of an execution that ends now, and the latency of its operation without load, both in
@@ -311,21 +327,29 @@ impl AdaptiveLimit {
         self.in_flight_changed = now;
         self.in_flight_peak = self.in_flight;
         self.is_reached = false;
+        self.is_spare_reached = false;
     }
 
     /// Changes the limit after a window.
     fn adapt(&mut self, elapsed: Duration, now: Duration) {
         let is_at_min = self.limit <= self.min;
         let excess = self.slow_down / self.floor;
+        // Only clients far above their share want more than there is.
+        let is_spare_only = self.is_spare_reached && !self.is_reached;
         if excess < 1.0 {
             self.floor += (self.slow_down - self.floor) * FLOOR_STEP;
-        } else {
+        } else if !is_spare_only {
+            // Without probes the floor would rise to the slow-down that such clients cause, and their part with it.
             let is_stuck = is_at_min && self.is_reached && excess > TOLERANCE;
             let rise = if is_stuck { FLOOR_RISE_AT_MIN } else { FLOOR_RISE };
             self.floor *= 1.0 + rise * elapsed.as_secs_f64().min(10.0);
         }
         if self.probe.is_some() {
             return;
+        }
+        self.spare.note(excess);
+        if is_spare_only && self.spare.adapt(excess) {
+            self.is_reached = true;
         }
         // Work that waits right after a probe waits because of the probe.
         self.had_effect |= self.is_reached && self.window_started > self.last_probe;

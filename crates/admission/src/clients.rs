@@ -3,6 +3,8 @@
 use foldhash::HashMap;
 use foldhash::HashMapExt;
 
+use crate::UNITS;
+
 /// The maximum number of clients with an entry of their own. Further ones share the entry [`OTHERS`]. Clients are only
 /// known while they have work, so more than that means more requests in flight and waiting.
 const CLIENTS_MAX: usize = 100_000;
@@ -15,6 +17,9 @@ const FAR_BELOW_SHARE: f64 = 0.5;
 
 /// The multiple of its fair share above which a client is refused without waiting.
 const FAR_ABOVE_SHARE: f64 = 1.5;
+
+/// The standard deviations of the requests in flight by which a client that is greedy exceeds its share.
+const GREEDY_DEVIATIONS: f64 = 3.0;
 
 /// The clients with work, admitted or waiting.
 #[derive(Debug)]
@@ -96,6 +101,16 @@ impl ClientTable {
         (own + weight) as f64 <= share * FAR_BELOW_SHARE
     }
 
+    /// True if the client has more in flight than comes about by chance, beside other clients with work: it is refused
+    /// before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
+    /// their number.
+    pub(crate) fn is_greedy(&self, key: u64, limit: u64) -> bool {
+        let (own, share) = self.work_and_share(key, limit);
+        let operations = share / f64::from(UNITS);
+        let by_chance = (operations + GREEDY_DEVIATIONS * operations.sqrt()) * f64::from(UNITS);
+        share < limit as f64 && own as f64 > by_chance.max(share * FAR_ABOVE_SHARE)
+    }
+
     /// True if the client has so much in flight, beside other clients with work, that it is refused first.
     pub(crate) fn is_far_above_share(&self, key: u64, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, limit);
@@ -121,6 +136,21 @@ mod tests {
         assert!(!table.is_far_below_share(1, 1000, 10_000));
         table.remove_waiting(2);
         assert_eq!(table.active(), 1);
+    }
+
+    #[test]
+    fn a_client_is_greedy_with_more_than_its_share_and_chance() {
+        let in_flight_when_greedy = |limit: u64| {
+            let mut table = ClientTable::new();
+            (1..10).for_each(|client| table.add_waiting(client));
+            let limit = limit * u64::from(UNITS);
+            (0..1000).find(|_| {
+                table.add_in_flight(0, UNITS.into());
+                table.is_greedy(0, limit)
+            })
+        };
+        assert_eq!(in_flight_when_greedy(40), Some(10), "4 + 3 × √4");
+        assert_eq!(in_flight_when_greedy(1000), Some(150), "one and a half of 100");
     }
 
     #[test]

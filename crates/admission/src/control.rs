@@ -215,17 +215,27 @@ impl AdmissionControl {
         let weight = self.operations.weight(request.operation);
         let key = self.clients.key_of(request.client);
         let class = request.class;
+        // Shares do not change while the limit is lowered for a measurement.
+        let limit = self.limit();
+        let units = u64::from(weight);
+        // While the ramp bounds the work, the latency says nothing about the limit.
+        let is_ramp_over = self.share >= 1.0;
+        if class != Class::Critical
+            && self.clients.is_greedy(key, limit)
+            && !self.fits_spare(units)
+        {
+            if is_ramp_over {
+                self.limit.note_spare_reached();
+            }
+            return Decision::Refused(self.refuse(RefusalReason::ClientShare, now, random));
+        }
         let is_queued = self.queues[class.index()].len() > 0;
         if !is_queued && self.fits(class, weight) {
             return Decision::Admitted(self.admit(request, key, weight, now));
         }
-        // While the ramp bounds the work, the latency says nothing about the limit.
-        if self.share >= 1.0 {
+        if is_ramp_over {
             self.limit.note_reached();
         }
-        // Shares do not change while the limit is lowered for a measurement.
-        let limit = self.limit();
-        let units = u64::from(weight);
         let headroom = ((limit as f64 * FAIR_HEADROOM) as u64).max(UNITS.into());
         if class != Class::Sheddable
             && self.clients.is_far_below_share(key, units, limit)
@@ -325,6 +335,11 @@ impl AdmissionControl {
         let limit = self.with_ramp(self.limit.units());
         // A request that is heavier than the whole limit runs alone.
         self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, limit)
+    }
+
+    /// True if a request of a greedy client fits.
+    fn fits_spare(&self, weight: u64) -> bool {
+        self.in_flight + weight <= self.limit.spare().of(self.with_ramp(self.limit.units()))
     }
 
     fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {
