@@ -6,7 +6,8 @@
 //! exported. Nothing here reads a clock. The times come from the task of the shard, from the worker that resolves the
 //! event, and from the outlets.
 //!
-//! A trace costs nothing for a subscriber: an outlet reports the end of a broadcast once.
+//! A trace costs a decrement per subscriber at most: an outlet reports only the time at which it had served the last
+//! recipient of a result.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -294,8 +295,15 @@ impl GroupSpans {
         self.event.extend_to(began);
     }
 
+    /// True if the trace of the event may be exported. Otherwise nothing reads the times of its steps, and an outlet
+    /// need not report any.
+    pub fn is_event_recorded(&self) -> bool {
+        self.event.spans.is_recorded()
+    }
+
     /// Notes that an outlet has passed the result on for all of its subscribers: the kernel has the bytes, or they wait
-    /// in a queue of the router, as those for `queued` subscribers do.
+    /// in a queue of the router, as those for `queued` subscribers do. `at` is the time at which that was so for the
+    /// last of them, and may be a while ago: an outlet that sends several results together reports them at the end.
     pub fn note_sent(&self, at: Instant, queued: usize) {
         if let Some(record) = &self.record
             && let Some(broadcast) = record.broadcast.get()

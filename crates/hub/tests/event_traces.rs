@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use events::{Headers, Message};
 use execute::ForwardedHeaders;
-use hub::{Hub, HubSettings};
+use hub::{Hub, HubSettings, OutletCommand};
 use stage::orders::{EVENT, JOINED, QUERY, Router};
 use stage::{Listener, with_hub, with_traced_hub};
 use telemetry::spans::{
@@ -171,6 +171,25 @@ async fn without_traces_subgraphs_get_the_trace_of_the_publisher_and_nothing_of_
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_outlet_can_tell_whether_a_trace_needs_its_times() {
+    for (sampling, is_recorded) in [(ALWAYS, true), (NEVER, false)] {
+        let tracer = tracer(sampling);
+        with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let _one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+            assert_eq!(listener.next().await, "join");
+            router.memory.publish(message(&[])).await.expect("published");
+            let command = listener.commands.recv().await;
+            let Some(OutletCommand::Deliver { spans: Some(spans), .. }) = command else {
+                panic!("the subgraph gets the identity of the trace, so there are spans")
+            };
+            assert_eq!(spans.is_event_recorded(), is_recorded);
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -23,7 +23,8 @@ const WAITING_MAX: usize = 4_096;
 /// A step in a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HistoryStep {
-    /// Results were written to the socket.
+    /// Results were written to the socket. On a reactor thread, a result for several subscribers has one time: that at
+    /// which the last of them was served.
     Delivered,
     /// Results had to wait, because the socket was full.
     Queued,

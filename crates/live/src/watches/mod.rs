@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use execute::Missed;
 pub use history::{HistoryEntry, HistoryReading, HistoryStep, HistoryTotals};
 pub use subscriber_id::{InvalidSubscriberId, SubscriberId};
 
@@ -132,6 +133,11 @@ impl WatchedSubscriber {
     /// Notes something that happens now.
     pub(crate) fn note(&self, note: impl FnOnce(&mut SubscriberHistory, Instant)) {
         note(&mut self.lock(), Instant::now());
+    }
+
+    /// Notes a result that was written to a socket with room at `at`, which may be a moment ago.
+    pub(crate) fn note_sent(&self, at: Instant, bytes: usize, missed: Missed) {
+        self.lock().note_sent(at, bytes, missed);
     }
 
     /// True if nothing has to be noted any more: no operator reads the history, or the subscription has ended and

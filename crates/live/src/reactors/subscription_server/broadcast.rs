@@ -5,6 +5,8 @@
 //! together are therefore sent in the order of the connections, not group by group: that takes a tenth less time.
 //! Those that arrive while the first ones are sent join the pass: the fewer connections a pass leaves out, the less
 //! each message costs.
+//!
+//! Traces and histories have the time at which each result was sent, not that of the end of the pass (`send_times`).
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +20,8 @@ use reactor::{SendOutcome, Token};
 use super::super::client_machine::SharedResult;
 use super::super::group_members::GroupMembers;
 use super::super::message::Message;
+use super::send_times::SendTimes;
+use super::watching::note_broadcast;
 use super::{ClientSockets, SubscriptionServer};
 
 /// The number of members that are read from memory before the first of them gets its message.
@@ -63,15 +67,16 @@ impl SubscriptionServer {
     ) {
         let is_large =
             self.groups.get(&first.group).is_some_and(|members| members.len() >= MEMBERS_MAX);
-        let mut results = vec![first];
+        let (mut results, mut times) = (vec![first], SendTimes::default());
         let slow = match is_large {
-            true => self.send_alone(sockets, &results),
-            false => self.send_pass(sockets, &mut results, following),
+            true => self.send_alone(sockets, &results, &mut times),
+            false => self.send_pass(sockets, &mut results, following, &mut times),
         };
-        note_sent(&results, &slow);
+        debug_assert!(times.is_complete(), "a pass serves all recipients");
+        note_sent(&results, &slow, &times);
         if !self.watched.is_empty() {
             let slow: Vec<_> = slow.iter().map(|it| (it.member, it.result)).collect();
-            self.note_broadcast(&results, &slow);
+            note_broadcast(&self.watched, &self.groups, &results, &slow, &times);
         }
         for Recipient { member, result } in slow {
             let Some(GroupResult { group, payload, .. }) = results.get(result) else { continue };
@@ -96,13 +101,15 @@ impl SubscriptionServer {
         &mut self,
         sockets: &mut ClientSockets,
         results: &[GroupResult],
+        times: &mut SendTimes,
     ) -> Vec<Recipient> {
         let Some(GroupResult { group, payload, .. }) = results.first() else { return Vec::new() };
         self.outlet.on_result_taken(*group, payload.bytes.len());
+        add_timed(times, results, 0, &self.groups, !self.watched.is_empty());
         let shared = [SharedResult::new(payload.clone(), &self.deflation, true)];
         let members = self.groups.get(group).into_iter().flat_map(GroupMembers::iter);
         let recipients = members.map(|member| Recipient { member, result: 0 });
-        send_to_each(sockets, recipients, &shared, &mut self.head)
+        send_to_each(sockets, recipients, &shared, &mut self.head, times)
     }
 
     /// Sends results to all members of their groups in the order of the connections, with those in `following` and
@@ -112,6 +119,7 @@ impl SubscriptionServer {
         sockets: &mut ClientSockets,
         results: &mut Vec<GroupResult>,
         following: &mut VecDeque<Message>,
+        times: &mut SendTimes,
     ) -> Vec<Recipient> {
         let (mut shared, mut slow) = (Vec::new(), Vec::new());
         let (mut unsent, mut section) = (Vec::new(), FIRST_SECTION);
@@ -123,9 +131,10 @@ impl SubscriptionServer {
                 self.outlet.on_result_taken(*group, payload.bytes.len());
                 shared.push(SharedResult::new(payload.clone(), &self.deflation, true));
             }
+            add_timed(times, results, known, &self.groups, !self.watched.is_empty());
             add_recipients(&mut unsent, results, known, &self.groups);
             let recipients = unsent.drain(unsent.len().saturating_sub(section)..).rev();
-            slow.append(&mut send_to_each(sockets, recipients, &shared, &mut self.head));
+            slow.append(&mut send_to_each(sockets, recipients, &shared, &mut self.head, times));
             if unsent.is_empty() {
                 return slow;
             }
@@ -158,20 +167,37 @@ fn add_recipients(
     });
 }
 
-/// Notes in the traces of events that their results were sent in a pass, but for the recipients in `slow`.
-fn note_sent(results: &[GroupResult], slow: &[Recipient]) {
-    if results.iter().all(|it| it.spans.is_none()) {
+/// Adds further results, those from the number `known` on, to `times` if their time is needed: by a trace that may be
+/// exported, or by the histories of watched subscribers.
+fn add_timed(
+    times: &mut SendTimes,
+    results: &[GroupResult],
+    known: usize,
+    groups: &HashMap<GroupId, GroupMembers>,
+    is_watching: bool,
+) {
+    for (number, GroupResult { group, spans, .. }) in results.iter().enumerate().skip(known) {
+        if is_watching || spans.as_ref().is_some_and(|spans| spans.is_event_recorded()) {
+            times.add_result(number, groups.get(group).map_or(0, GroupMembers::len));
+        }
+    }
+}
+
+/// Notes in the traces of events when their results were sent in a pass, and for how many recipients they are queued
+/// because these are in `slow`.
+fn note_sent(results: &[GroupResult], slow: &[Recipient], times: &SendTimes) {
+    if times.is_empty() {
         return;
     }
-    let (now, mut queued) = (Instant::now(), vec![0; results.len()]);
+    let mut queued = vec![0; results.len()];
     for recipient in slow {
         if let Some(count) = queued.get_mut(recipient.result) {
             *count += 1;
         }
     }
-    for (result, queued) in results.iter().zip(queued) {
-        if let Some(spans) = &result.spans {
-            spans.note_sent(now, queued);
+    for (number, (result, queued)) in results.iter().zip(queued).enumerate() {
+        if let (Some(spans), Some(at)) = (&result.spans, times.time_of(number)) {
+            spans.note_sent(at, queued);
         }
     }
 }
@@ -204,12 +230,14 @@ fn take_results(
     }
 }
 
-/// Sends each recipient its result, and returns those with sockets that had no room. `head` is a buffer.
+/// Sends each recipient its result, and returns those with sockets that had no room. `head` is a buffer. Counts the
+/// recipients in `times`.
 fn send_to_each(
     sockets: &mut ClientSockets,
     mut recipients: impl Iterator<Item = Recipient>,
     results: &[SharedResult<'_>],
     head: &mut Vec<u8>,
+    times: &mut SendTimes,
 ) -> Vec<Recipient> {
     let (mut slow, mut ahead) = (Vec::new(), VecDeque::with_capacity(READ_AHEAD));
     loop {
@@ -236,6 +264,7 @@ fn send_to_each(
             let (body, tail) = machine.next(recipient.member.operation, result, head)?;
             Some((&head[..], body, tail))
         });
+        times.count_served(recipient.result, Instant::now);
         if has_backlog || sent == Some(SendOutcome::Blocked) {
             slow.push(recipient);
         }
@@ -244,6 +273,8 @@ fn send_to_each(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn payload() -> Payload {
@@ -276,6 +307,13 @@ mod tests {
 
     fn group_result(group: u64) -> GroupResult {
         GroupResult { group: GroupId(group), payload: payload(), spans: None }
+    }
+
+    fn members(places: &[u64]) -> GroupMembers {
+        let mut members = GroupMembers::default();
+        let member = |place: &u64| Subscriber { connection: *place, operation: 7 };
+        places.iter().for_each(|place| members.insert(member(place)));
+        members
     }
 
     #[test]
@@ -329,12 +367,6 @@ mod tests {
 
     #[test]
     fn recipients_of_later_results_take_their_places_in_the_order_of_the_connections() {
-        let members = |places: &[u64]| {
-            let mut members = GroupMembers::default();
-            let member = |place: &u64| Subscriber { connection: *place, operation: 7 };
-            places.iter().for_each(|place| members.insert(member(place)));
-            members
-        };
         let groups = HashMap::from([
             (GroupId(0), members(&[1, 4, 6])),
             (GroupId(1), members(&[4, 5])),
@@ -351,5 +383,46 @@ mod tests {
         results.extend([group_result(9), group_result(2)]);
         add_recipients(&mut recipients, &results, 2, &groups);
         assert_eq!(order(&recipients), [(2, 3), (4, 1), (5, 1), (6, 0), (6, 3)]);
+    }
+
+    #[test]
+    fn each_result_of_a_pass_has_the_time_of_its_own_last_recipient() {
+        let groups = HashMap::from([
+            (GroupId(0), members(&[1, 2])),
+            (GroupId(1), members(&[1, 5])),
+            (GroupId(2), members(&[3, 4])),
+        ]);
+        let (start, mut served) = (Instant::now(), 0);
+        // Serving a recipient takes a millisecond.
+        let mut serve = |recipients: &mut Vec<Recipient>, count: usize, times: &mut SendTimes| {
+            for recipient in recipients.drain(recipients.len() - count..).rev() {
+                served += 1;
+                let now = start + Duration::from_millis(served);
+                times.count_served(recipient.result, || now);
+            }
+        };
+        let (mut recipients, mut times) = (Vec::new(), SendTimes::default());
+        let mut results = vec![group_result(0), group_result(1)];
+        add_timed(&mut times, &results, 0, &groups, true);
+        add_recipients(&mut recipients, &results, 0, &groups);
+        serve(&mut recipients, 1, &mut times);
+        // A result joins the pass, and is sent before the one with the last connection.
+        results.push(group_result(2));
+        add_timed(&mut times, &results, 2, &groups, true);
+        add_recipients(&mut recipients, &results, 2, &groups);
+        serve(&mut recipients, 5, &mut times);
+        assert!(recipients.is_empty() && times.is_complete());
+        let sent_at = [3, 6, 5].map(|millis| Some(start + Duration::from_millis(millis)));
+        assert_eq!([0, 1, 2].map(|result| times.time_of(result)), sent_at);
+    }
+
+    #[test]
+    fn results_without_a_trace_are_timed_only_while_subscribers_are_watched() {
+        let groups = HashMap::from([(GroupId(0), members(&[1]))]);
+        let mut times = SendTimes::default();
+        add_timed(&mut times, &[group_result(0)], 0, &groups, false);
+        assert!(times.is_empty());
+        add_timed(&mut times, &[group_result(0)], 0, &groups, true);
+        assert!(!times.is_empty());
     }
 }

@@ -6,6 +6,7 @@ mod connection_init;
 mod delivery;
 mod operations;
 mod renewal;
+mod send_times;
 pub(super) mod token_renewal;
 mod watching;
 

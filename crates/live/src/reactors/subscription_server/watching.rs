@@ -1,14 +1,18 @@
 //! The subscribers of a reactor for operators: lists of them, and what happens to those that are watched.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hub::{GroupId, Subscriber};
 use reactor::Token;
 
 use super::broadcast::GroupResult;
+use super::send_times::SendTimes;
 use super::{ClientSockets, SubscriptionServer};
 use crate::reactors::client::ClientOperation;
+use crate::reactors::group_members::GroupMembers;
 use crate::reactors::message::{FoundMember, FoundMembers};
+use crate::reactors::watched_members::WatchedMembers;
 use crate::watches::{SubscriberId, SubscriberList, WatchedSubscriber};
 
 impl SubscriptionServer {
@@ -59,20 +63,6 @@ impl SubscriptionServer {
         Some(watched)
     }
 
-    /// Notes results that were sent in a pass, but for the recipients in `slow`.
-    pub(super) fn note_broadcast(&self, results: &[GroupResult], slow: &[(Subscriber, usize)]) {
-        for (member, watched) in self.watched.iter() {
-            for (number, GroupResult { group, payload, .. }) in results.iter().enumerate() {
-                let members = self.groups.get(group);
-                let is_recipient = members.is_some_and(|members| members.contains(*member));
-                if is_recipient && !slow.contains(&(*member, number)) {
-                    let (bytes, missed) = (payload.bytes.len(), payload.missed());
-                    watched.note(|history, now| history.note_sent(now, bytes, missed));
-                }
-            }
-        }
-    }
-
     /// Notes a result that was queued, because the socket is full.
     pub(super) fn note_queued(&self, sockets: &mut ClientSockets, member: Subscriber) {
         let waiting = waiting_of(sockets, member);
@@ -101,6 +91,29 @@ impl SubscriptionServer {
     }
 }
 
+/// Notes the results that were sent in a pass in the histories of their recipients, except those in `slow`. All results
+/// of the pass are timed, since subscribers are watched.
+pub(super) fn note_broadcast(
+    watched_members: &WatchedMembers,
+    groups: &HashMap<GroupId, GroupMembers>,
+    results: &[GroupResult],
+    slow: &[(Subscriber, usize)],
+    times: &SendTimes,
+) {
+    for (member, watched) in watched_members.iter() {
+        for (number, GroupResult { group, payload, .. }) in results.iter().enumerate() {
+            let members = groups.get(group);
+            let is_recipient = members.is_some_and(|members| members.contains(*member));
+            if is_recipient
+                && !slow.contains(&(*member, number))
+                && let Some(at) = times.time_of(number)
+            {
+                watched.note_sent(at, payload.bytes.len(), payload.missed());
+            }
+        }
+    }
+}
+
 /// Returns a subscriber as a list shows it; `None` if its operation has ended.
 fn describe(sockets: &mut ClientSockets, member: Subscriber) -> Option<FoundMember> {
     let waiting = waiting_of(sockets, member);
@@ -114,4 +127,66 @@ pub(super) fn waiting_of(sockets: &mut ClientSockets, member: Subscriber) -> usi
     let client = sockets.client(Token::from_u64(member.connection));
     let backlog = client.and_then(|client| client.backlog.as_ref());
     backlog.map_or(0, |it| it.waiting_of(member.operation))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use execute::Payload;
+
+    use super::*;
+    use crate::metrics::Transport;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn group_result(group: u64) -> GroupResult {
+        let payload = Payload {
+            bytes: "{}".into(),
+            splice: 1,
+            has_data: true,
+            errors: 0,
+            first_error: None,
+            subgraph_requests: 0,
+            headers: None,
+            cost: None,
+            caching: None,
+            revision: None,
+        };
+        GroupResult { group: GroupId(group), payload, spans: None }
+    }
+
+    #[test]
+    fn a_history_has_the_time_at_which_the_result_was_sent_and_leaves_out_slow_recipients() {
+        let members = [0, 1, 2].map(|connection| Subscriber { connection, operation: 1 });
+        let (mut watched, mut groups) = (WatchedMembers::default(), HashMap::new());
+        let histories = members.map(|member| {
+            let Subscriber { connection, operation } = member;
+            let id = SubscriberId::Reactor { reactor: 0, connection, operation };
+            let one = WatchedSubscriber::new(id, Transport::WebSocket, (Duration::ZERO, 0));
+            watched.add(member, Arc::clone(&one));
+            // Each is in a group of its own with the number of its connection.
+            let mut group = GroupMembers::default();
+            group.insert(member);
+            groups.insert(GroupId(connection), group);
+            one
+        });
+        let start = Instant::now();
+        let mut times = SendTimes::default();
+        for result in 0..3 {
+            times.add_result(result, 1);
+        }
+        // The results are sent in another order than that of their numbers.
+        for (result, hours) in [(2, 1_u32), (0, 2), (1, 3)] {
+            times.count_served(result, || start + hours * HOUR);
+        }
+        let results = [0, 1, 2].map(group_result);
+        note_broadcast(&watched, &groups, &results, &[(members[1], 1)], &times);
+        let hours = histories.map(|one| {
+            let history = one.read(start + 4 * HOUR).history;
+            let hours = history.entries.iter().map(|it| it.at.as_secs() / HOUR.as_secs());
+            hours.collect::<Vec<_>>()
+        });
+        assert_eq!(hours, [vec![2], vec![], vec![1]]);
+    }
 }
