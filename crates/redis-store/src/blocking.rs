@@ -8,7 +8,7 @@ use redis_connection::{NO_PUSHES, RedisConnection, error_text, is_refusal};
 use tokio::time::timeout;
 
 use crate::command::Command;
-use crate::reply::{Reply, StoreError};
+use crate::reply::{ConnectionLoss, Reply, StoreError};
 
 /// A connection to the server of one key. Dropping it closes the connection.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl BlockingConnection {
     ) -> Result<Self, StoreError> {
         let opened =
             RedisConnection::open_database(address, address.database(), NO_PUSHES, None).await;
-        let connection = opened.map_err(|reason| StoreError::Disconnected(reason.into()))?;
+        let connection = opened.map_err(disconnected)?;
         Ok(Self { connection, namespace: namespace.into() })
     }
 
@@ -44,8 +44,13 @@ impl BlockingConnection {
             Ok(Err(error)) if is_refusal(&error) => {
                 Err(StoreError::Refused(error.code().unwrap_or("ERR").into()))
             }
-            Ok(Err(error)) => Err(StoreError::Disconnected(Arc::from(error_text(&error).as_str()))),
+            Ok(Err(error)) => Err(disconnected(error_text(&error))),
             Err(_) => Err(StoreError::Timeout(limit)),
         }
     }
+}
+
+/// Returns the error of a connection that failed for this reason.
+fn disconnected(reason: impl Into<Arc<str>>) -> StoreError {
+    StoreError::Disconnected(ConnectionLoss::other(reason))
 }

@@ -38,7 +38,7 @@ pub use blocking::BlockingConnection;
 pub use command::{Command, Script};
 pub use metrics::STORE_METRICS;
 pub use redis_connection::{RedisAuthentication, RedisSettingsError};
-pub use reply::{Reply, StoreError};
+pub use reply::{ConnectionLoss, Reply, StoreError};
 pub use settings::{StoreSentinel, StoreSettings};
 pub use stats::{STORE_COUNTERS, StoreStats};
 pub use store::Store;

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use redis::Value;
 
-/// The reason that is reported for a server that is late.
-pub(crate) const LATE: &str = "it did not respond in time";
-
 /// The reply to one command.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
@@ -77,7 +74,7 @@ impl Reply {
 pub enum StoreError {
     /// There is no connection: the server is away, or has been too slow.
     #[error("there is no connection: {0}")]
-    Disconnected(Arc<str>),
+    Disconnected(ConnectionLoss),
     /// The server did not respond within the time limit.
     #[error("the server did not respond within {} ms", .0.as_millis())]
     Timeout(Duration),
@@ -101,8 +98,49 @@ impl StoreError {
     pub fn is_late(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Overloaded => true,
-            Self::Disconnected(reason) => **reason == *LATE,
+            Self::Disconnected(loss) => *loss == ConnectionLoss::Late,
             Self::Refused(_) | Self::UnexpectedReply | Self::DifferentSlots => false,
+        }
+    }
+}
+
+/// The reason why there is no connection to a server.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectionLoss {
+    /// The server has been late too often, or did not respond to a new connection in time.
+    #[error("it did not respond in time")]
+    Late,
+    /// Another reason, which contains no credentials. Only people read it.
+    #[error("{0}")]
+    Other(Arc<str>),
+}
+
+impl ConnectionLoss {
+    /// Returns another reason than a late server.
+    pub(crate) fn other(reason: impl Into<Arc<str>>) -> Self {
+        Self::Other(reason.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_server_is_recognised_by_the_kind_of_the_error_and_not_by_its_text() {
+        let late = StoreError::Disconnected(ConnectionLoss::Late);
+        let text = ConnectionLoss::Late.to_string();
+        let same_text = StoreError::Disconnected(ConnectionLoss::other(text));
+        assert_eq!(late.to_string(), "there is no connection: it did not respond in time");
+        assert_eq!(same_text.to_string(), late.to_string());
+        let timeout = StoreError::Timeout(Duration::from_millis(10));
+        for error in [late, timeout, StoreError::Overloaded] {
+            assert!(error.is_late(), "{error}");
+        }
+        let refused = StoreError::Refused("OOM".into());
+        let others = [refused, StoreError::UnexpectedReply, StoreError::DifferentSlots];
+        for error in others.into_iter().chain([same_text]) {
+            assert!(!error.is_late(), "{error}");
         }
     }
 }

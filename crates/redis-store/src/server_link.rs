@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::breaker::Breaker;
-use crate::reply::{LATE, StoreError};
+use crate::reply::{ConnectionLoss, StoreError};
 use crate::stats::StoreStats;
 
 /// The interval at which a connection is checked, so that one over a dead network is noticed before commands fail.
@@ -85,7 +85,7 @@ impl std::fmt::Debug for LinkState {
 enum Connection {
     Usable(UsableConnection),
     /// There is none, for this reason.
-    Lost(Arc<str>),
+    Lost(ConnectionLoss),
 }
 
 struct UsableConnection {
@@ -98,16 +98,11 @@ struct UsableConnection {
     failed: Notify,
 }
 
-/// The reason why a connection cannot be used, and whether the server may only be late.
-struct Loss {
-    reason: Arc<str>,
-    is_late: bool,
-}
-
 impl Drop for ServerLink {
     fn drop(&mut self) {
         self.task.abort();
-        self.shared.state.store(Arc::new(Connection::Lost("the store was closed".into())));
+        let closed = ConnectionLoss::other("the store was closed");
+        self.shared.state.store(Arc::new(Connection::Lost(closed)));
     }
 }
 
@@ -118,9 +113,10 @@ impl ServerLink {
         settings: &Arc<LinkSettings>,
         runtime: &Handle,
     ) -> Self {
+        let not_yet = ConnectionLoss::other("not connected yet");
         let shared = Arc::new(LinkState {
             settings: Arc::clone(settings),
-            state: ArcSwap::from_pointee(Connection::Lost("not connected yet".into())),
+            state: ArcSwap::from_pointee(Connection::Lost(not_yet)),
         });
         let task = runtime.spawn(keep_connected(source, Arc::clone(&shared))).abort_handle();
         let late_runs = Arc::new(Semaphore::new(LATE_RUNS_MAX));
@@ -139,7 +135,7 @@ impl ServerLink {
     pub(crate) fn server(&self) -> Result<RedisAddress, StoreError> {
         match &**self.shared.state.load() {
             Connection::Usable(usable) => Ok(usable.server.clone()),
-            Connection::Lost(reason) => Err(StoreError::Disconnected(Arc::clone(reason))),
+            Connection::Lost(loss) => Err(StoreError::Disconnected(loss.clone())),
         }
     }
 
@@ -158,7 +154,7 @@ impl ServerLink {
         let state = self.shared.state.load_full();
         let usable = match &*state {
             Connection::Usable(usable) => usable,
-            Connection::Lost(reason) => return Err(StoreError::Disconnected(Arc::clone(reason))),
+            Connection::Lost(loss) => return Err(StoreError::Disconnected(loss.clone())),
         };
         let mut connection = usable.commands.clone();
         let mut sending =
@@ -181,8 +177,8 @@ impl ServerLink {
                 self.shared.record_failure(&state, usable, &reason);
                 Err(StoreError::Disconnected(match &**self.shared.state.load() {
                     // The reason why the connection was closed, such as a late server.
-                    Connection::Lost(reason) => Arc::clone(reason),
-                    Connection::Usable(_) => reason.into(),
+                    Connection::Lost(loss) => loss.clone(),
+                    Connection::Usable(_) => ConnectionLoss::other(reason),
                 }))
             }
             Err(_) => {
@@ -221,31 +217,31 @@ fn is_unavailable(value: &Value) -> bool {
 impl LinkState {
     /// Counts a failure of a connection, and closes it if it has failed too often.
     fn record_failure(&self, state: &Arc<Connection>, usable: &UsableConnection, reason: &str) {
-        self.count_failure(state, usable, reason, &usable.failed);
+        self.count_failure(state, usable, || ConnectionLoss::other(reason), &usable.failed);
     }
 
     /// Counts a reply that did not come in time, and has the server catch up if that happened too often.
     fn record_late(&self, state: &Arc<Connection>, usable: &UsableConnection) {
-        self.count_failure(state, usable, LATE, &usable.late);
+        self.count_failure(state, usable, || ConnectionLoss::Late, &usable.late);
     }
 
     fn count_failure(
         &self,
         state: &Arc<Connection>,
         usable: &UsableConnection,
-        reason: &str,
+        loss: impl FnOnce() -> ConnectionLoss,
         opened: &Notify,
     ) {
         if usable.breaker.record_failure() {
             self.settings.stats.breaker_opened.fetch_add(1, Ordering::Relaxed);
-            self.lose(state, reason.into());
+            self.lose(state, loss());
             opened.notify_one();
         }
     }
 
     /// Replaces a connection by the reason why it cannot be used, unless that has happened.
-    fn lose(&self, state: &Arc<Connection>, reason: Arc<str>) {
-        let lost = Arc::new(Connection::Lost(reason));
+    fn lose(&self, state: &Arc<Connection>, loss: ConnectionLoss) {
+        let lost = Arc::new(Connection::Lost(loss));
         let previous = self.state.compare_and_swap(state, lost);
         if Arc::ptr_eq(&previous, state) && matches!(**state, Connection::Usable(_)) {
             self.settings.on_lost.notify_one();
@@ -258,14 +254,14 @@ async fn keep_connected(source: ServerSource, link: Arc<LinkState>) {
     let settings = &link.settings;
     let (mut failures, mut attempts) = (0_u32, 0_usize);
     let mut stale_before = Instant::now();
-    let mut warned: Arc<str> = "".into();
+    let mut warned: Option<ConnectionLoss> = None;
     loop {
         let (server, outcome) = connect(&source, attempts, stale_before, settings.timeout).await;
         match outcome {
             Ok(mut connection) => {
                 settings.stats.connected.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(store = %settings.store, server, "connected to the store");
-                warned = "".into();
+                warned = None;
                 let since = Instant::now();
                 let reason = serve(&link, &mut connection).await;
                 tracing::warn!(store = %settings.store, server, %reason, "the connection to the store was lost");
@@ -276,11 +272,11 @@ async fn keep_connected(source: ServerSource, link: Arc<LinkState>) {
             }
             Err(reason) => {
                 settings.stats.connection_failures.fetch_add(1, Ordering::Relaxed);
-                if warned == reason {
+                if warned.as_ref() == Some(&reason) {
                     tracing::debug!(store = %settings.store, server, %reason, "still no connection to the store");
                 } else {
                     tracing::warn!(store = %settings.store, server, %reason, "no connection to the store; trying again");
-                    warned = Arc::clone(&reason);
+                    warned = Some(reason.clone());
                 }
                 let state = link.state.load_full();
                 link.lose(&state, reason);
@@ -306,10 +302,10 @@ async fn connect(
     attempt: usize,
     since: Instant,
     limit: Duration,
-) -> (String, Result<RedisConnection, Arc<str>>) {
+) -> (String, Result<RedisConnection, ConnectionLoss>) {
     let address = match source.find_server(attempt, since).await {
         Ok(address) => address,
-        Err(reason) => return (String::new(), Err(reason.into())),
+        Err(reason) => return (String::new(), Err(ConnectionLoss::other(reason))),
     };
     (address.display_name(), open(&address, source.is_master(), limit).await)
 }
@@ -318,9 +314,9 @@ async fn open(
     address: &RedisAddress,
     needs_master: bool,
     limit: Duration,
-) -> Result<RedisConnection, Arc<str>> {
-    let mut connection =
-        RedisConnection::open_database(address, address.database(), NO_PUSHES, None).await?;
+) -> Result<RedisConnection, ConnectionLoss> {
+    let opened = RedisConnection::open_database(address, address.database(), NO_PUSHES, None).await;
+    let mut connection = opened.map_err(ConnectionLoss::other)?;
     let ping = redis::cmd("PING");
     // The first command of a connection may take longer than later ones.
     let check = async {
@@ -335,29 +331,30 @@ async fn open(
         Ok::<(), Box<str>>(())
     };
     let checked = match timeout(2 * limit, check).await {
-        Ok(checked) => checked,
-        Err(_) => Err(LATE.into()),
+        Ok(checked) => checked.map_err(ConnectionLoss::other),
+        Err(_) => Err(ConnectionLoss::Late),
     };
     match checked {
         Ok(()) => Ok(connection),
-        Err(reason) => {
+        Err(loss) => {
             connection.close().await;
-            Err(reason.into())
+            Err(loss)
         }
     }
 }
 
 /// Lets callers use a connection until it is lost, and returns the reason. While a late server catches up, commands
 /// fail at once.
-async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Arc<str> {
+async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> ConnectionLoss {
     let settings = &link.settings;
     let interval = settings.timeout.saturating_mul(CATCH_UP_INTERVAL_LIMITS);
     let mut caught_up: Option<Instant> = None;
     loop {
         let loss = serve_until_lost(link, connection).await;
         let is_rare = caught_up.is_none_or(|at| at.elapsed() >= interval);
-        if !(loss.is_late && is_rare && catches_up(connection, settings.timeout).await) {
-            return loss.reason;
+        let is_late = loss == ConnectionLoss::Late;
+        if !(is_late && is_rare && catches_up(connection, settings.timeout).await) {
+            return loss;
         }
         caught_up = Some(Instant::now());
         tracing::debug!(store = %settings.store, "the store was late and has caught up");
@@ -384,7 +381,10 @@ async fn catches_up(connection: &mut RedisConnection, limit: Duration) -> bool {
 }
 
 /// Lets callers use a connection until it is lost or the server is late too often.
-async fn serve_until_lost(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Loss {
+async fn serve_until_lost(
+    link: &Arc<LinkState>,
+    connection: &mut RedisConnection,
+) -> ConnectionLoss {
     let settings = &link.settings;
     let state = Arc::new(Connection::Usable(UsableConnection {
         commands: connection.multiplexed.clone(),
@@ -407,15 +407,17 @@ async fn serve_until_lost(link: &Arc<LinkState>, connection: &mut RedisConnectio
             }
         }
     };
-    let (reason, is_late): (Arc<str>, bool) = tokio::select! {
-        () = connection.wait_closed() => ("the server has closed the connection".into(), false),
+    let loss = tokio::select! {
+        () = connection.wait_closed() => {
+            ConnectionLoss::other("the server has closed the connection")
+        }
         () = usable.failed.notified() => match &**link.state.load() {
-            Connection::Lost(reason) => (Arc::clone(reason), false),
-            Connection::Usable(_) => ("it cannot serve now".into(), false),
+            Connection::Lost(loss) => loss.clone(),
+            Connection::Usable(_) => ConnectionLoss::other("it cannot serve now"),
         },
-        () = usable.late.notified() => (LATE.into(), true),
-        () = pings => ("".into(), false),
+        () = usable.late.notified() => ConnectionLoss::Late,
+        () = pings => ConnectionLoss::other(""),
     };
-    link.lose(&state, Arc::clone(&reason));
-    Loss { reason, is_late }
+    link.lose(&state, loss.clone());
+    loss
 }

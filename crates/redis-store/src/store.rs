@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::blocking::BlockingConnection;
 use crate::cluster::{ClusterLinks, MapReader};
 use crate::command::Command;
-use crate::reply::{Reply, StoreError};
+use crate::reply::{ConnectionLoss, Reply, StoreError};
 use crate::server_link::{LateHandler, LinkSettings, ServerLink};
 use crate::settings::{StoreSentinel, StoreSettings};
 use crate::stats::StoreStats;
@@ -289,7 +289,8 @@ impl Store {
                 };
                 server.ok_or_else(|| {
                     links.request_map();
-                    StoreError::Disconnected("no known server of the cluster has the slot".into())
+                    let reason = "no known server of the cluster has the slot";
+                    StoreError::Disconnected(ConnectionLoss::other(reason))
                 })
             }
         }

@@ -167,6 +167,7 @@ pub(crate) fn assemble(
         stores: material.stores,
         callbacks: material.callbacks,
         numbers: material.numbers,
+        pace: Arc::clone(&warming.pace),
         workers: Arc::clone(&workers),
         shutdown: Arc::clone(&shutdown),
     };

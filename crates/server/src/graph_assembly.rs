@@ -34,6 +34,7 @@ use crate::generation_numbers::GenerationNumbers;
 use crate::graph_change::GraphChange;
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
 use crate::graphql_service::GraphqlEndpoint;
+use crate::preparation_pace::PreparationPace;
 use crate::reload::Reloader;
 
 /// The parts that all graphs of the process have in common.
@@ -58,6 +59,8 @@ pub(crate) struct CommonParts {
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// The numbers of generations.
     pub(crate) numbers: Arc<GenerationNumbers>,
+    /// The pace at which operations are prepared in the background.
+    pub(crate) pace: Arc<PreparationPace>,
     /// The worker threads.
     pub(crate) workers: Arc<Workers>,
     /// The state of the shutdown.
@@ -162,6 +165,7 @@ impl CommonParts {
             stores: Arc::clone(&self.stores),
             callbacks: self.callbacks.clone(),
             numbers: Arc::clone(&self.numbers),
+            pace: Arc::clone(&self.pace),
             metrics: Arc::new(graph_loads),
             shutdown: Arc::clone(&self.shutdown),
             changes: inputs.changes,

@@ -40,7 +40,7 @@ mod manifest_downloads;
 mod memory_watch;
 mod metric_collector;
 mod metrics_export;
-mod prepare_gently;
+mod preparation_pace;
 mod profiling;
 mod providers;
 mod reload;

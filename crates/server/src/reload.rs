@@ -3,7 +3,7 @@
 //! stays. An operator may also return to an earlier graph, which becomes the next generation, too.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clients::shutdown::Shutdown;
 use config::Config;
@@ -16,7 +16,7 @@ use serving::serving::Serving;
 use serving::subscription_migration;
 use subscription_client::CallbackEndpoint;
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::composition::ReadScope;
 use crate::generation_numbers::GenerationNumbers;
@@ -24,7 +24,7 @@ use crate::graph_change::{GraphChange, GraphDifference};
 use crate::graph_history::GraphHistory;
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
 use crate::graph_watch::GraphWatch;
-use crate::prepare_gently::prepare_gently;
+use crate::preparation_pace::PreparationPace;
 use crate::reload_requests::{ReloadOutcome, ReloadRequest, WaitingRequest};
 
 /// The parts of the router that a reload reads and changes.
@@ -45,6 +45,8 @@ pub(crate) struct Reloader {
     pub(crate) callbacks: Option<Arc<CallbackEndpoint>>,
     /// The numbers of generations.
     pub(crate) numbers: Arc<GenerationNumbers>,
+    /// The pace at which operations are prepared in the background, which all graphs share.
+    pub(crate) pace: Arc<PreparationPace>,
     /// The counters of reloads.
     pub(crate) metrics: Arc<GraphLoadMetrics>,
     /// The state of the shutdown.
@@ -116,15 +118,15 @@ const WARMED_MAX: usize = 256;
 const WARMING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Prepares the most used operations of `old` for `new`, while the old graph serves.
-async fn warm(new: &ServingGraph, old: &ServingGraph) {
+async fn warm(pace: &PreparationPace, new: &ServingGraph, old: &ServingGraph) {
     let started = Instant::now();
+    let deadline = started + WARMING_TIME_MAX;
     let mut prepared = 0_usize;
     for used in old.preparer.most_used(WARMED_MAX) {
-        if started.elapsed() >= WARMING_TIME_MAX {
-            break;
-        }
+        let preparing = new.preparer.prepare(&used.request);
+        let Some(result) = pace.run_before(deadline, preparing).await else { break };
         // An operation that is not valid any more is reported to the next client that sends it.
-        if let Ok(operation) = prepare_gently(&new.preparer, &used.request).await {
+        if let Ok(operation) = result {
             // What is used no longer is forgotten after some graphs.
             operation.credit_uses(used.uses / 2);
             prepared += 1;
@@ -258,7 +260,7 @@ async fn serve_next(
     current: &ServingGraph,
     loaded: ServingGraph,
 ) -> String {
-    warm(&loaded, current).await;
+    warm(&reloader.pace, &loaded, current).await;
     let (generation, graph) = (loaded.generation.id(), Arc::clone(&loaded.generation.graph));
     put_into_service(reloader, loaded).await;
     reloader.announce(|| {
@@ -315,9 +317,12 @@ pub(crate) fn log_if_enabled(messages: &[Diagnostic]) {
 /// follow while it serves.
 const RENEWING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The number of operations prepared before other tasks get their turn. One that the preparer knows takes some
-/// microseconds.
+/// The maximum number of operations that are prepared in one turn. One that the preparer knows takes some microseconds.
 const RENEWED_PER_TURN: usize = 64;
+
+/// The time after which a turn prepares no further operation, because other graphs wait for theirs. One that the
+/// preparer does not know takes some milliseconds, and that of a large graph more.
+const TURN_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// The minimum number of operations that are passed to the hub together while the new graph already serves, but not
 /// less than a sixteenth of the remaining ones: each call visits all groups.
@@ -329,8 +334,8 @@ async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     let number = loaded.generation.number;
     let started = Instant::now();
     let old = reloader.hub.operations_before(number).await;
-    let count = old.len();
-    let renewals = renew_all(&loaded, &old, Some(started + RENEWING_TIME_MAX)).await;
+    let (count, deadline) = (old.len(), started + RENEWING_TIME_MAX);
+    let renewals = renew_all(&reloader.pace, &loaded, &old, Some(deadline)).await;
     drop(old);
     let mut left = reloader.hub.advance(number, renewals).await;
     reloader.serving.serve(Arc::clone(&loaded));
@@ -339,7 +344,7 @@ async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);
-        let renewals = renew_all(&loaded, &left, None).await;
+        let renewals = renew_all(&reloader.pace, &loaded, &left, None).await;
         // The result contains the remaining groups, and those that have ended since.
         reloader.hub.advance(number, renewals).await;
         left = rest;
@@ -347,25 +352,39 @@ async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations have moved to the new supergraph");
 }
 
-/// Prepares `old` for a new graph, until `deadline`. Requests have priority: this takes at most half of one CPU.
+/// Prepares `old` for a new graph, turn by turn, until `deadline`.
 async fn renew_all(
+    pace: &PreparationPace,
     loaded: &Arc<ServingGraph>,
     old: &[(GroupId, Arc<LiveOperation>)],
     deadline: Option<Instant>,
 ) -> Vec<OperationUpdate> {
     let mut renewals = Vec::with_capacity(old.len());
-    for turn in old.chunks(RENEWED_PER_TURN) {
-        let began = Instant::now();
-        if deadline.is_some_and(|deadline| began >= deadline) {
+    while renewals.len() < old.len() {
+        let turn = renew_some(loaded, &old[renewals.len()..]);
+        let renewed = match deadline {
+            Some(deadline) => pace.run_before(deadline, turn).await,
+            None => Some(pace.run(turn).await),
+        };
+        let Some(renewed) = renewed else { break };
+        renewals.extend(renewed);
+    }
+    renewals
+}
+
+/// Prepares the first operations of `old` for a new graph: those that fit into one turn, at least one.
+async fn renew_some(
+    loaded: &Arc<ServingGraph>,
+    old: &[(GroupId, Arc<LiveOperation>)],
+) -> Vec<OperationUpdate> {
+    let began = Instant::now();
+    let mut renewals = Vec::with_capacity(old.len().min(RENEWED_PER_TURN));
+    for (group, operation) in old.iter().take(RENEWED_PER_TURN) {
+        let renewal = subscription_migration::renew(loaded, operation).await;
+        renewals.push((*group, renewal.map_err(Box::new)));
+        if began.elapsed() >= TURN_TIME_MAX {
             break;
         }
-        for (group, operation) in turn {
-            renewals.push((
-                *group,
-                subscription_migration::renew(loaded, operation).await.map_err(Box::new),
-            ));
-        }
-        tokio::time::sleep(began.elapsed()).await;
     }
     renewals
 }

@@ -81,9 +81,25 @@ impl Admin {
             reload_requests,
         });
         found.ok_or_else(|| {
-            let names = self.further.iter().map(|it| &*it.name);
-            let names: Vec<&str> = std::iter::once(DEFAULT_GRAPH).chain(names).collect();
-            format!("there is no graph of this name; there are: {}", names.join(", "))
+            let further = self.further.iter().map(|it| &*it.name);
+            unknown_graph(std::iter::once(DEFAULT_GRAPH).chain(further))
         })
+    }
+}
+
+/// Returns the message about a graph that does not exist: a line of text with the names that there are.
+pub(crate) fn unknown_graph<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.collect();
+    format!("there is no graph of this name; there are: {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_about_an_unknown_graph_has_the_names_that_there_are() {
+        let message = unknown_graph([DEFAULT_GRAPH, "partners"].into_iter());
+        assert_eq!(message, "there is no graph of this name; there are: default, partners");
     }
 }

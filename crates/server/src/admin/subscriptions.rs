@@ -4,6 +4,8 @@ use events::SubscriptionClient as _;
 use frontend::response::{self, Response};
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
+use hub::Hub;
+use serving::serving::Serving;
 
 use super::state::{Admin, SelectedGraph};
 use crate::subscriptions_page::{self, SubscriptionsView};
@@ -14,31 +16,34 @@ pub(super) async fn subscriptions(
     graph: SelectedGraph<'_>,
     headers: &HeaderMap,
 ) -> Response {
+    let SelectedGraph { hub, serving, .. } = graph;
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = view_subscriptions(admin, graph, subscriptions_page::page).await;
+        let page = view_subscriptions(admin, hub, serving, subscriptions_page::page).await;
         return response::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text = serde_json::to_vec(&describe_subscriptions(admin, graph).await);
+    let text = serde_json::to_vec(&describe_subscriptions(admin, hub, serving).await);
     response::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
-/// Returns the JSON of `GET /admin/subscriptions`.
+/// Returns the JSON of `GET /admin/subscriptions` for a graph.
 pub(crate) async fn describe_subscriptions(
     admin: &Admin,
-    graph: SelectedGraph<'_>,
+    hub: &Hub,
+    serving: &Serving,
 ) -> serde_json::Value {
-    view_subscriptions(admin, graph, subscriptions_page::describe).await
+    view_subscriptions(admin, hub, serving, subscriptions_page::describe).await
 }
 
 /// Calls `show` with the live subscriptions.
 async fn view_subscriptions<T>(
     admin: &Admin,
-    graph: SelectedGraph<'_>,
+    hub: &Hub,
+    serving: &Serving,
     show: impl FnOnce(&SubscriptionsView<'_>) -> T,
 ) -> T {
-    let (triggers, stats) = (graph.hub.topology().await, graph.hub.stats());
-    let loaded = graph.serving.current();
+    let (triggers, stats) = (hub.topology().await, hub.stats());
+    let loaded = serving.current();
     let clients = loaded.streams.iter().flatten().map(|it| &it.client);
     let subgraphs = clients.map(|it| (it.name(), &**it.stats())).collect();
     show(&SubscriptionsView { providers: &admin.providers, subgraphs, triggers: &triggers, stats })

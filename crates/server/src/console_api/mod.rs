@@ -17,7 +17,6 @@ mod subscribers;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use config::DEFAULT_GRAPH;
 use frontend::body;
 use frontend::response::{self, Response};
 use http::header::{ALLOW, CACHE_CONTROL, HeaderName, LOCATION, WWW_AUTHENTICATE};
@@ -30,7 +29,7 @@ use tokio::sync::Semaphore;
 use self::access::AccessRefused;
 use self::state::{ConsoleState, GraphState};
 use crate::admin::requests::{BODY_TIME_MAX, parameter};
-use crate::admin::state::{Admin, SelectedGraph};
+use crate::admin::state::Admin;
 use crate::admin::{invalidations, publishing, subscriptions};
 
 /// Responds to a request for a path of the console.
@@ -71,7 +70,7 @@ async fn handle_get(
     name: &str,
     request: &Request<Incoming>,
 ) -> Response {
-    let (graph, kept) = match select_graph(admin, state, name, request) {
+    let graph = match select_graph(state, name, request) {
         Ok(selected) => selected,
         Err(response) => return *response,
     };
@@ -86,31 +85,32 @@ async fn handle_get(
         }
         "operations" => json(&operations::describe(admin)),
         "operation" => {
-            let (name, kind, graph) = (parameter("name"), parameter("kind"), Arc::clone(kept));
+            let (name, kind, graph) = (parameter("name"), parameter("kind"), Arc::clone(graph));
             let read = move || operations::describe_one(&graph.serving, &name, &kind);
             read_blocking(read, "there is no such operation\n").await
         }
         "live" => {
-            let mut live = subscriptions::describe_subscriptions(admin, graph).await;
+            let (hub, serving) = (&graph.hub, &graph.serving);
+            let mut live = subscriptions::describe_subscriptions(admin, hub, serving).await;
             (live["transports"], live["slowReaders"]) = state.figures.describe_transports();
             json(&live)
         }
         "subscribers" => {
             let group = parameter("group");
-            let group = subscribers::describe_group(graph.hub, &kept.live, &group).await;
+            let group = subscribers::describe_group(&graph.hub, &graph.live, &group).await;
             found(group, "there is no such group any more\n")
         }
         "subscriber" => {
-            let watched = subscribers::describe_watched(&kept.live, &parameter("id"));
+            let watched = subscribers::describe_watched(&graph.live, &parameter("id"));
             found(watched, "this subscriber is not watched: begin with POST watch\n")
         }
         "graph" => {
-            let graph = Arc::clone(kept);
+            let graph = Arc::clone(graph);
             let read = move || Some(graph_map::describe(&graph.serving, &graph.last_reload));
             read_blocking(read, "there is no graph\n").await
         }
         "type" => {
-            let (name, graph) = (parameter("name"), Arc::clone(kept));
+            let (name, graph) = (parameter("name"), Arc::clone(graph));
             let read = move || graph_map::describe_type(&graph.serving, &name);
             read_blocking(read, "there is no such type\n").await
         }
@@ -121,7 +121,10 @@ async fn handle_get(
             found(trace, "this request is not in the flight recorder any more\n")
         }
         "tools" => json(&describe_tools(admin, state)),
-        "graphs" => json(&serde_json::json!({"graphs": state.graph_names()})),
+        "graphs" => {
+            let names: Vec<&str> = state.graph_names().collect();
+            json(&serde_json::json!({"graphs": names}))
+        }
         _ => response::text(StatusCode::NOT_FOUND, "the console has no such data\n"),
     }
 }
@@ -133,27 +136,23 @@ const POSTED: [&str; 6] = ["publish", "invalidate", "preview", "explain", "log-l
 const OF_GRAPH: [&str; 8] =
     ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
 
-/// Returns the graph that a request for the data `name` is about, and what the console keeps of it. Without the
-/// parameter, and for data that is the same for all graphs, it is the graph of `supergraph`.
+/// Returns the graph that a request for the data `name` is about. Without the parameter, and for data that is the same
+/// for all graphs, it is the graph of `supergraph`.
 ///
 /// # Errors
 /// There is no graph of this name.
 fn select_graph<'a>(
-    admin: &'a Admin,
     state: &'a ConsoleState,
     name: &str,
     request: &Request<Incoming>,
-) -> Result<(SelectedGraph<'a>, &'a Arc<GraphState>), Box<Response>> {
-    let wanted = parameter(request, "graph").filter(|_| OF_GRAPH.contains(&name));
-    let graph = admin.graph(wanted.as_deref());
-    let kept = state.graph(wanted.as_deref().unwrap_or(DEFAULT_GRAPH));
-    match (graph, kept) {
-        (Ok(graph), Some(kept)) => Ok((graph, kept)),
-        (Err(text), _) => Err(Box::new(response::text(StatusCode::NOT_FOUND, format!("{text}\n")))),
-        (_, None) => {
-            Err(Box::new(response::text(StatusCode::NOT_FOUND, "there is no such graph\n")))
-        }
-    }
+) -> Result<&'a Arc<GraphState>, Box<Response>> {
+    let graph = state.graph(wanted_graph(name, request).as_deref());
+    graph.map_err(|text| Box::new(response::text(StatusCode::NOT_FOUND, format!("{text}\n"))))
+}
+
+/// Returns the name of the graph that a request for the data `name` asks for, if the data is that of one graph.
+fn wanted_graph<B>(name: &str, request: &Request<B>) -> Option<String> {
+    parameter(request, "graph").filter(|_| OF_GRAPH.contains(&name))
 }
 
 /// Responds to a request of a tool.
@@ -163,7 +162,7 @@ async fn handle_post(
     name: &str,
     request: Request<Incoming>,
 ) -> Response {
-    let (_, graph) = match select_graph(admin, state, name, &request) {
+    let graph = match select_graph(state, name, &request) {
         Ok(selected) => selected,
         Err(response) => return *response,
     };
@@ -317,4 +316,22 @@ fn json(value: &Value) -> Response {
     let mut response = response::with_type(StatusCode::OK, "application/json", text.into());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_its_graph_only_for_data_that_each_graph_has() {
+        let request = Request::builder().uri("/console/api/live?graph=partners").body(());
+        let request = request.expect("a request");
+        for name in OF_GRAPH {
+            assert_eq!(wanted_graph(name, &request).as_deref(), Some("partners"), "{name}");
+        }
+        for name in ["overview", "operations", "slow", "graphs", "publish", "log-level"] {
+            assert_eq!(wanted_graph(name, &request), None, "{name}");
+        }
+        assert_eq!(wanted_graph("live", &Request::new(())), None, "the request names none");
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use config::DEFAULT_GRAPH;
 use futures_util::future::join_all;
+use hub::Hub;
 use live::live_server::LiveServer;
 use serving::serving::Serving;
 use telemetry::history::{History, INTERVAL};
@@ -13,6 +14,7 @@ use telemetry::spans::{FlightRecorder, Tracer};
 use super::figures::FigureReader;
 use super::graph_map::LastReload;
 use super::log_level::TemporaryLevel;
+use crate::admin::state::unknown_graph;
 use crate::metrics_export::MetricsSources;
 
 /// The state of the console.
@@ -35,16 +37,21 @@ pub(super) struct GraphState {
     name: Box<str>,
     /// The graph that serves.
     pub(super) serving: Arc<Serving>,
+    /// The groups of subscribers.
+    pub(super) hub: Arc<Hub>,
     /// The subscribers of clients.
     pub(super) live: Arc<LiveServer>,
     pub(super) last_reload: LastReload,
 }
 
 impl GraphState {
-    fn new(name: &str, serving: &Arc<Serving>, live: &Arc<LiveServer>) -> Arc<Self> {
+    /// Creates the state of the graph whose subscribers `live` has.
+    fn new(name: &str, live: &Arc<LiveServer>) -> Arc<Self> {
+        let runner = live.runner();
         Arc::new(Self {
             name: name.into(),
-            serving: Arc::clone(serving),
+            serving: Arc::clone(&runner.serving),
+            hub: Arc::clone(&runner.hub),
             live: Arc::clone(live),
             last_reload: LastReload::default(),
         })
@@ -60,9 +67,8 @@ impl ConsoleState {
         live: &Arc<LiveServer>,
     ) -> Option<Arc<Self>> {
         let history = sources.history.as_ref().filter(|_| settings.enabled)?;
-        let first = GraphState::new(DEFAULT_GRAPH, &sources.runner.serving, live);
-        let further = sources.further.iter();
-        let further = further.map(|it| GraphState::new(&it.name, &it.serving, &it.live));
+        let first = GraphState::new(DEFAULT_GRAPH, live);
+        let further = sources.further.iter().map(|it| GraphState::new(&it.name, &it.live));
         Some(Arc::new(Self {
             settings: settings.clone(),
             figures: FigureReader::new(sources),
@@ -83,14 +89,19 @@ impl ConsoleState {
         self.tracer.as_ref()?.recorder()
     }
 
-    /// Returns the graph with this name; `None` if there is none.
-    pub(super) fn graph(&self, name: &str) -> Option<&Arc<GraphState>> {
-        self.graphs.iter().find(|it| *it.name == *name)
+    /// Returns the graph with this name; without a name, the graph of `supergraph`.
+    ///
+    /// # Errors
+    /// There is none. The error is a line of text with the names that there are.
+    pub(super) fn graph(&self, name: Option<&str>) -> Result<&Arc<GraphState>, String> {
+        let name = name.unwrap_or(DEFAULT_GRAPH);
+        let found = self.graphs.iter().find(|it| *it.name == *name);
+        found.ok_or_else(|| unknown_graph(self.graph_names()))
     }
 
     /// Returns the names of the graphs.
-    pub(super) fn graph_names(&self) -> Vec<&str> {
-        self.graphs.iter().map(|it| &*it.name).collect()
+    pub(super) fn graph_names(&self) -> impl Iterator<Item = &str> {
+        self.graphs.iter().map(|it| &*it.name)
     }
 
     /// Returns the path below that of the console; `None` if the path is not below it.

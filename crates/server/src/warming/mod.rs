@@ -22,7 +22,7 @@ use prepare::{OperationRequest, PrepareError};
 use tokio::sync::watch;
 
 use crate::further_graphs::NamedGraph;
-use crate::prepare_gently::PreparationPace;
+use crate::preparation_pace::PreparationPace;
 
 /// The progress of a start, which the readiness check, load reports and metrics show.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(crate) struct Warming {
     graphs_with_documents: watch::Sender<usize>,
     ramp: Mutex<Ramp>,
     counts: WarmingCounts,
-    /// The pace of all graphs, also for persisted documents.
-    pub(crate) pace: PreparationPace,
+    /// The pace of all graphs, also for persisted documents and reloads.
+    pub(crate) pace: Arc<PreparationPace>,
 }
 
 /// Counts of the operations of the source, as sums over all graphs.
@@ -58,7 +58,7 @@ impl Warming {
             graphs_with_documents: watch::Sender::new(0),
             ramp: Mutex::new(Ramp::new(settings.ramp)),
             counts: WarmingCounts::default(),
-            pace: PreparationPace::new(),
+            pace: Arc::new(PreparationPace::new()),
             settings: settings.clone(),
         }
     }

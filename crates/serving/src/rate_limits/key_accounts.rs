@@ -33,7 +33,7 @@ const TICK_MILLIS: u128 = 64;
 /// connected again if it works.
 const RECENT_TICKS: u32 = 31;
 
-/// The accounts of the keys of one limit.
+/// The accounts of the keys of one limit. All graphs of the process share them, and they survive reloads.
 #[derive(Debug)]
 pub(super) struct KeyAccounts {
     accounts: Box<[Account]>,

@@ -1,8 +1,8 @@
 //! One rate limit of the configuration: which operations count, under which key, and the error of those refused.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use config::diagnostic::Diagnostic;
@@ -12,6 +12,7 @@ use redis_store::Stores;
 use telemetry::{Metric, read};
 
 use super::gcra::{Exceeded, KeyedRate};
+use super::key_accounts::KeyAccounts;
 use super::shared_rate::SharedRate;
 use crate::expression_stats::ExpressionStats;
 use crate::request_facts::compile;
@@ -28,12 +29,14 @@ pub(crate) struct RateLimit {
     pub(super) shared: Option<SharedRate>,
 }
 
-/// The state of a rate limit, which all graphs of the process share.
+/// The state of a rate limit, which all graphs of the process share and which survives their reloads.
 #[derive(Debug)]
 pub struct LimitState {
     /// The name of the limit.
     pub name: Box<str>,
     pub(super) rate: KeyedRate,
+    /// The accounts of the keys in the store. Empty if the limit is not shared.
+    accounts: OnceLock<Arc<KeyAccounts>>,
     admitted: AtomicU64,
     pub(super) refused: AtomicU64,
     /// Operations that were decided without the store, because it did not respond.
@@ -64,7 +67,8 @@ pub const RATE_LIMIT_METRICS: &[Metric<LimitState>] = &[
 ];
 
 impl RateLimit {
-    /// Compiles a limit. Its state is that of the limit with this name among `known`, if there is one.
+    /// Compiles a limit. Its state is that of the limit with this name among `known`, if there is one. Such a limit has
+    /// the same key, rate and store, because the configuration is read at the start only.
     ///
     /// # Errors
     /// The configuration was not checked, and an expression is not valid.
@@ -87,6 +91,7 @@ impl RateLimit {
             Arc::new(LimitState {
                 name: settings.name.as_str().into(),
                 rate: KeyedRate::new(rate, per, settings.burst(), max_keys),
+                accounts: OnceLock::new(),
                 admitted: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
                 undecided: AtomicU64::new(0),
@@ -94,13 +99,17 @@ impl RateLimit {
         });
         // The configuration was checked, so that the store exists.
         let store = settings.store.as_ref().and_then(|id| stores.find(id));
+        let shared = store.map(|store| {
+            let accounts = state.accounts.get_or_init(|| Arc::new(KeyAccounts::new()));
+            SharedRate::new(settings, store, accounts)
+        });
         Ok(Self {
             key: key.transpose()?,
             when: when.transpose()?,
             quota: settings.burst().into(),
             close_after: settings.close_after,
             state,
-            shared: store.map(|store| SharedRate::new(settings, store)),
+            shared,
         })
     }
 
@@ -206,5 +215,60 @@ impl Taken<'_> {
     /// Counts the operation as refused by this limit.
     pub(super) fn count_refused(&self) {
         self.limit.state.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis_store::StoreSettings;
+
+    use super::*;
+
+    /// Returns a shared limit, which continues the limit of its name among `known`.
+    fn shared_limit(name: &str, stores: &Stores, known: &[Arc<LimitState>]) -> RateLimit {
+        let settings = config::RateLimit {
+            name: name.to_owned(),
+            key: None,
+            when: None,
+            unit: config::RateUnit::Requests,
+            rate: 1,
+            per: std::time::Duration::from_secs(1),
+            burst: None,
+            max_keys: 1000,
+            store: Some("shared".to_owned()),
+            on_failure: config::OnStoreFailure::Local,
+            close_after: 0,
+        };
+        RateLimit::new(&settings, "limit", stores, known).expect("there are no expressions")
+    }
+
+    fn accounts(limit: &RateLimit) -> &KeyAccounts {
+        &limit.shared.as_ref().expect("the limit is shared").accounts
+    }
+
+    #[tokio::test]
+    async fn a_reload_keeps_what_is_known_of_the_keys_of_a_shared_limit() {
+        // Nothing has to listen there: the accounts need no connection.
+        let settings = StoreSettings::new("shared", vec!["redis://127.0.0.1:1".to_owned()]);
+        let stores = Stores::start(vec![settings]).expect("the settings are valid");
+        let now = Instant::now();
+        let before = shared_limit("each", &stores, &[]);
+        let key = accounts(&before).key("client");
+        for _ in 0..100 {
+            accounts(&before).record(key, false, now);
+        }
+        // Admitted while the store was late.
+        accounts(&before).note_late(key, -1, now);
+        let known = [Arc::clone(before.state())];
+        drop(before);
+
+        let other = shared_limit("other", &stores, &known);
+        let key = accounts(&other).key("client");
+        assert!(accounts(&other).admits(key, 0, now), "it is another limit");
+
+        let after = shared_limit("each", &stores, &known);
+        let key = accounts(&after).key("client");
+        assert!(!accounts(&after).admits(key, 0, now), "the store has refused the key lately");
+        assert!(!accounts(&after).settle(key, 1, true, now), "its unit was admitted before");
     }
 }

@@ -26,20 +26,24 @@ pub(super) struct SharedRate {
     pub(super) interval: u64,
     /// The units that may be taken at once.
     pub(super) burst: u64,
-    /// The latest decisions of the store about keys at their limit.
+    /// The latest decisions of the store about keys at their limit, which survive reloads.
     pub(super) accounts: Arc<KeyAccounts>,
 }
 
 impl SharedRate {
-    /// Creates the shared part of a limit.
-    pub(super) fn new(settings: &config::RateLimit, store: &Arc<Store>) -> Self {
+    /// Creates the shared part of a limit, which continues these accounts.
+    pub(super) fn new(
+        settings: &config::RateLimit,
+        store: &Arc<Store>,
+        accounts: &Arc<KeyAccounts>,
+    ) -> Self {
         Self {
             store: Arc::clone(store),
             on_failure: settings.on_failure,
             prefix: format!("rate:{}:", settings.name),
             interval: u64::try_from(settings.interval_micros()).unwrap_or(u64::MAX),
             burst: settings.burst().max(1).into(),
-            accounts: Arc::new(KeyAccounts::new()),
+            accounts: Arc::clone(accounts),
         }
     }
 

@@ -1,0 +1,123 @@
+//! The pace at which operations are prepared in the background: those of other routers at the start, persisted
+//! documents, and those of the old graph at a reload. All graphs of the process share one pace, because requests have
+//! priority however many graphs there are.
+
+use std::sync::Arc;
+
+use clients::workers;
+use prepare::{OperationRequest, PrepareError, Prepared, Preparer};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The number of processors for each graph that prepares operations. Each takes half of one, so all graphs together
+/// take a quarter of the machine.
+const PROCESSORS_PER_GRAPH: usize = 2;
+
+/// Bounds the work of graphs that prepare operations at the same time. Each piece of work waits for its turn, in the
+/// order of the calls. The turn ends with a pause as long as the work, so a graph takes at most half of one CPU.
+#[derive(Debug)]
+pub(crate) struct PreparationPace(Semaphore);
+
+impl PreparationPace {
+    /// Creates the pace of all graphs of this machine. One graph at least is always at work.
+    pub(crate) fn new() -> Self {
+        Self(Semaphore::new((workers::available() / PROCESSORS_PER_GRAPH).max(1)))
+    }
+
+    /// Prepares an operation in a turn of its own.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare`].
+    pub(crate) async fn prepare(
+        &self,
+        preparer: &Preparer,
+        request: &OperationRequest,
+    ) -> Result<Arc<Prepared>, PrepareError> {
+        self.run(preparer.prepare(request)).await
+    }
+
+    /// Does the work once it is its turn. The turn should be short, because other graphs wait for theirs.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        // The semaphore is never closed.
+        let _permit = self.0.acquire().await;
+        work_and_pause(work).await
+    }
+
+    /// Does the work once it is its turn; `None` if its turn does not come before `deadline`.
+    pub(crate) async fn run_before<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        // A permit that is free is returned also after the deadline.
+        if Instant::now() >= deadline {
+            return None;
+        }
+        let _permit = timeout_at(deadline, self.0.acquire()).await.ok()?;
+        Some(work_and_pause(work).await)
+    }
+}
+
+/// Does the work, and then pauses for as long as that took.
+async fn work_and_pause<T>(work: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let result = work.await;
+    sleep(began.elapsed()).await;
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const WORK: Duration = Duration::from_secs(3);
+
+    /// Takes [`WORK`] from its first poll.
+    async fn work() {
+        sleep(WORK).await;
+    }
+
+    /// Returns a pace at which one graph is at work at a time.
+    fn narrow() -> PreparationPace {
+        PreparationPace(Semaphore::new(1))
+    }
+
+    #[tokio::test]
+    async fn graphs_beyond_the_pace_wait_for_their_turn() {
+        let pace = narrow();
+        let (end, ended) = oneshot::channel();
+        let mut first = Box::pin(pace.run(ended));
+        let mut second = Box::pin(pace.run(ready("second")));
+        assert!(first.as_mut().now_or_never().is_none(), "it works");
+        assert!(second.as_mut().now_or_never().is_none(), "it waits");
+        end.send("first").expect("the work waits for it");
+        assert_eq!(tokio::join!(first, second), (Ok("first"), "second"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_takes_twice_the_time_of_its_work() {
+        let (pace, began) = (narrow(), Instant::now());
+        tokio::join!(pace.run(work()), pace.run(work()));
+        let took = began.elapsed();
+        assert!(took >= 4 * WORK && took < 5 * WORK, "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_whose_turn_comes_after_its_deadline_is_not_done() {
+        let pace = narrow();
+        let deadline = Instant::now() + Duration::from_secs(1);
+        assert_eq!(pace.run_before(deadline, ready(1)).await, Some(1));
+        let mut other = Box::pin(pace.run(pending::<()>()));
+        assert!(other.as_mut().now_or_never().is_none(), "it works");
+        assert_eq!(pace.run_before(deadline, ready(2)).await, None, "the other one has the turn");
+        drop(other);
+        assert_eq!(pace.run_before(deadline, ready(3)).await, None, "the deadline has passed");
+        assert_eq!(pace.run(ready(4)).await, 4);
+    }
+}
