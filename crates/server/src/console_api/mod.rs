@@ -45,10 +45,7 @@ pub(crate) async fn handle(
         Some(name) => {
             let name = name.to_owned();
             match access::check(&request, state.settings.token.as_ref()) {
-                Ok(()) if *request.method() == Method::POST => {
-                    handle_post(admin, state, &name, request).await
-                }
-                Ok(()) => handle_get(admin, state, &name, &request).await,
+                Ok(()) => handle_data(admin, state, &name, request).await,
                 Err(AccessRefused::Token) => refuse_token(),
                 Err(AccessRefused::ForeignPage) => {
                     let text = "pages of other origins may not use the console\n";
@@ -62,6 +59,29 @@ pub(crate) async fn handle(
             None => response::text(StatusCode::NOT_FOUND, "the console has no such page\n"),
         },
     }
+}
+
+/// The header of each response with the names of the graphs, that of `supergraph` first. The page learns from the data
+/// that it reads anyway, and from a refusal, that graphs were added or removed.
+const GRAPHS_HEADER: &str = "starling-graphs";
+
+/// Responds to a request below `api/` that is allowed.
+async fn handle_data(
+    admin: &Arc<Admin>,
+    state: &Arc<ConsoleState>,
+    name: &str,
+    request: Request<Incoming>,
+) -> Response {
+    let is_post = *request.method() == Method::POST;
+    let mut response = if is_post {
+        handle_post(admin, state, name, request).await
+    } else {
+        handle_get(admin, state, name, &request).await
+    };
+    if let Some(names) = state.graphs_header() {
+        response.headers_mut().insert(HeaderName::from_static(GRAPHS_HEADER), names);
+    }
+    response
 }
 
 /// Responds with data.

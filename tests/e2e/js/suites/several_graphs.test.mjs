@@ -10,6 +10,7 @@ import process from "node:process";
 import { after, afterEach, before, describe, it } from "node:test";
 import { createClient } from "graphql-ws";
 import WebSocket from "ws";
+import { assertAccessible } from "../accessibility.mjs";
 import { event, expectedFlight, memorySupergraph, startSubgraphs, SUBSCRIPTION } from "../board.mjs";
 import { launchBrowser, openPage, skipWithoutBrowser } from "../browser_page.mjs";
 import { closeAfterEach } from "../closing.mjs";
@@ -48,9 +49,10 @@ describe("several graphs", () => {
   ];
 
   /** A router with a graph for each condition. Each has a field of its own that has its name. */
-  async function route({ graphs = GRAPHS, ...config } = {}) {
+  async function route({ graphs = GRAPHS, ports, ...config } = {}) {
     return keep(await startServe({
       supergraph: withField("first"),
+      ports,
       config: { subgraphs: subgraphs.configuration, graphs: await written(graphs), ...config },
     }));
   }
@@ -432,8 +434,10 @@ describe("several graphs", () => {
     const [first, partners] = [of(), of("partners")];
     const names = ["default", "flagged", "by-host", "partners"];
     assert.deepEqual((await first("graphs")).body, { graphs: names });
+    assert.equal((await first("slow")).headers.get("starling-graphs"), names.join(","));
     const unknown = await of("nothing")("live");
     assert.equal(unknown.status, 404);
+    assert.equal(unknown.headers.get("starling-graphs"), names.join(","), "a refusal says what there is");
     assert.match(unknown.text, /there are: default, flagged, by-host, partners/);
 
     assert.equal((await first("live")).body.subscribers, 0);
@@ -483,6 +487,60 @@ describe("several graphs", () => {
     assert.equal(row[4], "partners");
     assert.ok(await page.locator("#selected-graph").isHidden());
     assert.deepEqual(problems, []);
+  });
+
+  it("an open console follows the graphs of the next router", { skip: skipWithoutBrowser() }, async () => {
+    const router = await route();
+    /** Replaces the router by one with other graphs behind the same address. */
+    const replace = async (current, graphs) => {
+      await current.stop();
+      return route({ graphs, ports: current.ports });
+    };
+    const browser = await launchBrowser();
+    keep({ stop: () => browser.close() });
+    const { page, problems } = await openPage(browser, router.admin, "/console/#live");
+    const choice = page.locator("#selected-graph");
+    const note = (text) => page.locator("#graph-note").filter({ hasText: text }).waitFor();
+    const offered = (names) =>
+      eventually(async () => {
+        const texts = await choice.locator("option").allTextContents();
+        return texts.join() === names.join();
+      }, `a choice of ${names}`);
+    await offered(["default", "flagged", "by-host", "partners"]);
+    await choice.selectOption("partners");
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await choice.focus();
+
+    const renamed = { ...GRAPHS[2], name: "renamed", supergraph: { file: "renamed.graphql" } };
+    const second = await replace(router, [...GRAPHS.slice(0, 2), renamed]);
+    await note("The graph “partners” is gone. The graph “default” is selected instead.");
+    await offered(["default", "flagged", "by-host", "renamed"]);
+    assert.equal(await choice.inputValue(), "default");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "selected-graph", "the focus stays");
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await assertAccessible(page);
+
+    // A page with forms keeps what is typed.
+    await choice.selectOption("renamed");
+    assert.equal(await page.locator("#graph-note").textContent(), "", "a person has selected a graph");
+    await page.evaluate(() => {
+      location.hash = "#tools";
+    });
+    await page.locator("#explain textarea").fill("{ renamed { code } }");
+    await choice.focus();
+    await replace(second, []);
+    await note("The graph “renamed” is gone. The graph “default” is selected instead.");
+    await choice.waitFor({ state: "hidden" });
+    assert.equal(await page.evaluate(() => document.activeElement.id), "page", "the focus is not lost");
+    assert.equal(await page.locator("#explain textarea").inputValue(), "{ renamed { code } }");
+    await page.evaluate(() => {
+      location.hash = "#graph";
+    });
+    await page.getByText("The graph has not changed since the start.").waitFor();
+    assert.equal(await page.locator("#graph-note").textContent(), "", "another page is open");
+    // The browser reports what a router that was starting did not respond to, and the refusal of a graph that is gone.
+    const isExpected = (it) => /net::ERR_|404 \(Not Found\)/.test(it);
+    assert.deepEqual(problems.filter((it) => !isExpected(it)), []);
   });
 
   it("a graph that does not load is named, by the check and by the start", async () => {
