@@ -12,6 +12,7 @@ mod overview;
 mod redaction;
 mod slow_requests;
 pub(crate) mod state;
+mod subgraphs;
 mod subscribers;
 
 use std::sync::Arc;
@@ -99,9 +100,13 @@ async fn handle_get(
     match name {
         _ if POSTED.contains(&name) => not_allowed("POST"),
         _ if request.method() != Method::GET => not_allowed("GET"),
-        "overview" => json(&overview::describe(admin, state)),
+        "overview" => {
+            let wanted = parameter("graph");
+            let wanted = Some(&*wanted).filter(|it| !it.is_empty());
+            json(&overview::describe(admin, state, wanted))
+        }
         "subgraph" => {
-            let subgraph = overview::describe_subgraph(admin, state, &parameter("name"));
+            let subgraph = overview::describe_subgraph(state, &parameter("name"));
             found(subgraph, "there is no such subgraph\n")
         }
         "operations" => json(&operations::describe(admin)),
@@ -149,9 +154,19 @@ async fn handle_get(
 /// The data that is changed or asked for by POST.
 const POSTED: [&str; 6] = ["publish", "invalidate", "preview", "explain", "log-level", "watch"];
 
-/// The data of one graph, which the parameter `graph` names. Other data is the same for all graphs.
-const OF_GRAPH: [&str; 8] =
-    ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+/// The data of one graph, which the parameter `graph` names. Without the parameter, the overview is that of all graphs.
+/// Other data is the same for all graphs.
+const OF_GRAPH: [&str; 9] = [
+    "overview",
+    "operation",
+    "live",
+    "subscribers",
+    "subscriber",
+    "watch",
+    "graph",
+    "type",
+    "explain",
+];
 
 /// Returns the graph that a request for the data `name` is about, and what the console keeps of it. Without the
 /// parameter, and for data that is the same for all graphs, it is the graph of `supergraph`.
