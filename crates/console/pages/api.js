@@ -11,8 +11,8 @@ export function setToken(token) {
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 
-/** The data of one graph. Other data is that of all graphs. */
-const OF_GRAPH = ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+/** The data of one graph. Other data is that of all graphs, and so is an overview without a graph. */
+const OF_GRAPH = ["overview", "operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
 
 const GRAPH_KEY = "starling-console-graph";
 
@@ -26,12 +26,12 @@ let requests = 0;
 /** The names of the graphs, the default first; empty before the first response. */
 export const graphNames = () => graphs.names;
 
-/** The graph that data is read of; null before a person selects one. */
+/** The graph that data is read of; null for all graphs, or for the first one on a page that shows one graph only. */
 export const selectedGraph = () => sessionStorage.getItem(GRAPH_KEY) || null;
 
-/** Selects the graph that data is read of. */
+/** Selects the graph that data is read of; without a name all graphs. */
 export function selectGraph(name) {
-  sessionStorage.setItem(GRAPH_KEY, name ?? "");
+  sessionStorage.setItem(GRAPH_KEY, name);
 }
 
 function noteGraphs(names, request) {

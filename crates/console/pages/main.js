@@ -2,8 +2,8 @@
 //
 // A page is a module with `title`, `interval` (milliseconds between two updates) and `open(parameter, tools)`, which
 // returns `{element, update(parameter)}`. The address names it: `#operations/NAME`. A page with `isOfGraph` shows data
-// of one graph, which is selected in the frame if there are several. A page with `hasForms` stays as it is when the
-// selected graph is gone, with all that is typed into it.
+// of one graph, which is selected in the frame if there are several. With `hasAllGraphs` it can also show the sums over
+// all graphs. With `hasForms` it stays as it is when the selected graph is gone, with all that is typed into it.
 
 import { TokenNeeded, graphNames, hasToken, selectGraph, selectedGraph, setToken } from "./api.js";
 import { html } from "./elements.js";
@@ -62,18 +62,24 @@ function beginAgain() {
   else go(name);
 }
 
+/** The entry for all graphs. */
+const ALL_GRAPHS = { value: "", text: "All graphs" };
+
 /** Offers the graphs of the latest response, if there are several and the page shows data of one. */
 function showGraphChoice() {
   const names = graphNames();
-  const isHidden = names.length < 2 || PAGES[current.name].isOfGraph !== true;
+  const { isOfGraph, hasAllGraphs } = PAGES[current.name];
+  const isHidden = names.length < 2 || !isOfGraph;
   if (isHidden && graphChoice.contains(document.activeElement)) main.focus();
   graphChoice.hidden = isHidden;
   // New options close a list that a person has opened.
+  const entries = names.map((it) => ({ value: it, text: it }));
+  if (hasAllGraphs) entries.unshift(ALL_GRAPHS);
   const offered = [...choice.options].map((it) => it.value);
-  if (offered.join(",") !== names.join(",")) {
-    choice.replaceChildren(...names.map((it) => html("option", {}, it)));
+  if (offered.join(",") !== entries.map((it) => it.value).join(",")) {
+    choice.replaceChildren(...entries.map(({ value, text }) => html("option", { value }, text)));
   }
-  const selected = selectedGraph() ?? names[0] ?? "";
+  const selected = selectedGraph() ?? entries[0]?.value ?? "";
   if (choice.value !== selected) choice.value = selected;
 }
 
