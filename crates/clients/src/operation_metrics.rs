@@ -1,16 +1,18 @@
 //! Counters of operations.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use execute::ErrorCode;
 use plan::OperationKind;
 use telemetry::{
-    Buckets, ExemplarSpan, LabelledCounters, Metric, Samples, Striped, TracedHistogram, read,
+    Buckets, ExemplarSpan, HistogramReading, LabelledCounters, Metric, Samples, Striped,
+    TracedHistogram, read,
 };
 
-/// Counters of operations.
+/// Counters of operations: those of the process, or those of one of several graphs.
 #[derive(Debug, Default)]
 pub struct OperationMetrics {
     /// The operations without errors, and those with errors, by kind.
@@ -18,6 +20,17 @@ pub struct OperationMetrics {
     durations: [TracedHistogram<OperationSeconds>; KINDS.len()],
     refused: LabelledCounters,
     denied: LabelledCounters,
+    /// The counters of the process, if these are those of a graph. What a graph counts, the process counts, too.
+    process: Option<Arc<OperationMetrics>>,
+}
+
+/// Numbers of operations since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperationTotals {
+    /// The operations that ran or were refused.
+    pub requests: u64,
+    /// The operations that were refused, or have errors in their response.
+    pub errors: u64,
 }
 
 #[derive(Debug, Default)]
@@ -69,9 +82,19 @@ impl Buckets for OperationSeconds {
 }
 
 impl OperationMetrics {
+    /// Creates the counters of one of several graphs.
+    pub fn of_graph(process: &Arc<Self>) -> Self {
+        Self { process: Some(Arc::clone(process)), ..Self::default() }
+    }
+
+    /// Returns the counters of the process; `None` if it has no others than these.
+    pub fn process(&self) -> Option<&Arc<Self>> {
+        self.process.as_ref()
+    }
+
     /// Counts a finished query or mutation, or a started subscription. `span` is that of the operation if its trace is
     /// exported.
-    // hot path: three atomic operations on memory that other threads seldom write to
+    // hot path: three atomic operations on memory that other threads seldom write to; six with several graphs
     pub fn count(
         &self,
         kind: OperationKind,
@@ -79,6 +102,9 @@ impl OperationMetrics {
         took: Duration,
         span: Option<ExemplarSpan>,
     ) {
+        if let Some(process) = &self.process {
+            process.count(kind, errors, took, span);
+        }
         let kind = match kind {
             OperationKind::Query => 0,
             OperationKind::Mutation => 1,
@@ -92,12 +118,33 @@ impl OperationMetrics {
 
     /// Counts an operation with fields or types that its client may not use.
     pub fn count_denial(&self, is_dry_run: bool) {
+        if let Some(process) = &self.process {
+            process.count_denial(is_dry_run);
+        }
         self.denied.add(if is_dry_run { "false" } else { "true" }, 1);
     }
 
     /// Counts an operation that was refused before it ran.
     pub fn count_refusal(&self, code: ErrorCode) {
+        if let Some(process) = &self.process {
+            process.count_refusal(code);
+        }
         self.refused.add(code.as_str(), 1);
+    }
+
+    /// Returns the numbers of operations since the start.
+    pub fn totals(&self) -> OperationTotals {
+        let sum = |count: fn(&OutcomeCounts) -> &AtomicU64| -> u64 {
+            self.counts.iter().flat_map(Striped::iter).map(|it| read(count(it))).sum()
+        };
+        let (ok, failed, refused) = (sum(|it| &it.ok), sum(|it| &it.errors), self.refused.sum());
+        OperationTotals { requests: ok + failed + refused, errors: failed + refused }
+    }
+
+    /// Returns the durations of queries and those of mutations, without exemplars.
+    pub fn response_durations(&self) -> [HistogramReading; 2] {
+        let [queries, mutations, _] = &self.durations;
+        [queries, mutations].map(|it| HistogramReading { exemplars: Vec::new(), ..it.read() })
     }
 
     fn write_counts(&self, samples: &mut Samples<'_, '_>) -> fmt::Result {
@@ -115,8 +162,6 @@ impl OperationMetrics {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use telemetry::{MetricsExporter, TextFormat};
 
     use super::*;
@@ -145,5 +190,28 @@ mod tests {
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_graph_counts_its_operations_and_the_process_those_of_all_graphs() {
+        let process = Arc::new(OperationMetrics::default());
+        let [first, other] = [(); 2].map(|()| OperationMetrics::of_graph(&process));
+        let took = Duration::from_millis(3);
+        first.count(OperationKind::Query, false, took, None);
+        first.count(OperationKind::Subscription, false, took, None);
+        other.count(OperationKind::Mutation, true, took, None);
+        other.count_refusal(ErrorCode::Timeout);
+        // Before it was known which graph the request is for.
+        process.count_refusal(ErrorCode::Overloaded);
+        let totals = |requests, errors| OperationTotals { requests, errors };
+        assert_eq!(first.totals(), totals(2, 0));
+        assert_eq!(other.totals(), totals(2, 2));
+        assert_eq!(process.totals(), totals(5, 3));
+        let durations = |it: &OperationMetrics| it.response_durations().map(|it| it.count());
+        assert_eq!(durations(&first), [1, 0], "subscriptions are not among them");
+        assert_eq!(durations(&other), [0, 1]);
+        assert_eq!(durations(&process), [1, 1]);
+        assert!(process.process().is_none());
+        assert!(other.process().is_some_and(|it| Arc::ptr_eq(it, &process)));
     }
 }

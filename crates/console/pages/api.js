@@ -11,28 +11,39 @@ export function setToken(token) {
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 
-/** The data of one graph. Other data is that of all graphs. */
-const OF_GRAPH = ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+/** The data of one graph. Other data is that of all graphs, and so is an overview without a graph. */
+const OF_GRAPH = ["overview", "operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
 
 const GRAPH_KEY = "starling-console-graph";
 
-/** Selects the graph that data is read of. */
-export function setGraph(name) {
+/** The header of each response of the router with the names of the graphs. */
+const GRAPHS_HEADER = "starling-graphs";
+
+/** The names of the graphs in the latest response, and the number of its request. */
+let graphs = { names: [], request: 0 };
+let requests = 0;
+
+/** The names of the graphs, the default first; empty before the first response. */
+export const graphNames = () => graphs.names;
+
+/** The graph that data is read of; null for all graphs, or for the first one on a page that shows one graph only. */
+export const selectedGraph = () => sessionStorage.getItem(GRAPH_KEY) || null;
+
+/** Selects the graph that data is read of; without a name all graphs. */
+export function selectGraph(name) {
   sessionStorage.setItem(GRAPH_KEY, name);
 }
 
-/** The names of the graphs, and the one that is selected. */
-export async function readGraphs() {
-  const { graphs } = await read("graphs");
-  // The graphs may have changed since the selection.
-  if (!graphs.includes(sessionStorage.getItem(GRAPH_KEY))) setGraph(graphs[0]);
-  return { graphs, selected: sessionStorage.getItem(GRAPH_KEY) };
+function noteGraphs(names, request) {
+  // A response that a later one has overtaken may be that of a router that has ended.
+  if (names !== null && request > graphs.request) graphs = { names: names.split(","), request };
 }
 
 /** The path of a request with its parameters, and with the selected graph if the data is of one. */
 function pathOf(name, parameters) {
   const all = new URLSearchParams(parameters);
-  if (OF_GRAPH.includes(name)) all.set("graph", sessionStorage.getItem(GRAPH_KEY));
+  const graph = selectedGraph();
+  if (graph !== null && OF_GRAPH.includes(name)) all.set("graph", graph);
   const query = all.toString();
   return query === "" ? name : `${name}?${query}`;
 }
@@ -42,10 +53,13 @@ async function send(path, options = {}) {
   const token = sessionStorage.getItem(KEY);
   const headers = { accept: "application/json", ...options.headers };
   if (token !== null) headers.authorization = `Bearer ${token}`;
+  requests += 1;
+  const request = requests;
   // A fetch that gets no response has a message of the browser, which does not say what is wrong.
   const response = await fetch(`api/${path}`, { ...options, headers }).catch(() => {
     throw new Error("The router does not respond.");
   });
+  noteGraphs(response.headers.get(GRAPHS_HEADER), request);
   if (response.status === 401) throw new TokenNeeded("The token is missing or wrong.");
   if (!response.ok) throw new Error((await response.text()).trim());
   return response;

@@ -2,9 +2,10 @@
 //
 // A page is a module with `title`, `interval` (milliseconds between two updates) and `open(parameter, tools)`, which
 // returns `{element, update(parameter)}`. The address names it: `#operations/NAME`. A page with `isOfGraph` shows data
-// of one graph, which is selected in the frame if there are several.
+// of one graph, which is selected in the frame if there are several. With `hasAllGraphs` it can also show the sums over
+// all graphs. With `hasForms` it stays as it is when the selected graph is gone, with all that is typed into it.
 
-import { TokenNeeded, hasToken, readGraphs, setGraph, setToken } from "./api.js";
+import { TokenNeeded, graphNames, hasToken, selectGraph, selectedGraph, setToken } from "./api.js";
 import { html } from "./elements.js";
 import * as graph from "./graph.js";
 import * as live from "./live.js";
@@ -17,7 +18,7 @@ const PAGES = { overview, operations, graph, live, slow, tools };
 
 const element = (id) => document.getElementById(id);
 const [main, state, follow, login, theme] = ["page", "state", "follow", "login", "theme"].map(element);
-const [graphChoice, selectedGraph] = ["graph-choice", "selected-graph"].map(element);
+const [graphChoice, choice, graphNote] = ["graph-choice", "selected-graph", "graph-note"].map(element);
 
 /** The open page: `{name, parameter, view}`, or null. */
 let current = null;
@@ -51,17 +52,53 @@ function show() {
   update();
 }
 
-/** Reads the names of the graphs once. */
-async function knowGraphs() {
-  if (selectedGraph.options.length > 0) return;
-  const { graphs, selected } = await readGraphs();
-  selectedGraph.replaceChildren(...graphs.map((it) => html("option", {}, it)));
-  selectedGraph.value = selected;
-  showGraphChoice();
+/** Begins the page again: a group or a type of one graph is unknown to another one. */
+function beginAgain() {
+  const { name } = current;
+  current = null;
+  clearTimeout(timer);
+  newest += 1;
+  if (location.hash === `#${name}`) show();
+  else go(name);
 }
 
+/** The entry for all graphs. */
+const ALL_GRAPHS = { value: "", text: "All graphs" };
+
+/** Offers the graphs of the latest response, if there are several and the page shows data of one. */
 function showGraphChoice() {
-  graphChoice.hidden = selectedGraph.options.length < 2 || PAGES[current.name].isOfGraph !== true;
+  const names = graphNames();
+  const { isOfGraph, hasAllGraphs } = PAGES[current.name];
+  const isHidden = names.length < 2 || !isOfGraph;
+  if (isHidden && graphChoice.contains(document.activeElement)) main.focus();
+  graphChoice.hidden = isHidden;
+  // New options close a list that a person has opened.
+  const entries = names.map((it) => ({ value: it, text: it }));
+  if (hasAllGraphs) entries.unshift(ALL_GRAPHS);
+  const offered = [...choice.options].map((it) => it.value);
+  if (offered.join(",") !== entries.map((it) => it.value).join(",")) {
+    choice.replaceChildren(...entries.map(({ value, text }) => html("option", { value }, text)));
+  }
+  const selected = selectedGraph() ?? entries[0]?.value ?? "";
+  if (choice.value !== selected) choice.value = selected;
+}
+
+/**
+ * Follows the list of graphs, which each response has. If the selected graph is gone, selects the first one and says
+ * so. Returns true if the page begins again because of that.
+ */
+function followGraphs() {
+  const [selected, names] = [selectedGraph(), graphNames()];
+  const isGone = selected !== null && names.length > 0 && !names.includes(selected);
+  if (isGone) {
+    selectGraph(names[0]);
+    graphNote.value = `The graph “${selected}” is gone. The graph “${names[0]}” is selected instead.`;
+  }
+  showGraphChoice();
+  const { isOfGraph, hasForms } = PAGES[current.name];
+  if (!isGone || !isOfGraph || hasForms) return false;
+  beginAgain();
+  return true;
 }
 
 function say(text, failed) {
@@ -75,10 +112,8 @@ async function update() {
   newest += 1;
   const mine = newest;
   try {
-    await knowGraphs();
-    if (mine !== newest) return;
     await page.view.update(page.parameter);
-    if (mine !== newest) return;
+    if (mine !== newest || followGraphs()) return;
     main.dataset.updated = String(Number(main.dataset.updated ?? 0) + 1);
     login.hidden = true;
     main.hidden = false;
@@ -89,6 +124,7 @@ async function update() {
       askForToken(error);
       return;
     }
+    if (followGraphs()) return;
     say(error.message, true);
   }
   timer = setTimeout(tick, PAGES[page.name].interval);
@@ -117,21 +153,20 @@ login.addEventListener("submit", (event) => {
   element("token").value = "";
   update();
 });
-selectedGraph.addEventListener("change", () => {
-  setGraph(selectedGraph.value);
-  const { name } = current;
-  // The page begins again: a group or a type of one graph is unknown to another one.
-  current = null;
-  clearTimeout(timer);
-  newest += 1;
-  if (location.hash === `#${name}`) show();
-  else go(name);
+choice.addEventListener("change", () => {
+  selectGraph(choice.value);
+  graphNote.value = "";
+  beginAgain();
 });
 theme.addEventListener("change", () => {
   localStorage.setItem("starling-console-theme", theme.value);
   applyTheme(theme.value);
 });
-window.addEventListener("hashchange", show);
+window.addEventListener("hashchange", () => {
+  // The note is read when a person opens another page. If a page begins again, none is open.
+  if (current !== null && current.name !== parse().name) graphNote.value = "";
+  show();
+});
 
 theme.value = localStorage.getItem("starling-console-theme") ?? "auto";
 if (theme.value === "") theme.value = "auto";

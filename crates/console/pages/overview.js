@@ -1,12 +1,15 @@
-// The overview: figures of the last minute, charts of the last hour, and what needs attention.
+// The overview: figures of the last minute, charts of the last hour, and what needs attention. Some figures are those
+// of the process, the others those of the selected graph, or sums over all graphs.
 
-import { read } from "./api.js";
+import { graphNames, read } from "./api.js";
 import { chart, rates } from "./chart.js";
 import { countColumn, html, section, setText, table } from "./elements.js";
 import { bytes, count, counted, duration, percent, perSecond, short } from "./format.js";
 
 export const title = "Overview";
 export const interval = 5_000;
+export const isOfGraph = true;
+export const hasAllGraphs = true;
 
 const ratio = (part, whole) => (whole > 0 ? part / whole : null);
 const latency = (it, quantile) => it.latency?.[quantile] ?? null;
@@ -18,24 +21,43 @@ export function open(_, { go }) {
     tiles[name] = html("dd", { id: `now-${name}` }, "–");
     return html("div", {}, html("dt", {}, label), tiles[name]);
   };
+  const scope = html("h2", {}, "Graph");
   const headline = html(
-    "dl",
-    { class: "tiles" },
-    tile("requests", "Requests"),
-    tile("errors", "Errors"),
-    tile("p50", "Median"),
-    tile("p99", "p99"),
-    tile("cpu", "CPUs in use"),
-    tile("memory", "Memory"),
-    tile("connections", "Connections"),
-    tile("subscribers", "Subscribers"),
-    tile("events", "Events"),
+    "div",
+    { class: "figures" },
+    html(
+      "section",
+      { id: "graph-figures" },
+      scope,
+      html(
+        "dl",
+        { class: "tiles" },
+        tile("requests", "Requests"),
+        tile("errors", "Errors"),
+        tile("p50", "Median"),
+        tile("p99", "p99"),
+        tile("subscribers", "Subscribers"),
+        tile("events", "Events"),
+      ),
+    ),
+    html(
+      "section",
+      { id: "process-figures" },
+      html("h2", {}, "Process"),
+      html(
+        "dl",
+        { class: "tiles" },
+        tile("cpu", "CPUs in use"),
+        tile("memory", "Memory"),
+        tile("connections", "Connections"),
+      ),
+    ),
   );
   const problems = html("ul", { class: "problems", id: "problems" });
   const note = html("p", { class: "note" });
 
   const line = (name, className) => ({ name, className });
-  const charts = {
+  const ofGraph = {
     requests: chart({
       id: "chart-requests",
       title: "Requests",
@@ -48,6 +70,20 @@ export function open(_, { go }) {
       format: duration,
       lines: [line("p50", "c1"), line("p90", "c2"), line("p99", "c3")],
     }),
+    events: chart({
+      id: "chart-events",
+      title: "Events",
+      format: perSecond,
+      lines: [line("received", "c1"), line("delivered", "c2")],
+    }),
+    subscribers: chart({
+      id: "chart-subscribers",
+      title: "Subscribers",
+      format: short,
+      lines: [line("subscribers", "c1")],
+    }),
+  };
+  const ofProcess = {
     cpu: chart({
       id: "chart-cpu",
       title: "CPU",
@@ -61,17 +97,11 @@ export function open(_, { go }) {
       isSize: true,
       lines: [line("memory", "c1")],
     }),
-    clients: chart({
-      id: "chart-clients",
-      title: "Clients",
+    connections: chart({
+      id: "chart-connections",
+      title: "Connections of clients",
       format: short,
-      lines: [line("connections", "c1"), line("subscribers", "c2")],
-    }),
-    events: chart({
-      id: "chart-events",
-      title: "Events",
-      format: perSecond,
-      lines: [line("received", "c1"), line("delivered", "c2")],
+      lines: [line("connections", "c1")],
     }),
     refused: chart({
       id: "chart-refused",
@@ -105,6 +135,11 @@ export function open(_, { go }) {
       countColumn("Since the start", "requestsSinceStart"),
     ],
   });
+  const shared = html(
+    "p",
+    { class: "note", hidden: true },
+    "Graphs with the same server of a subgraph share its figures.",
+  );
   const detail = html("div", { id: "subgraph", hidden: true });
   const providers = table({
     caption: "Brokers, in the last minute",
@@ -147,6 +182,13 @@ export function open(_, { go }) {
     ],
   });
 
+  const drawn = (charts) =>
+    html(
+      "div",
+      { class: "charts" },
+      Object.values(charts).map((it) => it.element),
+    );
+  const hourOfGraph = section("The last hour of the graph", drawn(ofGraph));
   const element = html(
     "div",
     {},
@@ -154,15 +196,9 @@ export function open(_, { go }) {
     note,
     problems,
     headline,
-    section(
-      "The last hour",
-      html(
-        "div",
-        { class: "charts" },
-        Object.values(charts).map((it) => it.element),
-      ),
-    ),
-    section("Subgraphs", subgraphs.element, detail),
+    hourOfGraph,
+    section("The last hour of the process", drawn(ofProcess)),
+    section("Subgraphs", shared, subgraphs.element, detail),
     section("Brokers", providers.element),
     section("Refused or dropped", shed.element),
   );
@@ -174,13 +210,26 @@ export function open(_, { go }) {
     show(overview);
   }
 
-  function show({ minute, series, seconds, version, uptimeSeconds, generation, ...rest }) {
+  /** Shows which graph the figures are about; without a name all graphs, or the only one. */
+  function showScope(graph, graphs) {
+    const isSum = graph === null && graphs > 1;
+    const named = graph === null ? "" : ` ${graph}`;
+    setText(scope, isSum ? "All graphs" : `Graph${named}`);
+    setText(hourOfGraph.firstChild, `The last hour of ${isSum ? "all graphs" : `the graph${named}`}`);
+    shared.hidden = graphs < 2;
+  }
+
+  function show({ minute, series, seconds, version, uptimeSeconds, generation, graph, ...rest }) {
     const rate = (value) => (minute.seconds > 0 && value !== null ? value / minute.seconds : null);
+    const graphs = graphNames().length;
+    const served = generation === null ? counted(graphs, "graph") : `graph ${generation}`;
     setText(
       note,
-      `Version ${version}, running for ${duration(uptimeSeconds)}, graph ${generation}. ` +
-        "Figures are those of the last minute.",
+      `Version ${version}, running for ${duration(uptimeSeconds)}, ${served}. ` +
+        "Figures are those of the last minute." +
+        (graphs > 1 ? " Brokers, and what is refused or dropped, are those of the process." : ""),
     );
+    showScope(graph, graphs);
     const texts = {
       requests: perSecond(rate(minute.requests)),
       errors: percent(ratio(minute.errors, minute.requests) ?? 0),
@@ -199,13 +248,14 @@ export function open(_, { go }) {
     const column = (name) => series[name] ?? none;
     const rateOf = (name) => rates(seconds, column(name));
     const quantiles = series.latency ?? { p50: none, p90: none, p99: none };
-    charts.requests.update(seconds, [rateOf("requests"), rateOf("errors")]);
-    charts.latency.update(seconds, [quantiles.p50, quantiles.p90, quantiles.p99]);
-    charts.cpu.update(seconds, [rateOf("cpu")]);
-    charts.memory.update(seconds, [column("memory")]);
-    charts.clients.update(seconds, [column("connections"), column("subscribers")]);
-    charts.events.update(seconds, [rateOf("events"), rateOf("deliveries")]);
-    charts.refused.update(seconds, [rateOf("refused")]);
+    ofGraph.requests.update(seconds, [rateOf("requests"), rateOf("errors")]);
+    ofGraph.latency.update(seconds, [quantiles.p50, quantiles.p90, quantiles.p99]);
+    ofGraph.events.update(seconds, [rateOf("events"), rateOf("deliveries")]);
+    ofGraph.subscribers.update(seconds, [column("subscribers")]);
+    ofProcess.cpu.update(seconds, [rateOf("cpu")]);
+    ofProcess.memory.update(seconds, [column("memory")]);
+    ofProcess.connections.update(seconds, [column("connections")]);
+    ofProcess.refused.update(seconds, [rateOf("refused")]);
 
     const found = rest.problems.map(({ severity, kind, name, text }) =>
       html("li", { class: severity }, html("b", {}, name === "" ? kind : `${kind} ${name}`), ` ${text}`),

@@ -8,6 +8,7 @@ import { planDrawing } from "./plan.js";
 export const title = "Tools";
 export const interval = 5_000;
 export const isOfGraph = true;
+export const hasForms = true;
 
 /** A form with an output below it. `run` returns the text to show. */
 function form(id, fields, action, run) {

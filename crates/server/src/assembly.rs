@@ -211,7 +211,7 @@ pub(crate) fn assemble(
                 &config,
                 &limits,
                 &common.connection_metrics,
-                &serving.metrics,
+                serving.process_metrics(),
             ),
             uploads: UploadReceiver::new(&config.uploads, &limits.memory),
             has_websocket_compression: config.websocket.compression.enabled,

@@ -17,7 +17,7 @@ use clients::connection_metrics::CONNECTION_METRICS;
 use clients::connections::OPEN_CONNECTION_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
-use clients::operation_metrics::OPERATION_METRICS;
+use clients::operation_metrics::{OPERATION_METRICS, OperationMetrics};
 use config::DEFAULT_GRAPH;
 use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
@@ -124,11 +124,22 @@ impl MetricsSources {
         std::iter::once((self.label_of(DEFAULT_GRAPH), first)).chain(further).collect()
     }
 
-    /// Returns the graphs that serve now, each with its name.
-    fn serving_graphs(&self) -> Vec<(&str, Arc<ServingGraph>)> {
+    /// Returns the graphs that serve now, each with its name, that of `supergraph` first.
+    pub(crate) fn serving_graphs(&self) -> Vec<(&str, Arc<ServingGraph>)> {
         let first = (DEFAULT_GRAPH, self.runner.serving.current());
         let further = self.further.iter().map(|it| (&*it.name, it.serving.current()));
         std::iter::once(first).chain(further).collect()
+    }
+
+    /// Returns the counters of the operations and of the hub of each graph, with the name of the graph.
+    pub(crate) fn graph_counters(
+        &self,
+    ) -> impl Iterator<Item = (&str, &OperationMetrics, &HubStats)> {
+        let OperationRunner { serving, hub, .. } = &*self.runner;
+        let first = (DEFAULT_GRAPH, &*serving.metrics, hub.stats());
+        let further =
+            self.further.iter().map(|it| (&*it.name, &*it.serving.metrics, it.hub.stats()));
+        std::iter::once(first).chain(further)
     }
 
     /// Returns the counters of all hubs.
@@ -239,7 +250,7 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
 fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     let serving = sources.runner.serving.current();
     write_graphs(out, sources)?;
-    out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    out.write(OPERATION_METRICS, sources.runner.serving.process_metrics())?;
     if let Some(figures) = &sources.runner.serving.figures {
         figures.write_metrics(out)?;
     }

@@ -38,7 +38,7 @@ pub struct Serving {
     pub sharing: SharedWork,
     /// The limits of clients, such as the one on parsing large requests.
     pub limits: Arc<ClientLimits>,
-    /// The counters of operations.
+    /// The counters of the operations of this graph.
     pub metrics: Arc<OperationMetrics>,
     /// The metrics of single operations and clients; `None` if they are turned off.
     pub figures: Option<Arc<FigureTables>>,
@@ -69,7 +69,10 @@ impl Serving {
             document_validity: DocumentValidity::default(),
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
-            metrics: Arc::new(OperationMetrics::default()),
+            metrics: Arc::new(match config.graphs.is_empty() {
+                true => OperationMetrics::default(),
+                false => OperationMetrics::of_graph(&Arc::default()),
+            }),
             figures: FigureTables::new(config).map(Arc::new),
             time_max: config.limits.time,
             path: config.path.as_str().into(),
@@ -78,7 +81,7 @@ impl Serving {
     }
 
     /// Puts the first version of a further graph with this name into service, beside the graph of `first`. Both have
-    /// the overload protection, the known operations, the limits and the counters in common.
+    /// the overload protection, the known operations, the limits and the counters of the process in common.
     pub fn beside(first: &Self, name: &str, config: &Config, loaded: ServingGraph) -> Self {
         Self {
             graph_name: Some(name.into()),
@@ -90,12 +93,17 @@ impl Serving {
             // Its keys contain the number of the generation, which no two graphs of a process have in common.
             sharing: first.sharing.clone(),
             limits: Arc::clone(&first.limits),
-            metrics: Arc::clone(&first.metrics),
+            metrics: Arc::new(OperationMetrics::of_graph(first.process_metrics())),
             figures: first.figures.clone(),
             time_max: first.time_max,
             path: config.path.as_str().into(),
             has_traces: first.has_traces,
         }
+    }
+
+    /// Returns the counters of the operations of all graphs.
+    pub fn process_metrics(&self) -> &Arc<OperationMetrics> {
+        self.metrics.process().unwrap_or(&self.metrics)
     }
 
     /// Returns the graph that serves now.

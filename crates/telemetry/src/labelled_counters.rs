@@ -40,6 +40,12 @@ impl LabelledCounters {
         self.counter(value).fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Returns the sum of all counters.
+    pub fn sum(&self) -> u64 {
+        let counters = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        counters.values().map(|counter| read(counter)).sum()
+    }
+
     /// Writes all values under the label `name`, in their order.
     ///
     /// # Errors

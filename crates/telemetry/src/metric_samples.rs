@@ -1,4 +1,4 @@
-//! The values of metrics for readers in the process, such as a history.
+//! The values of counters and gauges for readers in the process, such as a history.
 
 use std::fmt;
 
@@ -22,8 +22,6 @@ pub struct MetricSample {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct MetricSamples {
     values: Vec<MetricSample>,
-    /// Histograms with the names of their metrics, and their labels.
-    histograms: Vec<(&'static str, Labels, HistogramReading)>,
     /// The name of the metric that is collected.
     name: &'static str,
 }
@@ -31,7 +29,7 @@ pub struct MetricSamples {
 impl MetricSample {
     /// Returns the value of a label; empty if there is none.
     pub fn label(&self, name: &str) -> &str {
-        label(&self.labels, name)
+        self.labels.iter().find(|(label, _)| label == name).map_or("", |(_, value)| value)
     }
 }
 
@@ -48,35 +46,6 @@ impl MetricSamples {
     pub fn named(&self, name: &str) -> impl Iterator<Item = &MetricSample> {
         self.values.iter().filter(move |it| it.name == name)
     }
-
-    /// Returns the sum of all values of that name.
-    pub fn sum(&self, name: &str) -> f64 {
-        self.named(name).map(|it| it.value).sum()
-    }
-
-    /// Returns the histogram of that name: the sum of those for whose value of the label `by` `wanted` is true. All
-    /// histograms of a metric have the same bounds.
-    pub fn histogram(
-        &self,
-        name: &str,
-        by: &str,
-        wanted: impl Fn(&str) -> bool,
-    ) -> HistogramReading {
-        let mut sum = HistogramReading::default();
-        for (_, labels, reading) in self.histograms.iter().filter(|it| it.0 == name) {
-            if !wanted(label(labels, by)) {
-                continue;
-            }
-            if sum.buckets.is_empty() {
-                sum.buckets = reading.buckets.iter().map(|&(bound, _)| (bound, 0)).collect();
-            }
-            sum.sum += reading.sum;
-            for (all, (_, count)) in sum.buckets.iter_mut().zip(&reading.buckets) {
-                all.1 += count;
-            }
-        }
-        sum
-    }
 }
 
 impl MetricSink for MetricSamples {
@@ -90,26 +59,14 @@ impl MetricSink for MetricSamples {
             SampleValue::Whole(value) => value as f64,
             SampleValue::Fraction(value) => value,
         };
-        self.values.push(MetricSample { name: self.name, labels: owned(labels), value });
+        let labels = labels.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        self.values.push(MetricSample { name: self.name, labels: labels.collect(), value });
         Ok(())
     }
 
-    fn add_histogram(
-        &mut self,
-        labels: &[(&str, &str)],
-        reading: &HistogramReading,
-    ) -> fmt::Result {
-        self.histograms.push((self.name, owned(labels), reading.clone()));
+    fn add_histogram(&mut self, _: &[(&str, &str)], _: &HistogramReading) -> fmt::Result {
         Ok(())
     }
-}
-
-fn owned(labels: &[(&str, &str)]) -> Labels {
-    labels.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-fn label<'a>(labels: &'a [(String, String)], name: &str) -> &'a str {
-    labels.iter().find(|(label, _)| label == name).map_or("", |(_, value)| value)
 }
 
 #[cfg(test)]
@@ -122,11 +79,7 @@ mod tests {
             samples.add_labelled(("code", "A"), 2)?;
             samples.add_labelled(("code", "B"), 3)
         }),
-        Metric::histogram("took_seconds", "Durations", |()| HistogramReading {
-            sum: 1.5,
-            buckets: vec![(0.1, 4), (1.0, 2), (f64::INFINITY, 1)],
-            ..HistogramReading::default()
-        }),
+        Metric::histogram("took_seconds", "Durations", |()| HistogramReading::default()),
     ];
 
     #[test]
@@ -136,16 +89,11 @@ mod tests {
             out.write_each(METRICS, &sources)
         });
         let samples = MetricSamples::read(&exporter);
-        assert_eq!(samples.sum("refused"), 10.0);
+        let refused: Vec<_> = samples.named("refused").map(|it| it.value).collect();
+        assert_eq!(refused, [2.0, 3.0, 2.0, 3.0]);
         let first = samples.named("refused").next().expect("a sample");
         assert_eq!((first.label("kind"), first.label("code"), first.value), ("a", "A", 2.0));
         assert_eq!((first.label("other"), samples.named("other").count()), ("", 0));
-        let of_a = samples.histogram("took_seconds", "kind", |kind| kind == "a");
-        let buckets = vec![(0.1, 4), (1.0, 2), (f64::INFINITY, 1)];
-        assert_eq!(of_a, HistogramReading { sum: 1.5, buckets, ..HistogramReading::default() });
-        let all = samples.histogram("took_seconds", "kind", |_| true);
-        assert_eq!((all.sum, all.buckets[1].1), (3.0, 4));
-        let none = samples.histogram("other", "kind", |_| true);
-        assert_eq!(none, HistogramReading::default());
+        assert_eq!(samples.named("took_seconds").count(), 0, "a histogram is no value");
     }
 }

@@ -1,14 +1,18 @@
 //! The figures of the console: which of the router's metrics have a history, and where they are read.
+//!
+//! A series without a label is that of the process. With several graphs, each of them has six series under its name
+//! besides, which take 11 kB for the last hour (see [`telemetry::history::SERIES_MAX`]).
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use clients::operation_metrics::OPERATION_METRICS;
+use clients::operation_metrics::{OperationMetrics, OperationTotals};
 use hub::HubStats;
 use live::metrics::SUBSCRIPTION_METRICS;
 use serde_json::{Value, json};
 use serving::admission::Admission;
+use serving::generation::ServingGraph;
 use serving::overload::metrics::ADMISSION_CLASS_METRICS;
 use serving::rate_limits::RATE_LIMIT_METRICS;
 use telemetry::history::{HistorySample, SeriesKey};
@@ -16,6 +20,7 @@ use telemetry::metric_samples::MetricSamples;
 use telemetry::{MetricsExporter, MetricsWriter, read};
 use upstream::FailureKind;
 
+use super::subgraphs::{ShownSubgraph, shown_subgraphs};
 use crate::metrics_export::MetricsSources;
 
 /// The names of the series.
@@ -70,7 +75,8 @@ impl FigureReader {
     /// Reads all figures.
     pub(super) fn read(&self) -> HistorySample {
         let mut sample = HistorySample::default();
-        self.read_operations(&mut sample);
+        self.read_graphs(&mut sample);
+        self.read_refusals(&mut sample);
         self.read_process(&mut sample);
         self.read_subgraphs(&mut sample);
         self.read_providers(&mut sample);
@@ -103,22 +109,26 @@ impl FigureReader {
         (transports.collect(), slow.collect())
     }
 
-    fn read_operations(&self, sample: &mut HistorySample) {
-        let tables = MetricSamples::read(&self.tables);
-        let refused = tables.sum("starling_operations_refused");
-        let ran = tables.named("starling_operations");
-        let (mut all, mut with_errors) = (refused, refused);
-        for operations in ran {
-            all += operations.value;
-            if operations.label("outcome") == "errors" {
-                with_errors += operations.value;
+    /// Returns the graphs that serve now, each with its name, that of `supergraph` first.
+    pub(super) fn graphs(&self) -> Vec<(&str, Arc<ServingGraph>)> {
+        self.sources.serving_graphs()
+    }
+
+    /// Reads what graphs have: the sums over all, which are those of the process, and the figures of each of several.
+    fn read_graphs(&self, sample: &mut HistorySample) {
+        add_operations(sample, "", self.sources.runner.serving.process_metrics());
+        let has_several = !self.sources.further.is_empty();
+        for (graph, operations, hub) in self.sources.graph_counters() {
+            add_subscriptions(sample, "", hub);
+            if has_several {
+                add_operations(sample, graph, operations);
+                add_subscriptions(sample, graph, hub);
             }
         }
-        sample.add_count(SeriesKey::new(series::REQUESTS), all);
-        sample.add_count(SeriesKey::new(series::ERRORS), with_errors);
-        let name = "starling_operation_duration_seconds";
-        let durations = tables.histogram(name, "kind", |kind| kind != "subscription");
-        sample.add_durations(SeriesKey::new(series::LATENCY), durations);
+    }
+
+    fn read_refusals(&self, sample: &mut HistorySample) {
+        let tables = MetricSamples::read(&self.tables);
         let mut add = |reason: &str, value| {
             sample.add_count(SeriesKey::labelled(series::REFUSED, reason), value);
         };
@@ -148,19 +158,12 @@ impl FigureReader {
         }
         let open = self.sources.http.limits.connections.open();
         sample.add_level(SeriesKey::new(series::CONNECTIONS), open as f64);
-        let total =
-            |counter: fn(&HubStats) -> u64| self.sources.hub_stats().map(counter).sum::<u64>();
-        let subscribers = total(|it| read(&it.subscribers));
-        sample.add_level(SeriesKey::new(series::SUBSCRIBERS), subscribers as f64);
-        sample.add_count(SeriesKey::new(series::EVENTS), total(|it| read(&it.events)) as f64);
-        let deliveries = total(|it| read(&it.deliveries));
-        sample.add_count(SeriesKey::new(series::DELIVERIES), deliveries as f64);
     }
 
     fn read_subgraphs(&self, sample: &mut HistorySample) {
-        for upstream in &self.sources.runner.serving.current().upstreams {
-            let (stats, key) =
-                (upstream.stats(), |name| SeriesKey::labelled(name, upstream.name()));
+        let graphs = self.graphs();
+        for ShownSubgraph { name, upstream } in shown_subgraphs(&graphs, None) {
+            let (stats, key) = (upstream.stats(), |series| SeriesKey::labelled(series, &name));
             let failures: u64 = FailureKind::ALL.into_iter().map(|kind| stats.failures(kind)).sum();
             sample.add_count(key(series::SUBGRAPH_REQUESTS), read(&stats.requests) as f64);
             sample.add_count(key(series::SUBGRAPH_ERRORS), failures as f64);
@@ -178,9 +181,27 @@ impl FigureReader {
     }
 }
 
+/// Adds the operations of a graph; those of the process without its name.
+fn add_operations(sample: &mut HistorySample, graph: &str, metrics: &OperationMetrics) {
+    let key = |series| SeriesKey::labelled(series, graph);
+    let OperationTotals { requests, errors } = metrics.totals();
+    sample.add_count(key(series::REQUESTS), requests as f64);
+    sample.add_count(key(series::ERRORS), errors as f64);
+    for durations in metrics.response_durations() {
+        sample.add_durations(key(series::LATENCY), durations);
+    }
+}
+
+/// Adds the live subscriptions of a graph; those of the process without its name.
+fn add_subscriptions(sample: &mut HistorySample, graph: &str, hub: &HubStats) {
+    let key = |series| SeriesKey::labelled(series, graph);
+    sample.add_level(key(series::SUBSCRIBERS), read(&hub.subscribers) as f64);
+    sample.add_count(key(series::EVENTS), read(&hub.events) as f64);
+    sample.add_count(key(series::DELIVERIES), read(&hub.deliveries) as f64);
+}
+
 fn write_tables(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     let serving = sources.runner.serving.current();
-    out.write(OPERATION_METRICS, &*sources.runner.serving.metrics)?;
     out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
     if let Some(overload) = &serving.overload {
         let classes = overload.reading().classes();
@@ -190,4 +211,46 @@ fn write_tables(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::R
     let limits = serving.admission.iter().flat_map(Admission::limit_states);
     let limits = limits.map(|it| (vec![("limit", &*it.name)], &**it));
     out.write_each(RATE_LIMIT_METRICS, &limits.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plan::OperationKind;
+    use telemetry::history::SampledValue;
+
+    use super::*;
+
+    #[test]
+    fn the_figures_of_a_graph_are_apart_from_the_sums_over_all() {
+        let process = Arc::new(OperationMetrics::default());
+        let graphs =
+            ["default", "partners"].map(|name| (name, OperationMetrics::of_graph(&process)));
+        let hub = HubStats::default();
+        hub.subscribers.store(3, Relaxed);
+        let mut sample = HistorySample::default();
+        for (index, (name, metrics)) in graphs.iter().enumerate() {
+            for kind in [OperationKind::Query, OperationKind::Mutation] {
+                metrics.count(kind, index == 1, Duration::from_millis(3), None);
+            }
+            add_operations(&mut sample, name, metrics);
+            add_subscriptions(&mut sample, name, &hub);
+            add_subscriptions(&mut sample, "", &hub);
+        }
+        add_operations(&mut sample, "", &process);
+        let value = |series, graph| match sample.get(&SeriesKey::labelled(series, graph)) {
+            Some(SampledValue::Count(value) | SampledValue::Level(value)) => *value,
+            Some(SampledValue::Durations(reading)) => reading.count() as f64,
+            None => f64::NAN,
+        };
+        for (graph, expected) in [
+            ("default", [2.0, 0.0, 2.0, 3.0]),
+            ("partners", [2.0, 2.0, 2.0, 3.0]),
+            ("", [4.0, 2.0, 4.0, 6.0]),
+        ] {
+            let names = [series::REQUESTS, series::ERRORS, series::LATENCY, series::SUBSCRIBERS];
+            assert_eq!(names.map(|it| value(it, graph)), expected, "{graph}");
+        }
+    }
 }

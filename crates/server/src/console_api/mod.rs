@@ -12,6 +12,7 @@ mod overview;
 mod redaction;
 mod slow_requests;
 pub(crate) mod state;
+mod subgraphs;
 mod subscribers;
 
 use std::sync::Arc;
@@ -44,10 +45,7 @@ pub(crate) async fn handle(
         Some(name) => {
             let name = name.to_owned();
             match access::check(&request, state.settings.token.as_ref()) {
-                Ok(()) if *request.method() == Method::POST => {
-                    handle_post(admin, state, &name, request).await
-                }
-                Ok(()) => handle_get(admin, state, &name, &request).await,
+                Ok(()) => handle_data(admin, state, &name, request).await,
                 Err(AccessRefused::Token) => refuse_token(),
                 Err(AccessRefused::ForeignPage) => {
                     let text = "pages of other origins may not use the console\n";
@@ -61,6 +59,29 @@ pub(crate) async fn handle(
             None => response::text(StatusCode::NOT_FOUND, "the console has no such page\n"),
         },
     }
+}
+
+/// The header of each response with the names of the graphs, that of `supergraph` first. The page learns from the data
+/// that it reads anyway, and from a refusal, that graphs were added or removed.
+const GRAPHS_HEADER: &str = "starling-graphs";
+
+/// Responds to a request below `api/` that is allowed.
+async fn handle_data(
+    admin: &Arc<Admin>,
+    state: &Arc<ConsoleState>,
+    name: &str,
+    request: Request<Incoming>,
+) -> Response {
+    let is_post = *request.method() == Method::POST;
+    let mut response = if is_post {
+        handle_post(admin, state, name, request).await
+    } else {
+        handle_get(admin, state, name, &request).await
+    };
+    if let Some(names) = state.graphs_header() {
+        response.headers_mut().insert(HeaderName::from_static(GRAPHS_HEADER), names);
+    }
+    response
 }
 
 /// Responds with data.
@@ -78,9 +99,13 @@ async fn handle_get(
     match name {
         _ if POSTED.contains(&name) => not_allowed("POST"),
         _ if request.method() != Method::GET => not_allowed("GET"),
-        "overview" => json(&overview::describe(admin, state)),
+        "overview" => {
+            let wanted = parameter("graph");
+            let wanted = Some(&*wanted).filter(|it| !it.is_empty());
+            json(&overview::describe(admin, state, wanted))
+        }
         "subgraph" => {
-            let subgraph = overview::describe_subgraph(admin, state, &parameter("name"));
+            let subgraph = overview::describe_subgraph(state, &parameter("name"));
             found(subgraph, "there is no such subgraph\n")
         }
         "operations" => json(&operations::describe(admin)),
@@ -132,9 +157,19 @@ async fn handle_get(
 /// The data that is changed or asked for by POST.
 const POSTED: [&str; 6] = ["publish", "invalidate", "preview", "explain", "log-level", "watch"];
 
-/// The data of one graph, which the parameter `graph` names. Other data is the same for all graphs.
-const OF_GRAPH: [&str; 8] =
-    ["operation", "live", "subscribers", "subscriber", "watch", "graph", "type", "explain"];
+/// The data of one graph, which the parameter `graph` names. Without the parameter, the overview is that of all graphs.
+/// Other data is the same for all graphs.
+const OF_GRAPH: [&str; 9] = [
+    "overview",
+    "operation",
+    "live",
+    "subscribers",
+    "subscriber",
+    "watch",
+    "graph",
+    "type",
+    "explain",
+];
 
 /// Returns the graph that a request for the data `name` is about. Without the parameter, and for data that is the same
 /// for all graphs, it is the graph of `supergraph`.

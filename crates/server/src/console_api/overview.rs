@@ -1,4 +1,5 @@
-//! The JSON of the overview: the histories of the router, its subgraphs and brokers, and what needs attention.
+//! The JSON of the overview: the histories of the process and of its graphs, of subgraphs and brokers, and what needs
+//! attention.
 
 use std::time::Instant;
 
@@ -6,10 +7,11 @@ use events::Provider;
 use serde_json::{Map, Value, json};
 use telemetry::history::{Change, HistoryView, HistoryWindow, SeriesKey, SeriesValues, WINDOW_MAX};
 use telemetry::read;
-use upstream::{BreakerState, Upstream};
+use upstream::BreakerState;
 
 use super::figures::series;
 use super::state::ConsoleState;
+use super::subgraphs::{ShownSubgraph, shown_subgraphs};
 use crate::admin::state::Admin;
 
 /// The share of failed requests in the last minute from which a subgraph is reported, and the least number of requests
@@ -17,14 +19,14 @@ use crate::admin::state::Admin;
 const FAILED_SHARE: f64 = 0.1;
 const REQUESTS_MIN: f64 = 10.0;
 
-/// The series of the process.
-const PROCESS_SERIES: [&str; 9] = [
+/// The series that only the process has.
+const PROCESS_SERIES: [&str; 3] = [series::CPU, series::MEMORY, series::CONNECTIONS];
+
+/// The series that each graph has. Those without the name of a graph are the sums over all.
+const GRAPH_SERIES: [&str; 6] = [
     series::REQUESTS,
     series::ERRORS,
     series::LATENCY,
-    series::CPU,
-    series::MEMORY,
-    series::CONNECTIONS,
     series::SUBSCRIBERS,
     series::EVENTS,
     series::DELIVERIES,
@@ -34,22 +36,25 @@ const PROCESS_SERIES: [&str; 9] = [
 const SUBGRAPH_SERIES: [&str; 3] =
     [series::SUBGRAPH_REQUESTS, series::SUBGRAPH_ERRORS, series::SUBGRAPH_LATENCY];
 
-/// Returns the JSON of `api/overview`.
-pub(super) fn describe(admin: &Admin, state: &ConsoleState) -> Value {
+/// Returns the JSON of `api/overview`: the figures of the process, and those of the graph with the name `wanted`, which
+/// exists. Without the name they are sums over all graphs.
+pub(super) fn describe(admin: &Admin, state: &ConsoleState, wanted: Option<&str>) -> Value {
     let (now, sample) = (Instant::now(), state.figures.read());
+    let graphs = state.figures.graphs();
+    // The figures of the only graph are those of the process.
+    let wanted = wanted.filter(|_| graphs.len() > 1);
+    let graph = wanted.unwrap_or_default();
     let history = state.history();
-    let wanted = |key: &SeriesKey| key.label.is_empty() && PROCESS_SERIES.contains(&key.name);
-    let view = history.view(now, &sample, wanted);
+    let view = history.view(now, &sample, |key| is_shown(key, graph));
     let minute = history.window(now, &sample, WINDOW_MAX);
     let refused = history.view(now, &sample, |key| key.name == series::REFUSED);
     let left_out = history.left_out();
     drop(history);
-    let graph = admin.serving.current();
-    let upstreams = &graph.upstreams;
-    let subgraphs: Vec<Value> = upstreams.iter().map(|it| subgraph(it, &minute)).collect();
+    let shown = shown_subgraphs(&graphs, wanted);
+    let subgraphs: Vec<Value> = shown.iter().map(|it| subgraph(it, &minute)).collect();
     let providers: Vec<Value> = admin.providers.iter().map(|it| provider(&**it, &minute)).collect();
     let mut problems: Vec<Value> =
-        upstreams.iter().filter_map(|it| subgraph_problem(it, &minute)).collect();
+        shown.iter().filter_map(|it| subgraph_problem(it, &minute)).collect();
     problems.extend(admin.providers.iter().filter_map(|it| provider_problem(&**it)));
     problems.extend(router_problems(admin));
     let shed = minute.changes.iter().filter(|(key, _)| key.name == series::REFUSED);
@@ -58,13 +63,17 @@ pub(super) fn describe(admin: &Admin, state: &ConsoleState) -> Value {
         .map(|(key, change)| json!({"reason": &*key.label, "count": compact(change.value())}));
     let mut series = series_json(&view);
     series.insert(series::REFUSED.to_owned(), sum(&refused, view.lengths.len()));
+    // Several graphs together have no generation.
+    let one = graphs.iter().find(|(name, _)| graphs.len() == 1 || wanted == Some(*name));
+    let generation = one.map(|(_, graph)| graph.generation.number);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptimeSeconds": compact(now.duration_since(state.started).as_secs_f64()),
-        "generation": graph.generation.number,
+        "graph": wanted,
+        "generation": generation,
         "seconds": lengths(&view),
         "series": series,
-        "minute": minute_json(&minute),
+        "minute": minute_json(&minute, graph),
         "shed": shed.collect::<Vec<_>>(),
         "problems": problems,
         "subgraphs": subgraphs,
@@ -73,10 +82,20 @@ pub(super) fn describe(admin: &Admin, state: &ConsoleState) -> Value {
     })
 }
 
-/// Returns the JSON of `api/subgraph`: the histories of one subgraph, by its name; `None` if there is no such one.
-pub(super) fn describe_subgraph(admin: &Admin, state: &ConsoleState, name: &str) -> Option<Value> {
-    let graph = admin.serving.current();
-    let upstream = graph.upstreams.iter().find(|it| it.name() == name)?;
+/// True if the overview of a graph has this series. Without a name it is that of all graphs.
+fn is_shown(key: &SeriesKey, graph: &str) -> bool {
+    match PROCESS_SERIES.contains(&key.name) {
+        true => key.label.is_empty(),
+        false => GRAPH_SERIES.contains(&key.name) && *key.label == *graph,
+    }
+}
+
+/// Returns the JSON of `api/subgraph`: the histories of one subgraph, by its name on the console; `None` if there is no
+/// such one.
+pub(super) fn describe_subgraph(state: &ConsoleState, name: &str) -> Option<Value> {
+    let graphs = state.figures.graphs();
+    let all = shown_subgraphs(&graphs, None);
+    let shown = all.iter().find(|it| it.name == name)?;
     let (now, sample) = (Instant::now(), state.figures.read());
     let history = state.history();
     let wanted = |key: &SeriesKey| *key.label == *name && SUBGRAPH_SERIES.contains(&key.name);
@@ -84,7 +103,7 @@ pub(super) fn describe_subgraph(admin: &Admin, state: &ConsoleState, name: &str)
     let minute = history.window(now, &sample, WINDOW_MAX);
     drop(history);
     Some(json!({
-        "subgraph": subgraph(upstream, &minute),
+        "subgraph": subgraph(shown, &minute),
         "seconds": lengths(&view),
         "series": series_json(&view),
     }))
@@ -124,12 +143,13 @@ fn sum(view: &HistoryView, buckets: usize) -> Value {
     sums.into_iter().map(|it| compact(f64::from(it))).collect()
 }
 
-fn minute_json(minute: &HistoryWindow) -> Value {
+fn minute_json(minute: &HistoryWindow, graph: &str) -> Value {
     let mut members = Map::new();
     members.insert("seconds".to_owned(), compact(minute.seconds));
-    for name in PROCESS_SERIES {
-        let change = minute.changes.get(&SeriesKey::new(name));
-        members.insert(name.to_owned(), change.map_or(Value::Null, |it| change_json(*it)));
+    let of_graph = GRAPH_SERIES.map(|name| SeriesKey::labelled(name, graph));
+    for key in PROCESS_SERIES.map(SeriesKey::new).into_iter().chain(of_graph) {
+        let change = minute.changes.get(&key);
+        members.insert(key.name.to_owned(), change.map_or(Value::Null, |it| change_json(*it)));
     }
     members.into()
 }
@@ -149,8 +169,8 @@ fn change(minute: &HistoryWindow, name: &'static str, label: &str) -> f64 {
     minute.changes.get(&key).map_or(0.0, |it| it.value())
 }
 
-fn subgraph(upstream: &Upstream, minute: &HistoryWindow) -> Value {
-    let name = upstream.name();
+fn subgraph(shown: &ShownSubgraph<'_>, minute: &HistoryWindow) -> Value {
+    let (name, upstream) = (&*shown.name, shown.upstream);
     let latency = SeriesKey::labelled(series::SUBGRAPH_LATENCY, name);
     json!({
         "name": name,
@@ -192,12 +212,12 @@ fn problem(severity: &str, kind: &str, name: &str, text: String) -> Value {
     json!({"severity": severity, "kind": kind, "name": name, "text": text})
 }
 
-fn subgraph_problem(upstream: &Upstream, minute: &HistoryWindow) -> Option<Value> {
-    let name = upstream.name();
+fn subgraph_problem(shown: &ShownSubgraph<'_>, minute: &HistoryWindow) -> Option<Value> {
+    let name = &*shown.name;
     let requests = change(minute, series::SUBGRAPH_REQUESTS, name);
     let errors = change(minute, series::SUBGRAPH_ERRORS, name);
     let failed = format!("{errors} of {requests} requests failed in the last minute");
-    match upstream.breaker() {
+    match shown.upstream.breaker() {
         BreakerState::Open => {
             let text = format!("The circuit breaker is open; {failed}.");
             Some(problem("error", "subgraph", name, text))
@@ -278,9 +298,35 @@ mod tests {
         changes.insert(SeriesKey::new(series::REQUESTS), Change::Count(12.0));
         let quantiles = [Some(0.25), None, Some(1.5)];
         changes.insert(SeriesKey::new(series::LATENCY), Change::Durations(4.0, quantiles));
-        let minute = minute_json(&HistoryWindow { seconds: 7.5, changes });
+        let minute = minute_json(&HistoryWindow { seconds: 7.5, changes }, "");
         assert_eq!(minute["requests"], 12);
         assert_eq!(minute["latency"], json!({"count": 4, "p50": 0.25, "p90": null, "p99": 1.5}));
         assert_eq!((&minute["seconds"], &minute["memory"]), (&json!(7.5), &Value::Null));
+    }
+
+    #[test]
+    fn the_overview_of_a_graph_has_its_own_requests_and_the_memory_of_the_process() {
+        let (all, partners) = (SeriesKey::new, |name| SeriesKey::labelled(name, "partners"));
+        let changes = [
+            (all(series::REQUESTS), Change::Count(12.0)),
+            (partners(series::REQUESTS), Change::Count(5.0)),
+            (all(series::MEMORY), Change::Level(64.0)),
+        ];
+        let window = HistoryWindow { seconds: 10.0, changes: changes.into() };
+        for (graph, requests) in [("", json!(12)), ("partners", json!(5)), ("other", Value::Null)] {
+            let minute = minute_json(&window, graph);
+            assert_eq!((&minute["requests"], &minute["memory"]), (&requests, &json!(64)));
+        }
+        for (key, of_all, of_partners) in [
+            (all(series::REQUESTS), true, false),
+            (partners(series::REQUESTS), false, true),
+            (all(series::CPU), true, true),
+            (all(series::SUBGRAPH_REQUESTS), false, false),
+            // A subgraph may have the name of a graph.
+            (partners(series::SUBGRAPH_REQUESTS), false, false),
+        ] {
+            let shown = (is_shown(&key, ""), is_shown(&key, "partners"));
+            assert_eq!(shown, (of_all, of_partners), "{key:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use config::DEFAULT_GRAPH;
 use futures_util::future::join_all;
+use http::HeaderValue;
 use hub::Hub;
 use live::live_server::LiveServer;
 use serving::serving::Serving;
@@ -102,6 +103,13 @@ impl ConsoleState {
     /// Returns the names of the graphs.
     pub(super) fn graph_names(&self) -> impl Iterator<Item = &str> {
         self.graphs.iter().map(|it| &*it.name)
+    }
+
+    /// Returns the names of the graphs, separated by commas, as the value of a header. A name has at most 64 letters,
+    /// digits, `-`, `_` and `.`; `None` never happens.
+    pub(super) fn graphs_header(&self) -> Option<HeaderValue> {
+        let names: Vec<&str> = self.graph_names().collect();
+        HeaderValue::from_str(&names.join(",")).ok()
     }
 
     /// Returns the path below that of the console; `None` if the path is not below it.

@@ -10,6 +10,7 @@ import process from "node:process";
 import { after, afterEach, before, describe, it } from "node:test";
 import { createClient } from "graphql-ws";
 import WebSocket from "ws";
+import { assertAccessible } from "../accessibility.mjs";
 import { event, expectedFlight, memorySupergraph, startSubgraphs, SUBSCRIPTION } from "../board.mjs";
 import { launchBrowser, openPage, skipWithoutBrowser } from "../browser_page.mjs";
 import { closeAfterEach } from "../closing.mjs";
@@ -28,6 +29,9 @@ const withField = (name) =>
   );
 
 const FIELDS = '{ __type(name: "Query") { fields { name } } }';
+
+/** The sum of a history of the console. */
+const sum = (column) => column.reduce((sum, it) => sum + (it ?? 0), 0);
 
 describe("several graphs", () => {
   const keep = closeAfterEach();
@@ -48,9 +52,10 @@ describe("several graphs", () => {
   ];
 
   /** A router with a graph for each condition. Each has a field of its own that has its name. */
-  async function route({ graphs = GRAPHS, ...config } = {}) {
+  async function route({ graphs = GRAPHS, ports, ...config } = {}) {
     return keep(await startServe({
       supergraph: withField("first"),
+      ports,
       config: { subgraphs: subgraphs.configuration, graphs: await written(graphs), ...config },
     }));
   }
@@ -349,6 +354,57 @@ describe("several graphs", () => {
     const counted = requests.map(({ labels, value }) => [labels.graph ?? "", value]);
     assert.deepEqual(counted.sort(), [["", 1], ["elsewhere", 1]]);
     assert.equal(metrics.all("starling_subgraph_requests_total", { subgraph: "flights" }).length, 1);
+
+    // The console has both, and the unhealthy one on the overviews that it belongs to.
+    for (let times = 0; times < 10; times += 1) await ask(router, query, { at: "/elsewhere" });
+    const overview = async (graph) => {
+      const { body } = await readConsole(router, "overview", graph ? { graph } : {});
+      const unhealthy = body.problems.filter(({ kind }) => kind === "subgraph").map(({ name }) => name);
+      return { subgraphs: body.subgraphs.map(({ name }) => name).sort(), unhealthy };
+    };
+    const other = "airports (elsewhere)";
+    assert.deepEqual(await overview(), { subgraphs: ["airports", other, "flights"], unhealthy: [other] });
+    assert.deepEqual(await overview("default"), { subgraphs: ["airports", "flights"], unhealthy: [] });
+    assert.deepEqual(await overview("elsewhere"), { subgraphs: [other, "flights"], unhealthy: [other] });
+    const { body: one } = await readConsole(router, "subgraph", { name: other });
+    assert.ok(sum(one.series.subgraphErrors) > 0, JSON.stringify(one));
+    assert.equal(sum((await readConsole(router, "subgraph", { name: "airports" })).body.series.subgraphErrors), 0);
+  });
+
+  it("the overview of the console has the figures of each graph, and their sums", async () => {
+    const router = await route();
+    await followInPartners(router);
+    await ask(router, "{ airports { code } }");
+    for (let times = 0; times < 2; times += 1) await ask(router, "{ airports { code } }", PARTNERS);
+    await ask(router, "{ unknown }", PARTNERS);
+    const overview = async (graph) => (await readConsole(router, "overview", graph ? { graph } : {})).body;
+    const figures = ({ graph, series }) =>
+      [graph, sum(series.requests), sum(series.errors), series.subscribers.at(-1)];
+    const [all, first, partners] = [await overview(), await overview("default"), await overview("partners")];
+    // The subscription is a request, too.
+    assert.deepEqual(figures(all), [null, 5, 1, 1]);
+    assert.deepEqual(figures(first), ["default", 1, 0, 0]);
+    assert.deepEqual(figures(partners), ["partners", 4, 1, 1]);
+    if (all.minute.seconds < 60) {
+      const latencies = [all, first, partners].map(({ minute }) => minute.latency.count);
+      assert.deepEqual(latencies, [3, 1, 2], "of queries and mutations");
+    }
+    assert.ok(sum(partners.series.events) > 0 && sum(first.series.events) === 0);
+    for (const { minute, seconds, series } of [all, first, partners]) {
+      assert.ok(minute.memory > 1e6 && minute.connections > 0, "figures of the process");
+      assert.equal(series.latency.p99.length, seconds.length);
+    }
+    const generations = [all, first, partners].map(({ generation }) => generation);
+    assert.equal(generations[0], null);
+    assert.notEqual(generations[1], generations[2]);
+    const { body: graph } = await readConsole(router, "graph", { graph: "partners" });
+    assert.equal(generations[2], graph.generation);
+    assert.equal((await readConsole(router, "overview", { graph: "nothing" })).status, 404);
+
+    // What Prometheus counts are still the sums.
+    const metrics = await scrape(router);
+    assert.equal(metrics.value("starling_operations_total", { kind: "query", outcome: "ok" }), 3);
+    assert.equal(metrics.sum("starling_operations_refused_total"), 1);
   });
 
   /** Sends a query to each of two graphs, and one to a path that belongs to no graph. */
@@ -432,8 +488,10 @@ describe("several graphs", () => {
     const [first, partners] = [of(), of("partners")];
     const names = ["default", "flagged", "by-host", "partners"];
     assert.deepEqual((await first("graphs")).body, { graphs: names });
+    assert.equal((await first("slow")).headers.get("starling-graphs"), names.join(","));
     const unknown = await of("nothing")("live");
     assert.equal(unknown.status, 404);
+    assert.equal(unknown.headers.get("starling-graphs"), names.join(","), "a refusal says what there is");
     assert.match(unknown.text, /there are: default, flagged, by-host, partners/);
 
     assert.equal((await first("live")).body.subscribers, 0);
@@ -483,6 +541,107 @@ describe("several graphs", () => {
     assert.equal(row[4], "partners");
     assert.ok(await page.locator("#selected-graph").isHidden());
     assert.deepEqual(problems, []);
+  });
+
+  it("the overview has a choice of the graph, and of all graphs", { skip: skipWithoutBrowser() }, async () => {
+    const router = await route();
+    await followInPartners(router);
+    const browser = await launchBrowser();
+    keep({ stop: () => browser.close() });
+    const { page, problems } = await openPage(browser, router.admin, "/console/");
+    const choice = page.locator("#selected-graph");
+    const subscribers = (text) => page.locator("#now-subscribers").filter({ hasText: text }).waitFor();
+    const headings = () => page.locator(".figures h2").allTextContents();
+    await subscribers(/^1$/);
+    assert.deepEqual(await choice.locator("option").allTextContents(), [
+      "All graphs", "default", "flagged", "by-host", "partners",
+    ]);
+    assert.equal(await choice.inputValue(), "");
+    assert.deepEqual(await headings(), ["All graphs", "Process"]);
+
+    await choice.focus();
+    await choice.selectOption("default");
+    await subscribers(/^0$/);
+    assert.deepEqual(await headings(), ["Graph default", "Process"]);
+    assert.equal(await page.evaluate(() => document.activeElement.id), "selected-graph", "the focus stays");
+    await choice.selectOption("partners");
+    await subscribers(/^1$/);
+    await page.getByRole("heading", { name: "The last hour of the graph partners" }).waitFor();
+    await page.getByRole("heading", { name: "The last hour of the process" }).waitFor();
+    assert.match(await page.locator("#now-memory").textContent(), /^[\d.]+ MiB$/);
+    await assertAccessible(page);
+
+    // The selection holds for other pages, of which those of one graph have no sum.
+    await page.evaluate(() => {
+      location.hash = "#live";
+    });
+    await page.getByText("1 subscriber in 1 group on 1 trigger.").waitFor();
+    assert.equal(await choice.locator("option").count(), 4);
+    await page.evaluate(() => {
+      location.hash = "#overview";
+    });
+    await choice.selectOption({ label: "All graphs" });
+    await page.getByRole("heading", { name: "All graphs", exact: true }).waitFor();
+    await page.evaluate(() => {
+      location.hash = "#live";
+    });
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    assert.equal(await choice.inputValue(), "default");
+    assert.deepEqual(problems, []);
+  });
+
+  it("an open console follows the graphs of the next router", { skip: skipWithoutBrowser() }, async () => {
+    const router = await route();
+    /** Replaces the router by one with other graphs behind the same address. */
+    const replace = async (current, graphs) => {
+      await current.stop();
+      return route({ graphs, ports: current.ports });
+    };
+    const browser = await launchBrowser();
+    keep({ stop: () => browser.close() });
+    const { page, problems } = await openPage(browser, router.admin, "/console/#live");
+    const choice = page.locator("#selected-graph");
+    const note = (text) => page.locator("#graph-note").filter({ hasText: text }).waitFor();
+    const offered = (names) =>
+      eventually(async () => {
+        const texts = await choice.locator("option").allTextContents();
+        return texts.join() === names.join();
+      }, `a choice of ${names}`);
+    await offered(["default", "flagged", "by-host", "partners"]);
+    await choice.selectOption("partners");
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await choice.focus();
+
+    const renamed = { ...GRAPHS[2], name: "renamed", supergraph: { file: "renamed.graphql" } };
+    const second = await replace(router, [...GRAPHS.slice(0, 2), renamed]);
+    await note("The graph “partners” is gone. The graph “default” is selected instead.");
+    await offered(["default", "flagged", "by-host", "renamed"]);
+    assert.equal(await choice.inputValue(), "default");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "selected-graph", "the focus stays");
+    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await assertAccessible(page);
+
+    // A page with forms keeps what is typed.
+    await choice.selectOption("renamed");
+    assert.equal(await page.locator("#graph-note").textContent(), "", "a person has selected a graph");
+    await page.evaluate(() => {
+      location.hash = "#tools";
+    });
+    await page.locator("#explain textarea").fill("{ renamed { code } }");
+    await choice.focus();
+    await replace(second, []);
+    await note("The graph “renamed” is gone. The graph “default” is selected instead.");
+    await choice.waitFor({ state: "hidden" });
+    assert.equal(await page.evaluate(() => document.activeElement.id), "page", "the focus is not lost");
+    assert.equal(await page.locator("#explain textarea").inputValue(), "{ renamed { code } }");
+    await page.evaluate(() => {
+      location.hash = "#graph";
+    });
+    await page.getByText("The graph has not changed since the start.").waitFor();
+    assert.equal(await page.locator("#graph-note").textContent(), "", "another page is open");
+    // The browser reports what a router that was starting did not respond to, and the refusal of a graph that is gone.
+    const isExpected = (it) => /net::ERR_|404 \(Not Found\)/.test(it);
+    assert.deepEqual(problems.filter((it) => !isExpected(it)), []);
   });
 
   it("a graph that does not load is named, by the check and by the start", async () => {
