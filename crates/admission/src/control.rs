@@ -220,9 +220,7 @@ impl AdmissionControl {
         let units = u64::from(weight);
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
-        if class != Class::Critical
-            && self.clients.is_greedy(key, limit)
-            && !self.fits_spare(units)
+        if class != Class::Critical && self.clients.is_greedy(key, limit) && !self.fits_spare(units)
         {
             if is_ramp_over {
                 self.limit.note_spare_reached();

@@ -280,6 +280,7 @@ async fn the_load_generator_measures_a_mock() {
         timeout: Duration::from_secs(10),
         quiet: Duration::from_secs(5),
         pid: None,
+        never_sleeps: false,
     };
     let run = tokio::task::spawn_blocking(move || load::subscriptions::run(&settings, |_| {}));
     let run = run.await.unwrap().unwrap();

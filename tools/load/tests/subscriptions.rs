@@ -45,6 +45,7 @@ fn settings(address: SocketAddr) -> SubscriptionSettings {
         timeout: Duration::from_secs(10),
         quiet: Duration::from_millis(300),
         pid: Some(std::process::id()),
+        never_sleeps: false,
     }
 }
 

@@ -109,7 +109,7 @@ impl UpstreamCounts {
 pub(super) fn compare_with_floor(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let (seconds, count) = (stage.seconds(), stage.bench.clients.unwrap_or(CLIENTS));
     let distinct = DISTINCT.min(count).to_string();
-    let extra = ["--events", &seconds, "--rate", "1", "--distinct", &distinct];
+    let extra = ["--events", &seconds, "--rate", "1", "--never-sleep", "--distinct", &distinct];
     let extra = [&extra[..], &VARIABLES].concat();
     let clients = |name| ClientSettings { name, count, query: FROM_SERVER, extra: &extra };
     // The floor's message is taken from a first run of the router, with a client for each operation.

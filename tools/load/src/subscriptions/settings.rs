@@ -49,6 +49,8 @@ pub struct SubscriptionSettings {
     pub quiet: Duration,
     /// The id of the server's process, to read its resource usage.
     pub pid: Option<u32>,
+    /// Looks for input all the time instead of sleeping until there is some.
+    pub never_sleeps: bool,
 }
 
 impl SubscriptionSettings {

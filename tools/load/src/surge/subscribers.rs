@@ -165,5 +165,6 @@ fn subscription_settings(settings: &SurgeSubscriptions, hold: Duration) -> Subsc
         timeout: JOIN_TIMEOUT,
         quiet: Duration::from_secs(1),
         pid: None,
+        never_sleeps: false,
     }
 }

@@ -49,10 +49,32 @@ pub(super) struct GroupResult {
     pub(super) spans: Option<Arc<GroupSpans>>,
 }
 
-/// One message of a pass: a result for a member, by its number.
-struct Recipient {
-    member: Subscriber,
-    result: usize,
+/// One message of a pass: a result for a member, by its number. A pass has thousands of them, so they are small.
+pub(super) struct Recipient {
+    connection: u64,
+    operation: u32,
+    result: u32,
+}
+
+const _: () = assert!(size_of::<Recipient>() == 16);
+
+impl Recipient {
+    /// `result` is below [`RESULTS_MAX`].
+    fn new(member: Subscriber, result: usize) -> Self {
+        Self { connection: member.connection, operation: member.operation, result: result as u32 }
+    }
+
+    fn member(&self) -> Subscriber {
+        Subscriber { connection: self.connection, operation: self.operation }
+    }
+
+    fn token(&self) -> Token {
+        Token::from_u64(self.connection)
+    }
+
+    fn result(&self) -> usize {
+        self.result as usize
+    }
 }
 
 impl SubscriptionServer {
@@ -75,12 +97,14 @@ impl SubscriptionServer {
         debug_assert!(times.is_complete(), "a pass serves all recipients");
         note_sent(&results, &slow, &times);
         if !self.watched.is_empty() {
-            let slow: Vec<_> = slow.iter().map(|it| (it.member, it.result)).collect();
+            let slow: Vec<_> = slow.iter().map(|it| (it.member(), it.result())).collect();
             note_broadcast(&self.watched, &self.groups, &results, &slow, &times);
         }
-        for Recipient { member, result } in slow {
-            let Some(GroupResult { group, payload, .. }) = results.get(result) else { continue };
-            let token = Token::from_u64(member.connection);
+        for recipient in slow {
+            let (member, token) = (recipient.member(), recipient.token());
+            let Some(GroupResult { group, payload, .. }) = results.get(recipient.result()) else {
+                continue;
+            };
             let behind = self.behind.entry(token).or_default();
             if !behind.contains(group) {
                 behind.push(*group);
@@ -108,7 +132,7 @@ impl SubscriptionServer {
         add_timed(times, results, 0, &self.groups, !self.watched.is_empty());
         let shared = [SharedResult::new(payload.clone(), &self.deflation, true)];
         let members = self.groups.get(group).into_iter().flat_map(GroupMembers::iter);
-        let recipients = members.map(|member| Recipient { member, result: 0 });
+        let recipients = members.map(|member| Recipient::new(member, 0));
         send_to_each(sockets, recipients, &shared, &mut self.head, times)
     }
 
@@ -122,7 +146,7 @@ impl SubscriptionServer {
         times: &mut SendTimes,
     ) -> Vec<Recipient> {
         let (mut shared, mut slow) = (Vec::new(), Vec::new());
-        let (mut unsent, mut section) = (Vec::new(), FIRST_SECTION);
+        let (mut unsent, mut section) = (std::mem::take(&mut self.unsent), FIRST_SECTION);
         loop {
             let members = |group| self.groups.get(&group).map_or(0, GroupMembers::len);
             take_results(results, following, members);
@@ -136,6 +160,7 @@ impl SubscriptionServer {
             let recipients = unsent.drain(unsent.len().saturating_sub(section)..).rev();
             slow.append(&mut send_to_each(sockets, recipients, &shared, &mut self.head, times));
             if unsent.is_empty() {
+                self.unsent = unsent;
                 return slow;
             }
             section *= 2;
@@ -160,11 +185,9 @@ fn add_recipients(
     recipients.reserve_exact(members().filter_map(|it| it.1).map(GroupMembers::len).sum());
     for (result, members) in members() {
         let members = members.into_iter().flat_map(GroupMembers::iter);
-        members.for_each(|member| recipients.push(Recipient { member, result }));
+        members.for_each(|member| recipients.push(Recipient::new(member, result)));
     }
-    recipients.sort_unstable_by_key(|it| {
-        Reverse((Token::from_u64(it.member.connection).place(), it.result))
-    });
+    recipients.sort_unstable_by_key(|it| Reverse((it.token().place(), it.result)));
 }
 
 /// Adds further results, those from the number `known` on, to `times` if their time is needed: by a trace that may be
@@ -191,7 +214,7 @@ fn note_sent(results: &[GroupResult], slow: &[Recipient], times: &SendTimes) {
     }
     let mut queued = vec![0; results.len()];
     for recipient in slow {
-        if let Some(count) = queued.get_mut(recipient.result) {
+        if let Some(count) = queued.get_mut(recipient.result()) {
             *count += 1;
         }
     }
@@ -243,28 +266,26 @@ fn send_to_each(
     loop {
         if ahead.is_empty() {
             for recipient in recipients.by_ref().take(READ_AHEAD) {
-                let Recipient { member, .. } = recipient;
-                sockets.read_ahead(Token::from_u64(member.connection), |machine, client| {
-                    client.backlog.is_none() && machine.read_ahead(member.operation)
+                sockets.read_ahead(recipient.token(), |machine, client| {
+                    client.backlog.is_none() && machine.read_ahead(recipient.operation)
                 });
                 ahead.push_back(recipient);
             }
         }
         let Some(recipient) = ahead.pop_front() else { return slow };
-        let Some(result) = results.get(recipient.result) else { continue };
+        let Some(result) = results.get(recipient.result()) else { continue };
         let mut has_backlog = false;
-        let token = Token::from_u64(recipient.member.connection);
-        let sent = sockets.send_with(token, |machine, client| {
+        let sent = sockets.send_with(recipient.token(), |machine, client| {
             // The backlog is sent first, and holds announcements of lost events.
             has_backlog = client.backlog.is_some();
             if has_backlog {
                 return None;
             }
             head.clear();
-            let (body, tail) = machine.next(recipient.member.operation, result, head)?;
+            let (body, tail) = machine.next(recipient.operation, result, head)?;
             Some((&head[..], body, tail))
         });
-        times.count_served(recipient.result, Instant::now);
+        times.count_served(recipient.result(), Instant::now);
         if has_backlog || sent == Some(SendOutcome::Blocked) {
             slow.push(recipient);
         }
@@ -373,7 +394,7 @@ mod tests {
             (GroupId(2), members(&[2, 6])),
         ]);
         let order = |recipients: &[Recipient]| -> Vec<(u64, usize)> {
-            recipients.iter().rev().map(|it| (it.member.connection, it.result)).collect()
+            recipients.iter().rev().map(|it| (it.connection, it.result())).collect()
         };
         let (mut recipients, mut results) = (Vec::new(), vec![group_result(0), group_result(1)]);
         add_recipients(&mut recipients, &results, 0, &groups);
@@ -398,7 +419,7 @@ mod tests {
             for recipient in recipients.drain(recipients.len() - count..).rev() {
                 served += 1;
                 let now = start + Duration::from_millis(served);
-                times.count_served(recipient.result, || now);
+                times.count_served(recipient.result(), || now);
             }
         };
         let (mut recipients, mut times) = (Vec::new(), SendTimes::default());

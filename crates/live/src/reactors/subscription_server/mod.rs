@@ -25,6 +25,7 @@ use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::ServerEvent;
 
+use self::broadcast::Recipient;
 use self::renewal::Renewal;
 use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
@@ -69,6 +70,9 @@ pub(crate) struct SubscriptionServer {
     deflation: RefCell<Deflation>,
     /// A buffer for the heads of messages.
     head: Vec<u8>,
+    /// A buffer for the recipients of a pass, 256 KiB at most. The memory of one that is created for each pass comes
+    /// from the system each time, which takes as long as a part of the messages.
+    unsent: Vec<Recipient>,
 }
 
 type ClientSockets = Sockets<ClientMachine, Client>;
@@ -97,6 +101,7 @@ impl SubscriptionServer {
             is_shutting_down: false,
             deflation: RefCell::new(Deflation::new(usize::MAX)),
             head: Vec::new(),
+            unsent: Vec::new(),
         }
     }
 

@@ -157,6 +157,10 @@ pub(crate) struct SubscriptionArguments {
     /// The id of the server's process on this machine: its CPU time, memory, threads and descriptors are reported.
     #[arg(long)]
     pid: Option<u32>,
+    /// Looks for messages all the time instead of sleeping until there are some. A server on the same machine then
+    /// does not pay for waking this program, as it does not for clients on other machines.
+    #[arg(long)]
+    never_sleep: bool,
     /// Also measures the floor, on the same cores as --pid, and prints the figures as multiples of it.
     #[arg(long, requires = "publish")]
     floor: bool,
@@ -324,6 +328,7 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
         timeout: arguments.timeout,
         quiet: arguments.quiet_time,
         pid: arguments.pid,
+        never_sleeps: arguments.never_sleep,
     })
 }
 
