@@ -11,11 +11,11 @@ const MAX: f64 = 0.85;
 const INITIAL: f64 = 0.75;
 
 /// The slow-down that such clients may cause.
-const TOLERANCE: f64 = 1.08;
+const TOLERANCE: f64 = 1.04;
 
-/// The growth of the share in a window without a slow-down. It makes the share come to rest a little above the
-/// tolerance.
-const GROWTH: f64 = 0.02;
+/// The factor by which one window changes the share at most, before [`STEP`].
+const FALL_MAX: f64 = 0.5;
+const RISE_MAX: f64 = 1.1;
 
 /// The part of a computed change that is applied after each window.
 const STEP: f64 = 0.5;
@@ -60,9 +60,8 @@ impl SpareShare {
     /// Changes the share after a window with this slow-down. Returns true if it cannot grow any more although operations
     /// are not slow: then the limit itself is too low.
     pub(crate) fn adapt(&mut self, slow_down: f64) -> bool {
-        let gradient = (TOLERANCE / slow_down.max(f64::MIN_POSITIVE)).min(1.0);
-        let target = self.share * gradient + GROWTH;
-        self.share = (self.share + (target - self.share) * STEP).clamp(MIN, MAX);
+        let factor = (TOLERANCE / slow_down.max(f64::MIN_POSITIVE)).clamp(FALL_MAX, RISE_MAX);
+        self.share = (self.share * (1.0 + (factor - 1.0) * STEP)).clamp(MIN, MAX);
         if self.share <= MIN {
             self.futile_windows = self.futile_windows.saturating_add(1);
         }
@@ -83,7 +82,7 @@ mod tests {
                 share.adapt((share.share / 0.6).max(1.0));
             }
             let slow_down = share.share / 0.6;
-            assert!((TOLERANCE..1.13).contains(&slow_down), "{initial}: {slow_down}");
+            assert!((1.03..1.05).contains(&slow_down), "{initial}: {slow_down}");
         }
     }
 
@@ -91,7 +90,7 @@ mod tests {
     fn without_a_slow_down_it_grows_and_then_the_limit_has_to() {
         let mut share = SpareShare::new();
         let grown = (1..).find(|_| share.adapt(1.0));
-        assert_eq!(grown, Some(10));
+        assert_eq!(grown, Some(7));
         assert_eq!(share.of(1000), 850);
         assert!(!share.adapt(2.0), "slow operations are no reason for a higher limit");
     }
