@@ -13,6 +13,7 @@
 
 mod chunk;
 mod connection;
+mod endings;
 mod mailbox;
 mod outgoing;
 mod poller;

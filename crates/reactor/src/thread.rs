@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use wire::Machine;
 
 use crate::connection::{Phase, ReadState};
+use crate::endings::Endings;
 use crate::poller::{Poller, Readiness, WAKER};
 use crate::{ConnectionEnd, Mailbox, Sockets, Token};
 
@@ -90,6 +91,7 @@ impl<A: Application> Reactor<A> {
             sockets: Sockets::new(poller, settings.stall_time_max, Instant::now()),
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
+            endings: Endings::default(),
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || event_loop.run())?;
         Ok(Self { mailbox, stop, thread: Some(thread) })
@@ -117,6 +119,7 @@ struct EventLoop<A: Application> {
     sockets: Sockets<A::Machine, A::Client>,
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
+    endings: Endings,
 }
 
 impl<A: Application> EventLoop<A> {
@@ -131,11 +134,15 @@ impl<A: Application> EventLoop<A> {
                 if readiness.key == WAKER {
                     self.mailbox.take_all(&mut taken);
                     messages.extend(taken.drain(..));
+                } else if readiness.ending {
+                    self.endings.add(readiness);
                 } else {
-                    self.run_guarded(Token::from_u64(readiness.key), |this| {
-                        this.on_ready(readiness);
-                    });
+                    self.serve(readiness);
                 }
+            }
+            let mut endings = self.endings.take_turn(self.sockets.now);
+            while let Some(readiness) = self.endings.next(&mut endings) {
+                self.serve(readiness);
             }
             self.handle_messages(&mut messages);
             for token in std::mem::take(&mut self.sockets.unread) {
@@ -169,7 +176,11 @@ impl<A: Application> EventLoop<A> {
     fn wait(&mut self, ready: &mut Vec<Readiness>, is_idle: bool) {
         let sockets = &mut self.sockets;
         let timeout = if is_idle && sockets.unread.is_empty() {
-            let next = [sockets.wheel.next_deadline(), self.application.poll_timeout()];
+            let next = [
+                sockets.wheel.next_deadline(),
+                self.application.poll_timeout(),
+                self.endings.next_turn(),
+            ];
             let next = next.into_iter().flatten().min();
             next.map(|at| at.saturating_duration_since(Instant::now()))
         } else {
@@ -201,6 +212,10 @@ impl<A: Application> EventLoop<A> {
                 break;
             }
         }
+    }
+
+    fn serve(&mut self, readiness: Readiness) {
+        self.run_guarded(Token::from_u64(readiness.key), |this| this.on_ready(readiness));
     }
 
     fn on_ready(&mut self, readiness: Readiness) {
