@@ -79,6 +79,9 @@ const FLOOR_RISE_AT_MIN: f64 = 0.05;
 /// The part of the work in flight to which a probe lowers the limit.
 const PROBE_SHARE: f64 = 0.6;
 
+/// The same while only greedy clients want more than there is: the others must not notice it, and use most of the rest.
+const PROBE_SHARE_SPARE: f64 = 0.8;
+
 /// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is
 /// missing during a probe, so that all of them together cost about a hundredth.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
@@ -119,6 +122,10 @@ const SLOW_HEADROOM: f64 = 1.1;
 /// A measurement of the slow-down with less work in flight.
 #[derive(Debug)]
 struct Probe {
+    /// The limit of the probe. For a probe with `is_spare` only greedy clients are held to it, and the limit of all
+    /// others stays: they do not want more than there is.
+    limit: f64,
+    is_spare: bool,
     /// The limit before the probe.
     limit_before: f64,
     slow_down_before: f64,
@@ -230,7 +237,10 @@ impl AdaptiveLimit {
 
     /// Returns the limit in average operations, without the effect of a probe.
     pub fn operations(&self) -> f64 {
-        self.probe.as_ref().map_or(self.limit, |it| it.limit_before)
+        match &self.probe {
+            Some(probe) if !probe.is_spare => probe.limit_before,
+            _ => self.limit,
+        }
     }
 
     /// Returns how much longer operations take than without load: 1 for no longer.
@@ -247,7 +257,7 @@ impl AdaptiveLimit {
         self.in_flight_peak = self.in_flight_peak.max(self.in_flight);
         if let Some(probe) = &mut self.probe
             && probe.drained.is_none()
-            && self.in_flight <= self.limit
+            && self.in_flight <= probe.limit
         {
             probe.drained = Some(now);
         }
@@ -258,14 +268,20 @@ impl AdaptiveLimit {
         self.is_reached = true;
     }
 
-    /// Returns the part of a limit that clients far above their share may fill.
-    pub(crate) fn spare(&self) -> SpareShare {
-        self.spare
+    /// Returns the units of work in flight up to which greedy clients are admitted: the spare share of the limit, and
+    /// what a probe leaves.
+    pub(crate) fn spare_units(&self) -> u64 {
+        let spare = self.spare.of((self.operations() * f64::from(UNITS)) as u64);
+        let of_probe = |probe: &Probe| (probe.limit * f64::from(UNITS)) as u64;
+        self.probe.as_ref().map_or(spare, |probe| spare.min(of_probe(probe)))
     }
 
     /// Notes that work is refused because that part is reached.
     pub(crate) fn note_spare_reached(&mut self) {
-        self.is_spare_reached = true;
+        match self.spare.is_open() {
+            true => self.is_reached = true,
+            false => self.is_spare_reached = true,
+        }
     }
 
     /// Counts the latency of an execution that ends now, and the latency of its operation without load, both in
@@ -334,12 +350,11 @@ impl AdaptiveLimit {
     fn adapt(&mut self, elapsed: Duration, now: Duration) {
         let is_at_min = self.limit <= self.min;
         let excess = self.slow_down / self.floor;
-        // Only clients far above their share want more than there is.
+        // Only greedy clients want more than there is.
         let is_spare_only = self.is_spare_reached && !self.is_reached;
         if excess < 1.0 {
             self.floor += (self.slow_down - self.floor) * FLOOR_STEP;
-        } else if !is_spare_only {
-            // Without probes the floor would rise to the slow-down that such clients cause, and their part with it.
+        } else {
             let is_stuck = is_at_min && self.is_reached && excess > TOLERANCE;
             let rise = if is_stuck { FLOOR_RISE_AT_MIN } else { FLOOR_RISE };
             self.floor *= 1.0 + rise * elapsed.as_secs_f64().min(10.0);
@@ -348,7 +363,7 @@ impl AdaptiveLimit {
             return;
         }
         self.spare.note(excess);
-        if is_spare_only && self.spare.adapt(excess) {
+        if is_spare_only && self.spare.adapt(excess, self.limit >= self.max) {
             self.is_reached = true;
         }
         // Work that waits right after a probe waits because of the probe.
@@ -362,6 +377,10 @@ impl AdaptiveLimit {
             if excess > TOLERANCE {
                 self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(self.min));
             }
+            if is_spare_only {
+                self.had_effect |= self.window_started > self.last_probe;
+                self.begin_probe_if_due(true, elapsed, now);
+            }
             return;
         }
         let gradient = (TOLERANCE / excess).clamp(DECREASE_MAX, 1.0);
@@ -372,25 +391,28 @@ impl AdaptiveLimit {
         if self.limit < before {
             self.counted_since = now + self.latencies(1.0);
         }
-        self.begin_probe_if_due(elapsed, now);
+        self.begin_probe_if_due(false, elapsed, now);
     }
 
-    fn begin_probe_if_due(&mut self, elapsed: Duration, now: Duration) {
+    fn begin_probe_if_due(&mut self, is_spare: bool, elapsed: Duration, now: Duration) {
         let (interval, ratio) = if self.slow_windows >= SLOW_WINDOWS {
             (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_RATIO)
         } else {
             (PROBE_INTERVAL, PROBE_INTERVAL_RATIO)
         };
         let interval = interval.max(self.last_probe_took * ratio);
+        let share = if is_spare { PROBE_SHARE_SPARE } else { PROBE_SHARE };
         let mean = self.in_flight_area / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-        let probe_limit = (mean.min(self.limit) * PROBE_SHARE).max(self.min);
+        let probe_limit = (mean.min(self.limit) * share).max(self.min);
         // With less of a difference nothing could be told from the latencies.
-        let is_possible = probe_limit <= mean * 0.8;
+        let is_possible = probe_limit <= mean * PROBE_SHARE_SPARE;
         let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
         if !is_possible || !is_due || !(self.had_effect || self.has_deep_queue) {
             return;
         }
         self.probe = Some(Probe {
+            limit: probe_limit,
+            is_spare,
             limit_before: self.limit,
             slow_down_before: self.slow_down,
             in_flight_before: mean,
@@ -399,7 +421,9 @@ impl AdaptiveLimit {
             measured_since: None,
             sums: Sums::default(),
         });
-        self.limit = probe_limit;
+        if !is_spare {
+            self.limit = probe_limit;
+        }
     }
 
     fn end_probe_if_complete(&mut self, now: Duration) {
@@ -411,8 +435,10 @@ impl AdaptiveLimit {
             return;
         }
         let Some(probe) = self.probe.take() else { return };
-        let probe_limit = self.limit;
-        self.limit = probe.limit_before;
+        let probe_limit = probe.limit;
+        if !probe.is_spare {
+            self.limit = probe.limit_before;
+        }
         self.had_effect = false;
         self.counted_since = now + self.latencies(1.0);
         self.last_probe = now;

@@ -40,17 +40,26 @@ impl Class {
     /// True if one more request of the class fits. All amounts are in units of work: `weight` of the request, `own` in
     /// flight of the class, and `total` in flight of all classes.
     pub(crate) fn fits(self, weight: u64, own: u64, total: u64, limit: u64) -> bool {
-        let part = |share: f64| (limit as f64 * share) as u64;
         let (own_after, total_after) = (own + weight, total + weight);
         match self {
             // The work of other classes does not count.
             Self::Critical => own == 0 || own_after <= limit,
-            Self::Normal => total_after <= limit || own_after <= part(CLASS_FLOOR),
+            Self::Normal => total_after <= limit || self.is_within_floor(own_after, limit),
             Self::Sheddable => {
-                total_after <= part(SHEDDABLE_SHARE) || own_after <= part(CLASS_FLOOR)
+                total_after <= part(limit, SHEDDABLE_SHARE)
+                    || self.is_within_floor(own_after, limit)
             }
         }
     }
+
+    /// True if the class may hold this work whatever others hold.
+    pub(crate) fn is_within_floor(self, own: u64, limit: u64) -> bool {
+        own <= part(limit, CLASS_FLOOR)
+    }
+}
+
+fn part(limit: u64, share: f64) -> u64 {
+    (limit as f64 * share) as u64
 }
 
 #[cfg(test)]

@@ -103,12 +103,12 @@ impl ClientTable {
 
     /// True if the client has more in flight than comes about by chance, beside other clients with work: it is refused
     /// before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
-    /// their number.
-    pub(crate) fn is_greedy(&self, key: u64, limit: u64) -> bool {
+    /// their number, and the work in flight by more with heavy requests, such as this one of `weight`.
+    pub(crate) fn is_greedy(&self, key: u64, weight: u32, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, limit);
-        let operations = share / f64::from(UNITS);
-        let by_chance = (operations + GREEDY_DEVIATIONS * operations.sqrt()) * f64::from(UNITS);
-        share < limit as f64 && own as f64 > by_chance.max(share * FAR_ABOVE_SHARE)
+        let chance = GREEDY_DEVIATIONS * (share * f64::from(weight.max(UNITS))).sqrt();
+        // With a share of the whole limit there is no other client.
+        share < limit as f64 && own as f64 > share + chance
     }
 
     /// True if the client has so much in flight, beside other clients with work, that it is refused first.
@@ -146,11 +146,11 @@ mod tests {
             let limit = limit * u64::from(UNITS);
             (0..1000).find(|_| {
                 table.add_in_flight(0, UNITS.into());
-                table.is_greedy(0, limit)
+                table.is_greedy(0, UNITS, limit)
             })
         };
         assert_eq!(in_flight_when_greedy(40), Some(10), "4 + 3 × √4");
-        assert_eq!(in_flight_when_greedy(1000), Some(150), "one and a half of 100");
+        assert_eq!(in_flight_when_greedy(1000), Some(130), "100 + 3 × √100");
     }
 
     #[test]

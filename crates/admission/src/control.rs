@@ -220,8 +220,7 @@ impl AdmissionControl {
         let units = u64::from(weight);
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
-        if class != Class::Critical && self.clients.is_greedy(key, limit) && !self.fits_spare(units)
-        {
+        if !self.fits_spare(class, units) && self.clients.is_greedy(key, weight, limit) {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
@@ -335,9 +334,13 @@ impl AdmissionControl {
         self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, limit)
     }
 
-    /// True if a request of a greedy client fits.
-    fn fits_spare(&self, weight: u64) -> bool {
-        self.in_flight + weight <= self.limit.spare().of(self.with_ramp(self.limit.units()))
+    /// True if a request fits although its client is greedy.
+    fn fits_spare(&self, class: Class, weight: u64) -> bool {
+        let own_after = self.by_class[class.index()] + weight;
+        let spare = self.with_ramp(self.limit.spare_units()).max(self.units_min);
+        class == Class::Critical
+            || self.in_flight + weight <= spare
+            || class.is_within_floor(own_after, self.with_ramp(self.limit.units()))
     }
 
     fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {

@@ -8,7 +8,7 @@
 //! - `operations`: what each operation costs and how long it takes without load, learnt from recent executions. The
 //!   limit counts work, so that a cheap operation takes a small part of it.
 //! - `clients`: the work in flight of each client, for fair shares.
-//! - `spare_share`: the part of the limit that clients far above their share may fill while others have work.
+//! - `spare_share`: the part of the limit that greedy clients may fill while others have work.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
 //! - [`Bulkhead`], beside the control: the share of one subgraph in the work in flight.
 //! - [`Readiness`], beside the control: whether load balancers should send this router new clients.

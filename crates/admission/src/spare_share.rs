@@ -1,4 +1,5 @@
-//! The spare share: the part of the limit that clients far above their share may fill while others have work.
+//! The spare share: the part of the limit that greedy clients, those far above their share, may fill while others have
+//! work.
 //!
 //! The limit keeps a bottleneck busy, so operations take a quarter longer at it than without load. That is right where
 //! all clients want more than there is. A client that alone wants so much would make all others slower by that quarter.
@@ -11,7 +12,7 @@ const MAX: f64 = 0.85;
 const INITIAL: f64 = 0.75;
 
 /// The slow-down that such clients may cause.
-const TOLERANCE: f64 = 1.02;
+const TOLERANCE: f64 = 1.03;
 
 /// The factor by which one window changes the share at most, before [`STEP`].
 const FALL_MAX: f64 = 0.5;
@@ -20,16 +21,23 @@ const RISE_MAX: f64 = 1.1;
 /// The part of a computed change that is applied after each window.
 const STEP: f64 = 0.5;
 
-/// The number of windows after which the lowest share has no effect if operations are still slow: they are so for
-/// another reason, such as a slow subgraph.
-const FUTILE_WINDOWS: u32 = 5;
+/// The number of windows with the lowest share and slow operations after which the share is opened: perhaps they are
+/// slow for another reason, such as a slow subgraph.
+const PATIENCE: u32 = 5;
+const PATIENCE_MAX: u32 = 1000;
 
-/// The spare share. It adapts in windows in which nothing but clients far above their share reached their bound.
+/// The rise of the slow-down after the share was opened that shows that it had an effect. It is closed again, and
+/// opened after four times as many windows.
+const EFFECT: f64 = 1.1;
+
+/// The spare share. It adapts in windows in which nothing but greedy clients reached their bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpareShare {
     share: f64,
-    /// The windows with the lowest share and slow operations.
+    /// The windows with the lowest share and slow operations, and the number of them that opens the share.
     futile_windows: u32,
+    patience: u32,
+    slow_down_at_opening: f64,
 }
 
 impl SpareShare {
@@ -38,34 +46,43 @@ impl SpareShare {
     }
 
     fn with_share(share: f64) -> Self {
-        Self { share, futile_windows: 0 }
+        Self { share, futile_windows: 0, patience: PATIENCE, slow_down_at_opening: 1.0 }
+    }
+
+    /// True if the share has no effect at present: operations are slow for another reason.
+    pub(crate) fn is_open(self) -> bool {
+        self.futile_windows >= self.patience
     }
 
     /// Returns the units of work in flight up to which such clients are admitted, for a limit in units.
     pub(crate) fn of(self, limit: u64) -> u64 {
-        if self.futile_windows >= FUTILE_WINDOWS {
-            return limit;
+        match self.is_open() {
+            true => limit,
+            false => (limit as f64 * self.share) as u64,
         }
-        (limit as f64 * self.share) as u64
     }
 
-    /// Notes the slow-down of a window: operations took this many times as long as without load. Operations that are not
-    /// slow any more end a time in which the share had no effect.
+    /// Notes that operations took this many times as long as without load, in a window.
     pub(crate) fn note(&mut self, slow_down: f64) {
         if slow_down < TOLERANCE {
-            self.futile_windows = 0;
+            (self.futile_windows, self.patience) = (0, PATIENCE);
+        } else if self.is_open() && slow_down > EFFECT * self.slow_down_at_opening {
+            (self.futile_windows, self.patience) = (0, (4 * self.patience).min(PATIENCE_MAX));
         }
     }
 
-    /// Changes the share after a window with this slow-down. Returns true if it cannot grow any more although operations
-    /// are not slow: then the limit itself is too low.
-    pub(crate) fn adapt(&mut self, slow_down: f64) -> bool {
+    /// Changes the share after a window with this slow-down. With a limit that cannot grow the share may become the
+    /// whole. Returns true if the share cannot grow any more although operations are not slow: then the limit itself is
+    /// too low.
+    pub(crate) fn adapt(&mut self, slow_down: f64, is_limit_fixed: bool) -> bool {
+        let max = if is_limit_fixed { 1.0 } else { MAX };
         let factor = (TOLERANCE / slow_down.max(f64::MIN_POSITIVE)).clamp(FALL_MAX, RISE_MAX);
-        self.share = (self.share * (1.0 + (factor - 1.0) * STEP)).clamp(MIN, MAX);
-        if self.share <= MIN {
-            self.futile_windows = self.futile_windows.saturating_add(1);
+        self.share = (self.share * (1.0 + (factor - 1.0) * STEP)).clamp(MIN, max);
+        if self.share <= MIN && !self.is_open() {
+            self.futile_windows += 1;
+            self.slow_down_at_opening = slow_down;
         }
-        self.share >= MAX && slow_down < TOLERANCE
+        self.share >= max && slow_down < TOLERANCE
     }
 }
 
@@ -79,37 +96,59 @@ mod tests {
             let mut share = SpareShare::with_share(initial);
             for _ in 0..500 {
                 // A queue begins at six tenths of the limit.
-                share.adapt((share.share / 0.6).max(1.0));
+                share.adapt((share.share / 0.6).max(1.0), false);
             }
             let slow_down = share.share / 0.6;
-            assert!((1.01..1.03).contains(&slow_down), "{initial}: {slow_down}");
+            assert!((1.02..1.04).contains(&slow_down), "{initial}: {slow_down}");
         }
     }
 
     #[test]
     fn without_a_slow_down_it_grows_and_then_the_limit_has_to() {
         let mut share = SpareShare::new();
-        let grown = (1..).find(|_| share.adapt(1.0));
-        assert_eq!(grown, Some(7));
+        let grown = (1..).find(|_| share.adapt(1.0, false));
+        assert_eq!(grown, Some(9));
         assert_eq!(share.of(1000), 850);
-        assert!(!share.adapt(2.0), "slow operations are no reason for a higher limit");
+        assert!(!share.adapt(2.0, false), "slow operations are no reason for a higher limit");
+    }
+
+    #[test]
+    fn with_a_limit_that_cannot_grow_it_becomes_the_whole() {
+        let mut share = SpareShare::new();
+        (0..20).for_each(|_| _ = share.adapt(1.0, true));
+        assert_eq!(share.of(1000), 1000);
+        share.adapt(1.5, true);
+        assert!(share.of(1000) < 900);
+    }
+
+    /// Lowers the share until it is opened, and returns the number of windows with the lowest share.
+    fn open(share: &mut SpareShare, slow_down: f64) -> usize {
+        let mut lowest = 0;
+        while !share.is_open() {
+            assert!(!share.adapt(slow_down, false));
+            lowest += usize::from(share.share <= MIN);
+        }
+        assert_eq!(share.of(1000), 1000);
+        lowest
     }
 
     #[test]
     fn half_of_the_limit_is_left_and_all_of_it_if_that_changes_nothing() {
         let mut share = SpareShare::new();
-        let parts: Vec<_> = (0..100)
-            .map(|_| {
-                assert!(!share.adapt(10.0));
-                share.of(1000)
-            })
-            .collect();
-        let least = parts.iter().position(|it| *it == 500).expect("it falls to a half");
-        assert_eq!(parts[least..least + 4], [500; 4]);
-        assert_eq!(parts[least + 4..], [1000].repeat(96 - least));
-        share.note(1.5);
-        assert_eq!(share.of(1000), 1000, "they are still slow");
+        assert_eq!(open(&mut share, 10.0), 5);
+        share.note(10.0);
+        assert!(share.is_open(), "they are as slow with the whole limit");
         share.note(1.0);
         assert_eq!(share.of(1000), 500);
+    }
+
+    #[test]
+    fn a_share_that_had_an_effect_is_closed_again_and_opened_later() {
+        let mut share = SpareShare::new();
+        for windows in [5, 20, 80] {
+            assert_eq!(open(&mut share, 1.5), windows);
+            share.note(1.8);
+            assert_eq!(share.of(1000), 500, "more work made them slower");
+        }
     }
 }

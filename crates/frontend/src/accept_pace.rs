@@ -1,9 +1,8 @@
 //! The pace at which new connections are accepted while workers have much to do.
 //!
 //! A worker begins to serve a few new connections in each of its turns
-//! ([`ACCEPTED_PER_CORE`](crate::http_server::ACCEPTED_PER_CORE)), and in one of some turns while these are long: many
-//! clients that connect at once must not take the time of requests. That alone would keep new clients waiting for seconds
-//! while many requests wait. Responses therefore earn places for further ones.
+//! ([`ACCEPTED_PER_CORE`](crate::http_server::ACCEPTED_PER_CORE)). A turn is long while many requests wait, so that
+//! alone would keep new clients waiting for seconds. Responses therefore earn places for further ones.
 
 /// The number of responses for which one more connection is accepted. Accepting one takes about as much time as the
 /// cheapest responses, so new connections take a fifth of it at most.

@@ -27,12 +27,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// still, and others may serve.
 const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A worker whose turn takes at least this time is busy, and the places of the connections that it took are free only
-/// [`PLACE_KEPT`] later. Beginning to serve sixteen connections takes about a millisecond, so that a storm of
-/// new clients takes a tenth of the worker's time at most, and what responses earn.
-const BUSY_TURN: Duration = Duration::from_millis(2);
-const PLACE_KEPT: Duration = Duration::from_millis(10);
-
 /// How often the listener looks for responses meanwhile.
 const PLACE_POLL: Duration = Duration::from_millis(1);
 
@@ -192,17 +186,8 @@ fn assign_to_worker(
     server.workers.run(Box::new(move || {
         Box::pin(async move {
             // The earlier work of the worker comes first.
-            let began = Instant::now();
             tokio::task::yield_now().await;
-            if began.elapsed() >= BUSY_TURN {
-                // Responses earn further places meanwhile.
-                tokio::spawn(async move {
-                    tokio::time::sleep(PLACE_KEPT).await;
-                    drop(place);
-                });
-            } else {
-                drop(place);
-            }
+            drop(place);
             connection::serve(serving, accepted, permit, origin).await;
         })
     }));

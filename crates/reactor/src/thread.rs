@@ -140,10 +140,7 @@ impl<A: Application> EventLoop<A> {
                     self.serve(readiness);
                 }
             }
-            let mut endings = self.endings.take_turn(self.sockets.now);
-            while let Some(readiness) = self.endings.next(&mut endings) {
-                self.serve(readiness);
-            }
+            self.serve_endings();
             self.handle_messages(&mut messages);
             for token in std::mem::take(&mut self.sockets.unread) {
                 self.run_guarded(token, |this| this.read_again(token));
@@ -169,6 +166,18 @@ impl<A: Application> EventLoop<A> {
         }
         for token in self.sockets.tokens() {
             self.end_connection(token);
+        }
+    }
+
+    /// Serves some of the connections whose peers have gone.
+    fn serve_endings(&mut self) {
+        let turn = self.endings.take_turn(self.sockets.now);
+        let mut left = turn;
+        while let Some(readiness) = self.endings.next(&mut left) {
+            self.serve(readiness);
+        }
+        if left < turn {
+            self.endings.end_turn(Instant::now());
         }
     }
 

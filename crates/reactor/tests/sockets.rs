@@ -430,6 +430,25 @@ fn a_panic_of_the_application_ends_one_connection() {
 }
 
 #[test]
+fn clients_that_vanish_together_are_all_ended_and_the_rest_is_served_meanwhile() {
+    // Nothing but their end wakes the reactor.
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
+    let mut last = fixture.connect(b"");
+    let clients: Vec<Client> = (0..200).map(|_| fixture.connect(b"")).collect();
+    drop(clients);
+    last.send_text("hello");
+    let mut gone = std::collections::HashSet::new();
+    while gone.len() < 200 {
+        match fixture.next_report() {
+            Report::Closed(number, ConnectionEnd::Closed) => assert!(gone.insert(number)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(!gone.contains(&0));
+    assert!(matches!(last.next_event(), WebSocketEvent::Text(text) if text == "hello"));
+}
+
+#[test]
 fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
     let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let clients: Vec<Client> = (0..3).map(|_| fixture.connect(b"")).collect();

@@ -216,8 +216,12 @@ fn a_storm_of_one_client_costs_only_that_client() {
         let (p99, p99_before) = (others.quantile(0.99), before.total().quantile(0.99));
         println!("served {served:.4}, storm {stormed:.3}; p99 {p99:.3}, before {p99_before:.3}");
         assert!(served >= 0.995, "{served}");
-        // The bottleneck is nearly full now, which the others notice a little.
+        // The bottleneck is nearly full now, which the others notice a little. Random service times hide a queue in the
+        // 99th percentile.
         assert!(p99 <= 1.2 * p99_before, "{p99} {p99_before}");
+        let (p50, p50_before) = (others.quantile(0.5), before.total().quantile(0.5));
+        println!("p50 {p50:.4}, before {p50_before:.4}");
+        assert!(p50 <= 1.2 * p50_before, "{p50} {p50_before}");
         // Most of the rest of the capacity is used.
         assert!(storm.latencies.len() as f64 / report.seconds >= 0.5 * full, "{stormed}");
     });

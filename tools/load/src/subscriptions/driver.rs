@@ -253,7 +253,7 @@ impl<'a> SubscriptionDriver<'a> {
             Err(error) => return Err(error.into()),
         }
         if events.is_empty() && self.settings.never_sleeps {
-            // Other programs on this core come first: mocks and brokers have to send what is waited for.
+            // Other programs on this core, such as mocks and brokers, have to send what is waited for.
             std::thread::yield_now();
         }
         let received = self.recorder.received;
