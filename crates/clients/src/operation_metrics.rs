@@ -113,7 +113,9 @@ impl OperationMetrics {
         let counts = self.counts[kind].local();
         let count = if errors { &counts.errors } else { &counts.ok };
         count.fetch_add(1, Ordering::Relaxed);
-        self.durations[kind].add(took, span);
+        // Only the metrics of the process have exemplars.
+        let own = span.filter(|_| self.process.is_none());
+        self.durations[kind].add(took, own);
     }
 
     /// Counts an operation with fields or types that its client may not use.

@@ -16,7 +16,7 @@ const OF_GRAPH = ["overview", "operation", "live", "subscribers", "subscriber", 
 
 const GRAPH_KEY = "starling-console-graph";
 
-/** The header of each response of the router with the names of the graphs. */
+/** The header of the response to each allowed request below `api/` with the names of the graphs. */
 const GRAPHS_HEADER = "starling-graphs";
 
 /** The names of the graphs in the latest response, and the number of its request. */

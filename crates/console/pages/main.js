@@ -40,7 +40,10 @@ function show() {
   const { name, parameter } = parse();
   if (current?.name !== name) {
     current = { name, parameter, view: PAGES[name].open(parameter, { go }) };
+    // A page that begins again by itself must not lose the place of a person at the keyboard.
+    const hadFocus = main.contains(document.activeElement) && document.activeElement !== main;
     main.replaceChildren(current.view.element);
+    if (hadFocus) main.focus();
     document.title = `${PAGES[name].title} – Starling console`;
     for (const link of element("pages").querySelectorAll("a")) {
       if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");

@@ -3,15 +3,20 @@
 //! priority however many graphs there are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clients::workers;
 use prepare::{OperationRequest, PrepareError, Prepared, Preparer};
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The number of processors for each graph that prepares operations. Each takes half of one, so all graphs together
 /// take a quarter of the machine.
 const PROCESSORS_PER_GRAPH: usize = 2;
+
+/// The longest time for which work keeps its turn. Work that takes longer waits for a busy preparer, and would keep
+/// other graphs from their turns without any use of a processor. It goes on without the turn.
+const TURN_KEPT_MAX: Duration = Duration::from_millis(500);
 
 /// Bounds the work of graphs that prepare operations at the same time. Each piece of work waits for its turn, in the
 /// order of the calls. The turn ends with a pause as long as the work, so a graph takes at most half of one CPU.
@@ -38,9 +43,9 @@ impl PreparationPace {
 
     /// Does the work once it is its turn. The turn should be short, because other graphs wait for theirs.
     pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
-        // The semaphore is never closed.
-        let _permit = self.0.acquire().await;
-        work_and_pause(work).await
+        // The semaphore is never closed, so there always is a permit.
+        let turn = self.0.acquire().await.ok();
+        work_and_pause(turn, work).await
     }
 
     /// Does the work once it is its turn; `None` if its turn does not come before `deadline`.
@@ -53,30 +58,35 @@ impl PreparationPace {
         if Instant::now() >= deadline {
             return None;
         }
-        let _permit = timeout_at(deadline, self.0.acquire()).await.ok()?;
-        Some(work_and_pause(work).await)
+        let turn = timeout_at(deadline, self.0.acquire()).await.ok()?.ok();
+        Some(work_and_pause(turn, work).await)
     }
 }
 
-/// Does the work, and then pauses for as long as that took.
-async fn work_and_pause<T>(work: impl Future<Output = T>) -> T {
+/// Does the work, and then pauses for as long as that took. Work that takes longer than [`TURN_KEPT_MAX`] gives its
+/// turn up, and ends without a pause.
+async fn work_and_pause<T>(turn: Option<SemaphorePermit<'_>>, work: impl Future<Output = T>) -> T {
     let began = Instant::now();
-    let result = work.await;
-    sleep(began.elapsed()).await;
-    result
+    let mut work = std::pin::pin!(work);
+    let result = timeout(TURN_KEPT_MAX, &mut work).await;
+    if let Ok(result) = result {
+        sleep(began.elapsed()).await;
+        return result;
+    }
+    drop(turn);
+    work.await
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::time::Duration;
 
     use futures_util::FutureExt as _;
     use tokio::sync::oneshot;
 
     use super::*;
 
-    const WORK: Duration = Duration::from_secs(3);
+    const WORK: Duration = Duration::from_millis(300);
 
     /// Takes [`WORK`] from its first poll.
     async fn work() {
@@ -106,6 +116,18 @@ mod tests {
         tokio::join!(pace.run(work()), pace.run(work()));
         let took = began.elapsed();
         assert!(took >= 4 * WORK && took < 5 * WORK, "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_waits_for_long_gives_its_turn_up() {
+        let pace = narrow();
+        let mut first = Box::pin(pace.run(pending::<()>()));
+        assert!(first.as_mut().now_or_never().is_none(), "it works");
+        let second = timeout(2 * TURN_KEPT_MAX, pace.run(ready("second")));
+        tokio::select! {
+            () = first => panic!("its work never ends"),
+            second = second => assert_eq!(second, Ok("second")),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -135,6 +135,11 @@ impl Upstream {
         &self.state.stats
     }
 
+    /// The counters of the subgraph, which several clients may share.
+    pub fn shared_stats(&self) -> &Arc<UpstreamStats> {
+        &self.state.stats
+    }
+
     pub(crate) fn state(&self) -> &SubgraphState {
         &self.state
     }

@@ -4,8 +4,8 @@
 //! besides, which take 11 kB for the last hour (see [`telemetry::history::SERIES_MAX`]).
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clients::operation_metrics::{OperationMetrics, OperationTotals};
 use hub::HubStats;
@@ -20,7 +20,7 @@ use telemetry::metric_samples::MetricSamples;
 use telemetry::{MetricsExporter, MetricsWriter, read};
 use upstream::FailureKind;
 
-use super::subgraphs::{ShownSubgraph, shown_subgraphs};
+use super::subgraphs::{ShownSubgraph, SubgraphNames};
 use crate::metrics_export::MetricsSources;
 
 /// The names of the series.
@@ -63,13 +63,14 @@ pub(crate) struct FigureReader {
     sources: Arc<MetricsSources>,
     /// The tables that are read from their text, because their handles have no other way: some hundred lines.
     tables: MetricsExporter,
+    subgraph_names: Mutex<SubgraphNames>,
 }
 
 impl FigureReader {
     pub(crate) fn new(sources: &Arc<MetricsSources>) -> Self {
         let of_tables = Arc::clone(sources);
         let tables = MetricsExporter::new(move |out| write_tables(out, &of_tables));
-        Self { sources: Arc::clone(sources), tables }
+        Self { sources: Arc::clone(sources), tables, subgraph_names: Mutex::default() }
     }
 
     /// Reads all figures.
@@ -112,6 +113,18 @@ impl FigureReader {
     /// Returns the graphs that serve now, each with its name, that of `supergraph` first.
     pub(super) fn graphs(&self) -> Vec<(&str, Arc<ServingGraph>)> {
         self.sources.serving_graphs()
+    }
+
+    /// Returns the subgraphs of the graph with the name `wanted`; without it those of all graphs, each once. `graphs`
+    /// are those of [`Self::graphs`].
+    pub(super) fn subgraphs<'a>(
+        &self,
+        graphs: &'a [(&'a str, Arc<ServingGraph>)],
+        wanted: Option<&str>,
+    ) -> Vec<ShownSubgraph<'a>> {
+        // At worst, a name behind a poisoned lock stays taken.
+        let mut names = self.subgraph_names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.shown(graphs, wanted)
     }
 
     /// Reads what graphs have: the sums over all, which are those of the process, and the figures of each of several.
@@ -162,7 +175,7 @@ impl FigureReader {
 
     fn read_subgraphs(&self, sample: &mut HistorySample) {
         let graphs = self.graphs();
-        for ShownSubgraph { name, upstream } in shown_subgraphs(&graphs, None) {
+        for ShownSubgraph { name, upstream } in self.subgraphs(&graphs, None) {
             let (stats, key) = (upstream.stats(), |series| SeriesKey::labelled(series, &name));
             let failures: u64 = FailureKind::ALL.into_iter().map(|kind| stats.failures(kind)).sum();
             sample.add_count(key(series::SUBGRAPH_REQUESTS), read(&stats.requests) as f64);

@@ -61,8 +61,8 @@ pub(crate) async fn handle(
     }
 }
 
-/// The header of each response with the names of the graphs, that of `supergraph` first. The page learns from the data
-/// that it reads anyway, and from a refusal, that graphs were added or removed.
+/// The header of the response to each allowed request below `api/` with the names of the graphs, that of `supergraph`
+/// first. The page learns from the data that it reads anyway, and from a refusal, that graphs were added or removed.
 const GRAPHS_HEADER: &str = "starling-graphs";
 
 /// Responds to a request below `api/` that is allowed.
@@ -100,9 +100,8 @@ async fn handle_get(
         _ if POSTED.contains(&name) => not_allowed("POST"),
         _ if request.method() != Method::GET => not_allowed("GET"),
         "overview" => {
-            let wanted = parameter("graph");
-            let wanted = Some(&*wanted).filter(|it| !it.is_empty());
-            json(&overview::describe(admin, state, wanted))
+            let wanted = wanted_graph(name, request);
+            json(&overview::describe(admin, state, wanted.as_deref()))
         }
         "subgraph" => {
             let subgraph = overview::describe_subgraph(state, &parameter("name"));
@@ -185,9 +184,10 @@ fn select_graph<'a>(
     graph.map_err(|text| Box::new(response::text(StatusCode::NOT_FOUND, format!("{text}\n"))))
 }
 
-/// Returns the name of the graph that a request for the data `name` asks for, if the data is that of one graph.
+/// Returns the name of the graph that a request for the data `name` asks for, if the data is that of one graph. An
+/// empty name is none.
 fn wanted_graph<B>(name: &str, request: &Request<B>) -> Option<String> {
-    parameter(request, "graph").filter(|_| OF_GRAPH.contains(&name))
+    parameter(request, "graph").filter(|it| !it.is_empty() && OF_GRAPH.contains(&name))
 }
 
 /// Responds to a request of a tool.
@@ -364,9 +364,12 @@ mod tests {
         for name in OF_GRAPH {
             assert_eq!(wanted_graph(name, &request).as_deref(), Some("partners"), "{name}");
         }
-        for name in ["overview", "operations", "slow", "graphs", "publish", "log-level"] {
+        for name in ["operations", "subgraph", "slow", "graphs", "publish", "log-level"] {
             assert_eq!(wanted_graph(name, &request), None, "{name}");
         }
+        let empty = Request::builder().uri("/console/api/overview?graph=").body(());
+        let empty = empty.expect("a request");
+        assert_eq!(wanted_graph("overview", &empty), None, "an empty name is none");
         assert_eq!(wanted_graph("live", &Request::new(())), None, "the request names none");
     }
 }

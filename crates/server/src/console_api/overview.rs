@@ -11,7 +11,7 @@ use upstream::BreakerState;
 
 use super::figures::series;
 use super::state::ConsoleState;
-use super::subgraphs::{ShownSubgraph, shown_subgraphs};
+use super::subgraphs::ShownSubgraph;
 use crate::admin::state::Admin;
 
 /// The share of failed requests in the last minute from which a subgraph is reported, and the least number of requests
@@ -50,7 +50,7 @@ pub(super) fn describe(admin: &Admin, state: &ConsoleState, wanted: Option<&str>
     let refused = history.view(now, &sample, |key| key.name == series::REFUSED);
     let left_out = history.left_out();
     drop(history);
-    let shown = shown_subgraphs(&graphs, wanted);
+    let shown = state.figures.subgraphs(&graphs, wanted);
     let subgraphs: Vec<Value> = shown.iter().map(|it| subgraph(it, &minute)).collect();
     let providers: Vec<Value> = admin.providers.iter().map(|it| provider(&**it, &minute)).collect();
     let mut problems: Vec<Value> =
@@ -94,8 +94,8 @@ fn is_shown(key: &SeriesKey, graph: &str) -> bool {
 /// such one.
 pub(super) fn describe_subgraph(state: &ConsoleState, name: &str) -> Option<Value> {
     let graphs = state.figures.graphs();
-    let all = shown_subgraphs(&graphs, None);
-    let shown = all.iter().find(|it| it.name == name)?;
+    let all = state.figures.subgraphs(&graphs, None);
+    let shown = all.iter().find(|it| *it.name == *name)?;
     let (now, sample) = (Instant::now(), state.figures.read());
     let history = state.history();
     let wanted = |key: &SeriesKey| *key.label == *name && SUBGRAPH_SERIES.contains(&key.name);

@@ -25,8 +25,8 @@ pub const INTERVAL: Duration = Duration::from_secs(10);
 pub const BUCKETS_MAX: usize = 360;
 
 /// The maximum number of series. One with three quantiles takes 4.3 kB, another one 1.4 kB. Three for each of a
-/// thousand subgraphs and those of the router take 8 MB.
-pub const SERIES_MAX: usize = 3_200;
+/// thousand subgraphs, those of the router, and six for each of a hundred graphs take 9 MB.
+pub const SERIES_MAX: usize = 3_800;
 
 /// The length of the longest window.
 pub const WINDOW_MAX: Duration = Duration::from_secs(60);

@@ -600,6 +600,10 @@ describe("several graphs", () => {
     const browser = await launchBrowser();
     keep({ stop: () => browser.close() });
     const { page, problems } = await openPage(browser, router.admin, "/console/#live");
+    const refused = new Set();
+    page.on("response", (it) => {
+      if (it.status() === 404) refused.add(new URL(it.url()).search);
+    });
     const choice = page.locator("#selected-graph");
     const note = (text) => page.locator("#graph-note").filter({ hasText: text }).waitFor();
     const offered = (names) =>
@@ -608,8 +612,10 @@ describe("several graphs", () => {
         return texts.join() === names.join();
       }, `a choice of ${names}`);
     await offered(["default", "flagged", "by-host", "partners"]);
-    await choice.selectOption("partners");
-    await page.getByText("0 subscribers in 0 groups on 0 triggers.").waitFor();
+    await Promise.all([
+      page.waitForResponse((it) => it.url().endsWith("live?graph=partners") && it.ok()),
+      choice.selectOption("partners"),
+    ]);
     await choice.focus();
 
     const renamed = { ...GRAPHS[2], name: "renamed", supergraph: { file: "renamed.graphql" } };
@@ -642,6 +648,7 @@ describe("several graphs", () => {
     // The browser reports what a router that was starting did not respond to, and the refusal of a graph that is gone.
     const isExpected = (it) => /net::ERR_|404 \(Not Found\)/.test(it);
     assert.deepEqual(problems.filter((it) => !isExpected(it)), []);
+    assert.deepEqual([...refused], ["?graph=partners"]);
   });
 
   it("a graph that does not load is named, by the check and by the start", async () => {
