@@ -21,6 +21,9 @@ const FAR_ABOVE_SHARE: f64 = 1.5;
 /// The standard deviations of the requests in flight by which a client that is greedy exceeds its share.
 const GREEDY_DEVIATIONS: f64 = 3.0;
 
+/// The units of work that the other clients must have in flight for one to be greedy.
+const OTHERS_MIN: u64 = 8 * UNITS as u64;
+
 /// The clients with work, admitted or waiting.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
@@ -104,11 +107,13 @@ impl ClientTable {
     /// True if the client has more in flight than comes about by chance, beside other clients with work: it is refused
     /// before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
     /// their number, and the work in flight by more with heavy requests, such as this one of `weight`.
-    pub(crate) fn is_greedy(&self, key: u64, weight: u32, limit: u64) -> bool {
+    ///
+    /// `total` is the work of all clients. Those with next to nothing in flight do not make another one greedy.
+    pub(crate) fn is_greedy(&self, key: u64, weight: u32, total: u64, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, limit);
         let chance = GREEDY_DEVIATIONS * (share * f64::from(weight.max(UNITS))).sqrt();
-        // With a share of the whole limit there is no other client.
-        share < limit as f64 && own as f64 > share + chance
+        let others = total.saturating_sub(own);
+        own as f64 > share + chance && others >= OTHERS_MIN
     }
 
     /// True if the client has so much in flight, beside other clients with work, that it is refused first.
@@ -138,19 +143,27 @@ mod tests {
         assert_eq!(table.active(), 1);
     }
 
+    /// Returns the requests in flight with which a client is greedy, beside nine others that have so many together.
+    fn in_flight_when_greedy(limit: u64, others: u64) -> Option<u64> {
+        let mut table = ClientTable::new();
+        (1..10).for_each(|client| table.add_waiting(client));
+        let units = u64::from(UNITS);
+        (1..1000).find(|own| {
+            table.add_in_flight(0, units);
+            table.is_greedy(0, UNITS, (own + others) * units, limit * units)
+        })
+    }
+
     #[test]
     fn a_client_is_greedy_with_more_than_its_share_and_chance() {
-        let in_flight_when_greedy = |limit: u64| {
-            let mut table = ClientTable::new();
-            (1..10).for_each(|client| table.add_waiting(client));
-            let limit = limit * u64::from(UNITS);
-            (0..1000).find(|_| {
-                table.add_in_flight(0, UNITS.into());
-                table.is_greedy(0, UNITS, limit)
-            })
-        };
-        assert_eq!(in_flight_when_greedy(40), Some(10), "4 + 3 × √4");
-        assert_eq!(in_flight_when_greedy(1000), Some(130), "100 + 3 × √100");
+        assert_eq!(in_flight_when_greedy(40, 20), Some(11), "4 + 3 × √4");
+        assert_eq!(in_flight_when_greedy(1000, 500), Some(131), "100 + 3 × √100");
+    }
+
+    #[test]
+    fn a_client_is_not_greedy_beside_others_with_next_to_nothing() {
+        assert_eq!(in_flight_when_greedy(1000, 7), None);
+        assert_eq!(in_flight_when_greedy(1000, 8), Some(131));
     }
 
     #[test]

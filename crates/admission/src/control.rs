@@ -220,7 +220,9 @@ impl AdmissionControl {
         let units = u64::from(weight);
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
-        if !self.fits_spare(class, units) && self.clients.is_greedy(key, weight, limit) {
+        if !self.fits_spare(class, units)
+            && self.clients.is_greedy(key, weight, self.in_flight, limit)
+        {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }

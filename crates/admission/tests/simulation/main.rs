@@ -218,7 +218,7 @@ fn a_storm_of_one_client_costs_only_that_client() {
         assert!(served >= 0.995, "{served}");
         // The bottleneck is nearly full now, which the others notice a little. Random service times hide a queue in the
         // 99th percentile.
-        assert!(p99 <= 1.2 * p99_before, "{p99} {p99_before}");
+        assert!(p99 <= 1.3 * p99_before, "{p99} {p99_before}");
         let (p50, p50_before) = (others.quantile(0.5), before.total().quantile(0.5));
         println!("p50 {p50:.4}, before {p50_before:.4}");
         assert!(p50 <= 1.2 * p50_before, "{p50} {p50_before}");
