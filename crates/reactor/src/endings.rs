@@ -1,16 +1,16 @@
 //! The connections whose peers have gone, and which have to be ended.
 //!
 //! All clients may vanish at once, when a proxy or a load balancer fails. Ending one takes some 20 µs in several
-//! threads, so ten thousand would take all CPU time for a fifth of a second, which queries and the clients that are left
-//! would notice. So a few are ended at a time, in the order in which they have gone, with pauses.
+//! threads, so ten thousand would take all CPU time for a fifth of a second. Queries and the clients that are left would
+//! notice. So a few are ended at a time, in the order in which they have gone, with pauses.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::poller::Readiness;
 
-/// The number of connections that are ended in one turn at least, and the part of all that wait: the more there are, the
-/// faster they are ended, so that not even a million keep their descriptors for long.
+/// The number of connections that are ended in one turn at least, and the part of all that wait. The more there are,
+/// the faster they are ended, so that not even a million keep their descriptors for long.
 const TURN_MIN: usize = 16;
 const TURN_PART: usize = 512;
 
@@ -40,8 +40,8 @@ impl Endings {
         self.waiting.push_back(readiness);
     }
 
-    /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much else
-    /// to do, makes up for those that it missed.
+    /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much
+    /// else to do, makes up for those that it missed.
     pub(crate) fn take_turn(&self, now: Instant) -> usize {
         let late = match self.next_turn {
             Some(at) if now < at => return 0,
