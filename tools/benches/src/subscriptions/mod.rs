@@ -31,7 +31,7 @@ pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 15, pairs: 5 };
 /// The name of a measurement, and the function that runs it.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
-const MEASUREMENTS: [Measurement; 18] = [
+const MEASUREMENTS: [Measurement; 19] = [
     ("fan-out", |stage| compare::compare_with_floor(stage, PLAIN)),
     ("entity-join", |stage| compare::compare_with_floor(stage, JOINED)),
     ("live-queries", live_queries::compare_with_floor),
@@ -51,7 +51,8 @@ const MEASUREMENTS: [Measurement; 18] = [
     }),
     ("subjects", |stage| topics::measure_own_topics(stage.bench)),
     ("resubscribe", |stage| topics::measure_resubscribing(stage.bench)),
-    ("upstream-fan-out", upstream::compare_with_floor),
+    ("upstream-fan-out", |stage| upstream::compare_with_floor(stage, 1)),
+    ("upstream-load", |stage| upstream::compare_with_floor(stage, 4)),
     ("upstream-memory", upstream::compare_memory_with_broker),
 ];
 
@@ -95,7 +96,7 @@ mod tests {
         for (filter, expected) in [
             ("fan-out", &["fan-out"][..]),
             ("memory", &["memory"]),
-            ("upstream", &["upstream-fan-out", "upstream-memory"]),
+            ("upstream", &["upstream-fan-out", "upstream-load", "upstream-memory"]),
             ("upstream-memory", &["upstream-memory"]),
             ("downstream", &[]),
         ] {

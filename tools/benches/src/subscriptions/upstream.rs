@@ -105,11 +105,13 @@ impl UpstreamCounts {
     }
 }
 
-/// Compares the floor with the router, which receives each event once for each different operation.
-pub(super) fn compare_with_floor(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
-    let (seconds, count) = (stage.seconds(), stage.bench.clients.unwrap_or(CLIENTS));
+/// Compares the floor with the router, which receives each event once for each different operation. `rate` is the number
+/// of events in a second.
+pub(super) fn compare_with_floor(stage: &Stage<'_>, rate: u32) -> Result<Vec<Value>, Failure> {
+    let count = stage.bench.clients.unwrap_or(CLIENTS);
+    let [events, rate] = [stage.bench.seconds * rate, rate].map(|it| it.to_string());
     let distinct = DISTINCT.min(count).to_string();
-    let extra = ["--events", &seconds, "--rate", "1", "--never-sleep", "--distinct", &distinct];
+    let extra = ["--events", &events, "--rate", &rate, "--never-sleep", "--distinct", &distinct];
     let extra = [&extra[..], &VARIABLES].concat();
     let clients = |name| ClientSettings { name, count, query: FROM_SERVER, extra: &extra };
     // The floor's message is taken from a first run of the router, with a client for each operation.
@@ -134,7 +136,7 @@ pub(super) fn compare_with_floor(stage: &Stage<'_>) -> Result<Vec<Value>, Failur
         router_side.add(&run);
         runs.push(run);
     }
-    println!("\n{count} clients, {distinct} different operations, {seconds} events, one a second.");
+    println!("\n{count} clients, {distinct} different operations, {events} events, {rate} a second.");
     print_comparison(stage.bench.pairs, &floor_side, &router_side, CPU_MAX);
     counts.print();
     match counts.is_shared() {
