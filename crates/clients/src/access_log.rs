@@ -166,6 +166,11 @@ impl AccessLog {
         Ok(Some(Self::with_writer(config, writer)))
     }
 
+    /// Writes the remaining lines, and waits for that for at most a second. Lines that are added later are lost.
+    pub fn end(&self) {
+        self.writer.end();
+    }
+
     fn with_writer(config: &Config, writer: LineWriter) -> Self {
         let settings = &config.access_log;
         // The configuration has been checked, so every expression compiles.

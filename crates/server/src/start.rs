@@ -597,7 +597,10 @@ impl RunningRouter {
         if let Some(shared_cache) = self.shared_cache {
             shared_cache.end().await;
         }
-        // After the last request has ended.
+        // After the last request has ended. Tasks that still run hold the access log, so it is not dropped here.
+        if let Some(log) = self.parts.live.runner().access_log.clone() {
+            let _ = tokio::task::spawn_blocking(move || log.end()).await;
+        }
         self.exports.end().await;
         drop(self.admin_task);
         tracing::info!("stopped");

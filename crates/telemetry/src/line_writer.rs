@@ -83,6 +83,12 @@ impl LineWriter {
         self.queue.push(line);
     }
 
+    /// Writes the remaining lines, and waits for that for at most a second. Lines that are added later are lost.
+    pub fn end(&self) {
+        self.queue.close();
+        self.queue.flush(FLUSH_TIME_MAX);
+    }
+
     /// The number of lines that were dropped or could not be written.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped.load(Ordering::Relaxed)
@@ -91,8 +97,7 @@ impl LineWriter {
 
 impl Drop for LineWriter {
     fn drop(&mut self) {
-        self.queue.close();
-        self.queue.flush(FLUSH_TIME_MAX);
+        self.end();
         // A thread that waits for a reader that stalls ends with the process.
         if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
             // The panic hook has reported a panic of that thread.
@@ -129,6 +134,17 @@ mod tests {
         drop(writer);
         let written: Vec<u8> = written.iter().flatten().collect();
         assert_eq!(String::from_utf8(written).expect("UTF-8"), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn an_end_writes_lines_that_wait_for_others() {
+        let (sender, written) = mpsc::channel();
+        let out = move |lines: &[u8]| sender.send(lines.to_vec()).map_err(io::Error::other);
+        let writer = LineWriter::start_with("test log", out).expect("a thread");
+        writer.write(b"last\n");
+        writer.end();
+        assert_eq!(written.try_recv(), Ok(b"last\n".to_vec()), "no wait, and the writer exists");
+        drop(writer);
     }
 
     #[test]
