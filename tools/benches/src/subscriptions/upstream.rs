@@ -136,7 +136,9 @@ pub(super) fn compare_with_floor(stage: &Stage<'_>, rate: u32) -> Result<Vec<Val
         router_side.add(&run);
         runs.push(run);
     }
-    println!("\n{count} clients, {distinct} different operations, {events} events, {rate} a second.");
+    println!(
+        "\n{count} clients, {distinct} different operations, {events} events, {rate} a second."
+    );
     print_comparison(stage.bench.pairs, &floor_side, &router_side, CPU_MAX);
     counts.print();
     match counts.is_shared() {
