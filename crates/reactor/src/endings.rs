@@ -1,7 +1,7 @@
-//! The connections whose peers have gone, and which have to be ended.
+//! Connections that their peers have closed, and that must be ended.
 //!
 //! All clients may vanish at once, when a proxy or a load balancer fails. Ending one takes some 20 µs in several
-//! threads, so ten thousand would take all CPU time for a fifth of a second. Queries and the clients that are left would
+//! threads, so ten thousand would take all CPU time for a fifth of a second. Queries and the remaining clients would
 //! notice. So a few are ended at a time, in the order in which they have gone, with pauses.
 
 use std::collections::VecDeque;

@@ -169,7 +169,7 @@ impl<A: Application> EventLoop<A> {
         }
     }
 
-    /// Serves some of the connections whose peers have gone.
+    /// Serves some of the connections that their peers have closed.
     fn serve_endings(&mut self) {
         let turn = self.endings.take_turn(self.sockets.now);
         let mut left = turn;

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// take a quarter of the machine.
 const PROCESSORS_PER_GRAPH: usize = 2;
 
-/// The longest time for which work keeps its turn. Work that takes longer waits for a busy preparer, and would keep
-/// other graphs from their turns without any use of a processor. It goes on without the turn.
+/// The longest time for which work keeps its turn. Work that takes longer waits for a busy preparer. It would keep
+/// other graphs from their turns and use no processor, so it continues without the turn.
 const TURN_KEPT_MAX: Duration = Duration::from_millis(500);
 
 /// Bounds the work of graphs that prepare operations at the same time. Each piece of work waits for its turn, in the

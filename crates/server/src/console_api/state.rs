@@ -46,7 +46,7 @@ pub(super) struct GraphState {
 }
 
 impl GraphState {
-    /// Creates the state of the graph whose subscribers `live` has.
+    /// Creates the state of a graph. `live` has its subscribers.
     fn new(name: &str, live: &Arc<LiveServer>) -> Arc<Self> {
         let runner = live.runner();
         Arc::new(Self {

@@ -52,7 +52,7 @@ impl SubgraphNames {
         shown
     }
 
-    /// Forgets the counters whose addresses are not in `used`. Their names are free again.
+    /// Forgets the counters with addresses that are not in `used`. Their names are free again.
     fn retain(&mut self, used: &HashSet<usize>) {
         let Self { by_counters, taken } = self;
         by_counters.retain(|address, (_, name)| {
@@ -81,7 +81,7 @@ impl SubgraphNames {
         while self.taken.contains(&*name) {
             name = match number {
                 1 => format!("{subgraph} ({graph})"),
-                // The graph had another server before, whose counters a further graph still has.
+                // The graph had another server before. A further graph still has the counters of that one.
                 _ => format!("{subgraph} ({graph}, {number})"),
             };
             number += 1;

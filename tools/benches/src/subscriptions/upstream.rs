@@ -105,8 +105,8 @@ impl UpstreamCounts {
     }
 }
 
-/// Compares the floor with the router, which receives each event once for each different operation. `rate` is the number
-/// of events in a second.
+/// Compares the floor with the router, which receives each event once for each different operation. `rate` is the
+/// number of events in a second.
 pub(super) fn compare_with_floor(stage: &Stage<'_>, rate: u32) -> Result<Vec<Value>, Failure> {
     let count = stage.bench.clients.unwrap_or(CLIENTS);
     let [events, rate] = [stage.bench.seconds * rate, rate].map(|it| it.to_string());

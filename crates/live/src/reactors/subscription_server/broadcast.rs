@@ -293,7 +293,7 @@ fn send_to_each(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
@@ -326,7 +326,7 @@ mod tests {
         (results.iter().map(|it| it.group.0).collect(), following.len())
     }
 
-    fn group_result(group: u64) -> GroupResult {
+    pub(in super::super) fn group_result(group: u64) -> GroupResult {
         GroupResult { group: GroupId(group), payload: payload(), spans: None }
     }
 

@@ -133,28 +133,11 @@ pub(super) fn waiting_of(sockets: &mut ClientSockets, member: Subscriber) -> usi
 mod tests {
     use std::time::{Duration, Instant};
 
-    use execute::Payload;
-
+    use super::super::broadcast::tests::group_result;
     use super::*;
     use crate::metrics::Transport;
 
     const HOUR: Duration = Duration::from_secs(3_600);
-
-    fn group_result(group: u64) -> GroupResult {
-        let payload = Payload {
-            bytes: "{}".into(),
-            splice: 1,
-            has_data: true,
-            errors: 0,
-            first_error: None,
-            subgraph_requests: 0,
-            headers: None,
-            cost: None,
-            caching: None,
-            revision: None,
-        };
-        GroupResult { group: GroupId(group), payload, spans: None }
-    }
 
     #[test]
     fn a_history_has_the_time_at_which_the_result_was_sent_and_leaves_out_slow_recipients() {
