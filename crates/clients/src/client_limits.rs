@@ -1,13 +1,15 @@
-//! The limits of clients that hold over every transport: open connections, unread responses, and large requests.
+//! The limits of clients that hold over every transport: open connections, unread responses, large requests, and
+//! WebSocket handshakes.
 
 use std::sync::Arc;
 
 use admission::memory::MemoryAccount;
-use config::Http;
+use config::{Admission, Http};
 use execute::ClientKey;
 
 use crate::byte_budget::{ByteAccount, ByteBudget};
 use crate::connections::{ConnectionLimits, Connections};
+use crate::handshake_pace::HandshakePace;
 use crate::offload::Offload;
 
 /// The limits of clients over every transport. There is one for the whole process.
@@ -15,6 +17,8 @@ use crate::offload::Offload;
 pub struct ClientLimits {
     /// Open client connections.
     pub connections: Connections,
+    /// The pace of WebSocket handshakes; `None` if there is no bound.
+    pub handshakes: Option<HandshakePace>,
     /// The responses that clients have not read yet.
     pub response_bytes: Arc<ByteBudget>,
     /// The same limit for one connection (`http.response_queue_bytes`).
@@ -28,7 +32,7 @@ pub struct ClientLimits {
 impl ClientLimits {
     /// Creates the limits of a router with `workers` workers and at most `connections_max` connections (0: no limit).
     pub fn new(
-        http: &Http,
+        (http, admission): (&Http, &Admission),
         connections_max: usize,
         workers: usize,
         memory: &Arc<MemoryAccount>,
@@ -38,6 +42,7 @@ impl ClientLimits {
                 all: connections_max,
                 of_address: http.max_connections_per_ip as usize,
             }),
+            handshakes: HandshakePace::new(admission, workers),
             response_bytes: ByteBudget::within(http.response_queue_bytes_total, memory),
             response_bytes_per_connection: http.response_queue_bytes,
             offload: Offload::new(workers),

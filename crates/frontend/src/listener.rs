@@ -27,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// still, and others may serve.
 const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How often the listener looks for responses meanwhile.
+/// How often the listener looks for responses and handshakes meanwhile.
 const PLACE_POLL: Duration = Duration::from_millis(1);
 
 /// A bound address at which clients connect.
@@ -95,7 +95,8 @@ impl WatchedListener {
 }
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
-/// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]).
+/// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]). While many WebSocket
+/// handshakes wait for their turn, it accepts slowly ([`clients::handshake_pace`]).
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
@@ -115,13 +116,8 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
         match accepted {
             Ok(accepted) => {
                 spare.take_again();
-                let place = Arc::clone(&server.accepting).acquire_owned();
                 let place = tokio::select! {
-                    // Responses earn connections for the time in which there is no place.
-                    biased;
-                    // Never fails, because the semaphore is never closed.
-                    place = place => place.ok(),
-                    () = earn_place(&server) => None,
+                    place = take_place(&server) => place,
                     _ = shutdown.wait_for(|stop| *stop) => return,
                 };
                 assign_to_worker(&server, accepted, place);
@@ -146,6 +142,24 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Waits until a connection may be accepted. Returns its place among those that wait for their workers; `None` if it
+/// needs none.
+async fn take_place(server: &HttpServer) -> Option<OwnedSemaphorePermit> {
+    if let Some(handshakes) = &server.limits.handshakes {
+        while !handshakes.may_accept() {
+            tokio::time::sleep(PLACE_POLL).await;
+        }
+    }
+    let place = Arc::clone(&server.accepting).acquire_owned();
+    tokio::select! {
+        // Responses earn connections for the time in which there is no place.
+        biased;
+        // Never fails, because the semaphore is never closed.
+        place = place => place.ok(),
+        () = earn_place(server) => None,
     }
 }
 

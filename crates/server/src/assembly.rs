@@ -152,9 +152,12 @@ pub(crate) fn assemble(
     let config = Arc::new(config);
     let document_loads = Arc::new(DocumentLoadMetrics::new());
     let warming = Arc::new(Warming::new(&config.warming));
-    let limits =
-        ClientLimits::new(&config.http, material.connections_max, workers.count(), &loaded.memory);
-    let limits = Arc::new(limits);
+    let limits = Arc::new(ClientLimits::new(
+        (&config.http, &config.admission),
+        material.connections_max,
+        workers.count(),
+        &loaded.memory,
+    ));
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
     let common = CommonParts {
         authentication: Arc::clone(&authentication),

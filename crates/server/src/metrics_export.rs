@@ -15,6 +15,7 @@ use clients::authentication::metrics::{
 use clients::byte_budget::RESPONSE_QUEUE_METRICS;
 use clients::connection_metrics::CONNECTION_METRICS;
 use clients::connections::OPEN_CONNECTION_METRICS;
+use clients::handshake_pace::HANDSHAKE_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::{OPERATION_METRICS, OperationMetrics};
@@ -259,6 +260,9 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
         let reading = overload.reading();
         out.write(ADMISSION_METRICS, &reading)?;
         out.write(READINESS_METRICS, overload)?;
+        if let Some(pace) = &serving.limits.handshakes {
+            out.write(HANDSHAKE_METRICS, pace)?;
+        }
         let classes = reading.classes();
         let classes = classes.iter().map(|(name, it)| (vec![("class", *name)], it));
         out.write_each(ADMISSION_CLASS_METRICS, &classes.collect::<Vec<_>>())?;

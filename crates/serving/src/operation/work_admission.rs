@@ -7,8 +7,8 @@ use clients::request_source::RequestSource;
 use execute::{ClientKey, GraphqlError};
 use prepare::OperationRequest;
 
-use crate::overload::ArrivingRequest;
 use crate::overload::work_ticket::WorkTicket;
+use crate::overload::{ArrivingRequest, overloaded};
 use crate::serving::Serving;
 
 /// The right to work on the operations of one request. When it is dropped, the work on them has ended.
@@ -67,9 +67,9 @@ pub async fn admit_handshake(
 ) -> Result<(), Vec<GraphqlError>> {
     // Counted while it waits.
     let _memory = charge(serving)?;
-    if let Some(overload) = &serving.overload {
-        let turn = overload.pace_handshake(&serving.limits.memory).await;
-        turn.map_err(|error| refused(serving, error))?;
+    if let Some(pace) = &serving.limits.handshakes {
+        let turn = pace.wait(&serving.limits.memory).await;
+        turn.map_err(|refusal| refused(serving, overloaded(&refusal)))?;
     }
     // The work is done by the time at which it could be measured, so the ticket is given back as one of abandoned work.
     // The metrics of clients count operations only.

@@ -65,16 +65,6 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     Metric::gauge("starling_admission_clients", "Clients with work in flight or waiting", |it| {
         it.load.clients as u64
     }),
-    Metric::gauge(
-        "starling_admission_handshakes_waiting",
-        "WebSocket handshakes that wait for their turn",
-        |it| it.protection.handshakes.as_ref().map_or(0, |pace| read(&pace.waiting)),
-    ),
-    Metric::counter(
-        "starling_admission_handshakes_refused",
-        "WebSocket handshakes refused because they would have waited too long for their turn, or too many waited",
-        |it| it.protection.handshakes.as_ref().map_or(0, |pace| read(&pace.refused)),
-    ),
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",

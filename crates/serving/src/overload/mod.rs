@@ -1,8 +1,8 @@
 //! Overload protection: each operation that a client sends is admitted before anything is done for it, or waits for a
 //! moment, or is refused.
 //!
-//! The shares of subgraphs in the admitted work are in [`bulkheads`], the readiness of a router that refuses much in
-//! `readiness`, and the pace of WebSocket handshakes in `handshake_pace`.
+//! The shares of subgraphs in the admitted work are in [`bulkheads`], and the readiness of a router that refuses much in
+//! `readiness`. The pace of WebSocket handshakes is in [`clients::handshake_pace`], because listeners follow it.
 //!
 //! The decisions are those of [`admission::AdmissionControl`]. One control serves all workers behind one lock, which is
 //! held for less than a microsecond: `shared_admission`, with the clock and the tasks that wait. `protection` adds the
@@ -11,7 +11,6 @@
 
 mod arriving_request;
 pub mod bulkheads;
-mod handshake_pace;
 pub mod metrics;
 mod protection;
 mod readiness;
@@ -22,3 +21,4 @@ pub mod work_ticket;
 
 pub(crate) use arriving_request::ArrivingRequest;
 pub use protection::OverloadProtection;
+pub(crate) use shared_admission::overloaded;

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use admission::memory::{MemoryAccount, MemoryKind};
 use admission::{AdmissionSettings, LimitBounds, Load, QueueSettings, Request};
-use clients::workers;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use execute::{ClaimPath, GraphqlError};
@@ -14,10 +13,9 @@ use foldhash::quality::RandomState;
 use prepare::OperationRequest;
 
 use super::arriving_request::ArrivingRequest;
-use super::handshake_pace::HandshakePace;
 use super::readiness::ReadinessWatch;
 use super::request_classes::RequestClasses;
-use super::shared_admission::{SharedAdmission, overloaded};
+use super::shared_admission::SharedAdmission;
 use super::stats::AdmissionStats;
 use super::work_ticket::WorkTicket;
 use crate::expression_stats::ExpressionStats;
@@ -29,8 +27,6 @@ pub struct OverloadProtection {
     classes: RequestClasses,
     /// The readiness; `None` if it does not depend on refused requests.
     pub(super) readiness: Option<ReadinessWatch>,
-    /// The pace of WebSocket handshakes; `None` if there is no bound.
-    pub(super) handshakes: Option<HandshakePace>,
     /// Hashes what names operations and clients. Randomly seeded: clients cannot choose the results.
     hasher: RandomState,
 }
@@ -61,10 +57,6 @@ impl OverloadProtection {
             admission: Arc::new(SharedAdmission::new(settings)),
             classes: RequestClasses::new(config, expressions)?,
             readiness: ReadinessWatch::new(&config.admission.readiness),
-            handshakes: HandshakePace::new(
-                config.admission.handshakes_per_core,
-                workers::count(config.workers),
-            ),
             hasher: RandomState::default(),
         })))
     }
@@ -139,17 +131,6 @@ impl OverloadProtection {
         let operation = self.operation_key(operations);
         let held = self.admission.admit(Request { client, operation, class }, deadline).await?;
         Ok(WorkTicket::new(held))
-    }
-
-    /// Waits for the turn of a WebSocket handshake. `memory` bounds the number that wait.
-    ///
-    /// # Errors
-    /// `OVERLOADED`: too many wait, and the handshake is refused.
-    pub(crate) async fn pace_handshake(&self, memory: &MemoryAccount) -> Result<(), GraphqlError> {
-        match &self.handshakes {
-            Some(pace) => pace.wait(memory).await.map_err(|refusal| overloaded(&refusal)),
-            None => Ok(()),
-        }
     }
 
     /// Returns the hash of what names operations: their texts, or their ids or hashes.

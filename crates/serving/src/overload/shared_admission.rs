@@ -227,7 +227,7 @@ impl Drop for WaitingPlace<'_> {
 }
 
 /// Returns the error of a refused request.
-pub(super) fn overloaded(refusal: &Refusal) -> GraphqlError {
+pub(crate) fn overloaded(refusal: &Refusal) -> GraphqlError {
     let seconds = refusal.retry_after_seconds;
     let message = format!("the router is overloaded: try again in {seconds} s");
     GraphqlError::overloaded(message, seconds)
