@@ -15,6 +15,10 @@
 //!
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.
+//!
+//! While the processors have time to spare, the router itself makes nothing slow. Then the limit stays at its initial
+//! value at least, so that a slow subgraph alone does not have a quiet router refuse requests, and it grows fast while
+//! operations are not slower than usual.
 
 use std::time::Duration;
 
@@ -24,7 +28,7 @@ use crate::spare_share::SpareShare;
 /// The bounds of the limit, in average operations that are in flight.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LimitBounds {
-    /// The limit at the start.
+    /// The limit at the start, and the least one while the processors have time to spare.
     pub initial: u32,
     /// The limit never falls below this: up to this much work is always admitted.
     pub min: u32,
@@ -41,6 +45,9 @@ impl Default for LimitBounds {
 
 /// The slow-down that is normal: a queue of a quarter of the work in progress keeps the bottleneck busy.
 const TOLERANCE: f64 = 1.25;
+
+/// The part by which a window raises the limit at most while the processors have time to spare.
+const GROWTH_WITH_SPARE: f64 = 0.5;
 
 /// The share of a computed change that is applied after each window.
 const STEP: f64 = 0.5;
@@ -163,6 +170,9 @@ impl Sums {
 pub struct AdaptiveLimit {
     min: f64,
     max: f64,
+    initial: f64,
+    /// True while the processors have time to spare.
+    has_spare_processors: bool,
     /// In average operations.
     limit: f64,
     /// The slow-down without load. Until the first window ends, `has_floor` is false.
@@ -203,10 +213,13 @@ impl AdaptiveLimit {
     pub fn new(bounds: LimitBounds) -> Self {
         let (min, max) =
             (f64::from(bounds.min.max(1)), f64::from(bounds.max.max(bounds.min).max(1)));
+        let initial = f64::from(bounds.initial).clamp(min, max);
         Self {
             min,
             max,
-            limit: f64::from(bounds.initial).clamp(min, max),
+            initial,
+            has_spare_processors: false,
+            limit: initial,
             floor: 1.0,
             has_floor: false,
             slow_down: 1.0,
@@ -261,6 +274,11 @@ impl AdaptiveLimit {
         {
             probe.drained = Some(now);
         }
+    }
+
+    /// Notes whether the processors have time to spare.
+    pub fn set_spare_processors(&mut self, has_spare: bool) {
+        self.has_spare_processors = has_spare;
     }
 
     /// Notes that work waits or is refused because the limit is reached.
@@ -373,9 +391,10 @@ impl AdaptiveLimit {
         let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
         let is_slow = excess > at_rest * SLOW_RATIO;
         self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
+        let least = if self.has_spare_processors { self.initial } else { self.min };
         if !is_reached {
             if excess > TOLERANCE {
-                self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(self.min));
+                self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(least));
             }
             if is_spare_only {
                 self.had_effect |= self.window_started > self.last_probe;
@@ -384,10 +403,14 @@ impl AdaptiveLimit {
             return;
         }
         let gradient = (TOLERANCE / excess).clamp(DECREASE_MAX, 1.0);
-        let target = self.limit * gradient + self.limit.sqrt();
+        let growth = match self.has_spare_processors && excess <= TOLERANCE {
+            true => self.limit * GROWTH_WITH_SPARE,
+            false => self.limit.sqrt(),
+        };
+        let target = self.limit * gradient + growth;
         let before = self.limit;
         let step = if excess > 2.0 * TOLERANCE { 1.0 } else { STEP };
-        self.limit = (self.limit + (target - self.limit) * step).clamp(self.min, self.max);
+        self.limit = (self.limit + (target - self.limit) * step).clamp(least, self.max);
         if self.limit < before {
             self.counted_since = now + self.latencies(1.0);
         }
@@ -510,6 +533,27 @@ mod tests {
             run(&mut limit, 0.0, 120.0, 0.050, 100.0, 10_000.0);
             is_near_capacity(&limit, 100.0);
         }
+    }
+
+    #[test]
+    fn a_slow_subgraph_does_not_lower_the_limit_of_a_router_with_time_to_spare() {
+        for (has_spare, least) in [(true, 500.0), (false, 0.0)] {
+            let mut limit = limit(500);
+            limit.set_spare_processors(has_spare);
+            run(&mut limit, 0.0, 10.0, 0.050, 10_000.0, 20.0);
+            // A second instead of 50 ms: now 400 want to be in flight.
+            run(&mut limit, 10.0, 10.0, 1.0, 10_000.0, 400.0);
+            assert!(limit.operations() >= least, "{limit:?}");
+            assert_eq!(limit.operations() >= 400.0, has_spare, "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_grows_fast_while_processors_have_time_to_spare() {
+        let mut limit = limit(500);
+        limit.set_spare_processors(true);
+        run(&mut limit, 0.0, 3.0, 0.050, 10_000.0, 3000.0);
+        assert!(limit.operations() >= 3000.0, "{limit:?}");
     }
 
     #[test]

@@ -194,6 +194,12 @@ impl AdmissionControl {
         self.advance_ramp(now);
     }
 
+    /// Notes whether the processors have time to spare, so that the router itself makes nothing slow. Without this, the
+    /// control takes them for busy.
+    pub fn set_spare_processors(&mut self, has_spare: bool) {
+        self.limit.set_spare_processors(has_spare);
+    }
+
     /// Notes the time for the ramp. Requests and the end of work do so, too.
     pub fn advance_ramp(&mut self, now: Duration) {
         // hot path: one comparison once the ramp is over

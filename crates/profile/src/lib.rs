@@ -40,4 +40,6 @@ pub use metrics::{DESCRIPTOR_METRICS, USAGE_METRICS};
 pub use no_profiles::{cpu, heap};
 pub use profile_error::ProfileError;
 pub use threads::{Thread, threads};
-pub use usage::{Descriptors, Usage, descriptors, private_resident_bytes, usage};
+pub use usage::{
+    Descriptors, Usage, descriptors, private_resident_bytes, processor_wait_seconds, usage,
+};

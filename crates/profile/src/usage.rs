@@ -34,6 +34,21 @@ pub fn usage() -> Option<Usage> {
     parse(&stat, rustix::param::page_size() as u64, boot.as_deref().and_then(boot_seconds))
 }
 
+/// Returns the time for which the threads of this process that still run have waited for a processor, in seconds (the
+/// second field of `/proc/*/schedstat`); zero if the system does not tell.
+pub fn processor_wait_seconds() -> f64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0.0 };
+    let waits = tasks.filter_map(|task| {
+        let schedstat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        parse_wait_nanos(&schedstat)
+    });
+    waits.sum::<u64>() as f64 / 1e9
+}
+
+fn parse_wait_nanos(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Returns the resident memory of this process without the pages of files, in bytes; `None` if the system has no
 /// `/proc`. The system takes the pages of the program and of other files back when memory is short. Takes some
 /// microseconds.
@@ -102,6 +117,12 @@ fn parse(stat: &str, page_bytes: u64, boot_seconds: Option<f64>) -> Option<Usage
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_wait_of_a_thread_is_read() {
+        assert_eq!(parse_wait_nanos("2101 67082 17\n"), Some(67_082));
+        assert_eq!(parse_wait_nanos("0"), None);
+    }
 
     #[test]
     fn the_name_of_a_program_does_not_shift_the_fields() {

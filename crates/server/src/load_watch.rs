@@ -1,4 +1,5 @@
-//! The load of this router, measured once a second: for its readiness, and for the load report in responses.
+//! The load of this router, measured once a second: for its readiness, for the adaptive limit, and for the load report
+//! in responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The share of a measurement in the reported figures: they follow a change within about three seconds.
 const STEP: f64 = 0.4;
 
+/// The processors have time to spare below this part of their time, of which threads used or waited for the rest, for
+/// this number of measurements. They are busy at once.
+const SPARE_BELOW: f64 = 0.6;
+const SPARE_AFTER: u32 = 5;
+
 /// Measures the load until the router ends. Returns at once if nothing needs it.
 pub(crate) async fn watch_load(
     http: Arc<HttpServer>,
@@ -28,6 +34,9 @@ pub(crate) async fn watch_load(
         return;
     }
     let processors = workers::available() as f64;
+    // Without them, workers cannot use more.
+    let worker_processors = processors.min(http.workers.count() as f64);
+    let mut processor_watch = ProcessorWatch::default();
     let mut meter = LoadMeter::default();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -38,7 +47,12 @@ pub(crate) async fn watch_load(
             _ = stop.wait_for(|stop| *stop) => return,
         }
         if let Some(overload) = &overload {
-            overload.update(&http.limits.memory);
+            let busy = || {
+                let used = profile::usage()?.cpu_seconds;
+                Some((used + profile::processor_wait_seconds()) / worker_processors)
+            };
+            let has_spare = processor_watch.has_spare(overload.has_work(), busy, Instant::now());
+            overload.update(&http.limits.memory, has_spare);
         }
         let Some(reports) = &http.pipeline.load_reports else { continue };
         let now = Instant::now();
@@ -67,6 +81,40 @@ fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
     let utilization = figures.cpu_utilization / share;
     let reported = figures.application_utilization.unwrap_or_default();
     LoadFigures { application_utilization: Some(reported.max(utilization)), ..figures }
+}
+
+/// Knows whether the processors have time to spare.
+#[derive(Default, Debug)]
+struct ProcessorWatch {
+    last: Option<(f64, Instant)>,
+    /// The number of measurements since they were busy.
+    spare_for: u32,
+    was_busy: bool,
+}
+
+impl ProcessorWatch {
+    /// Notes a measurement. `busy` returns the seconds since the start for which each processor was used or waited for;
+    /// it is not asked while there is no work, because it takes some system calls.
+    fn has_spare(
+        &mut self,
+        has_work: bool,
+        busy: impl FnOnce() -> Option<f64>,
+        now: Instant,
+    ) -> bool {
+        let measured = if has_work { busy().map(|it| (it, now)) } else { None };
+        let last = std::mem::replace(&mut self.last, measured);
+        let part = last.zip(measured).map(|((before, then), (busy, now))| {
+            let seconds = now.duration_since(then).as_secs_f64();
+            (busy - before) / seconds.max(f64::MIN_POSITIVE)
+        });
+        match part {
+            Some(part) if part >= SPARE_BELOW => (self.spare_for, self.was_busy) = (0, true),
+            // The first look at work, or a system that does not tell, says nothing. Without work they are idle.
+            None if has_work => {}
+            _ => self.spare_for = self.spare_for.saturating_add(1),
+        }
+        self.spare_for >= SPARE_AFTER || (self.spare_for > 0 && !self.was_busy)
+    }
 }
 
 /// Counters since the start.
@@ -148,6 +196,30 @@ mod tests {
         assert_eq!(reported(None, 0.5), Some(0.4));
         assert_eq!(reported(Some(0.7), 0.5), Some(0.7));
         assert_eq!(reported(Some(0.3), 0.1), Some(2.0));
+    }
+
+    #[test]
+    fn processors_are_busy_at_once_and_have_time_to_spare_after_a_while() {
+        let mut watch = ProcessorWatch::default();
+        let (start, mut second, mut total) = (Instant::now(), 0, 0.0);
+        let mut after = |has_work, part: f64| {
+            second += 1;
+            total += part;
+            let now = start + Duration::from_secs(second);
+            watch.has_spare(has_work, || Some(total), now)
+        };
+        assert!(!after(true, 0.1), "nothing is known yet");
+        assert!(after(true, 0.1));
+        assert!(!after(true, 0.7));
+        assert_eq!([0; 6].map(|_| after(true, 0.5)), [false, false, false, false, true, true]);
+        assert!(!after(true, 1.5), "threads wait for a processor");
+        assert_eq!([0; 5].map(|_| after(false, 0.0)), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_system_that_does_not_tell_has_no_time_to_spare() {
+        let mut watch = ProcessorWatch::default();
+        assert!((0..10).all(|_| !watch.has_spare(true, || None, Instant::now())));
     }
 
     #[test]

@@ -66,9 +66,10 @@ impl OverloadProtection {
         self.admission.begin_ramp();
     }
 
-    /// Decides about the readiness, and notes the time for the ramp. To be called once a second.
-    pub fn update(&self, memory: &MemoryAccount) {
-        self.admission.advance_ramp();
+    /// Decides about the readiness, and notes the time for the ramp and whether the processors have time to spare. To be
+    /// called once a second.
+    pub fn update(&self, memory: &MemoryAccount, has_spare_processors: bool) {
+        self.admission.update(has_spare_processors);
         if let Some(readiness) = &self.readiness {
             let (admitted, refused) = self.stats().totals_for_readiness();
             let refused = refused + memory.refused(MemoryKind::Operations);
@@ -80,6 +81,11 @@ impl OverloadProtection {
     /// refuses many requests; `None` if it is ready.
     pub fn unready_percent(&self) -> Option<u32> {
         self.readiness.as_ref()?.unready_percent()
+    }
+
+    /// True if work is in flight.
+    pub fn has_work(&self) -> bool {
+        self.load().in_flight > 0
     }
 
     /// Returns the limit in units of work.

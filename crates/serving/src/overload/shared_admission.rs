@@ -59,9 +59,10 @@ impl SharedAdmission {
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
 
-    /// Notes the time for the ramp.
-    pub(super) fn advance_ramp(&self) {
+    /// Notes the time for the ramp, and whether the processors have time to spare.
+    pub(super) fn update(&self, has_spare_processors: bool) {
         let mut state = self.lock();
+        state.control.set_spare_processors(has_spare_processors);
         state.control.advance_ramp(self.now());
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
