@@ -15,7 +15,7 @@ use super::quantity;
 #[serde(default, deny_unknown_fields)]
 pub struct Admission {
     /// Turns overload protection on.
-    #[schemars(example = true)]
+    #[schemars(example = false)]
     pub enabled: bool,
 
     /// The bounds of the limit on the work in flight. Within them, the limit follows the latency of operations.
@@ -26,7 +26,7 @@ pub struct Admission {
 
     /// The number of refusals that the router sends at once, each second for each core. Each further one is held for
     /// two to three seconds: to refuse all requests at once would take the CPU time of those that could be served. `0`:
-    /// none is held. This holds without `enabled`, too, for what the memory budget refuses.
+    /// none is held. This holds also if `enabled` is `false`, for what the memory budget refuses.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub refusals_per_core: u32,
 
@@ -146,7 +146,7 @@ pub enum RequestClass {
 impl Default for Admission {
     fn default() -> Self {
         Self {
-            enabled: false,
+            enabled: true,
             limit: AdmissionLimit::default(),
             queue: AdmissionQueue::default(),
             // A refusal takes some 25 µs of CPU time, so these take a twentieth of each core. With fewer, one client
@@ -198,10 +198,10 @@ impl Admission {
             findings
                 .warning(
                     "no-effect",
-                    "`admission.readiness.enabled` has no effect without `admission.enabled`",
+                    "`admission.readiness.enabled` has no effect with `admission.enabled: false`",
                 )
                 .at_place(places.get("admission.readiness.enabled"), "not used")
-                .help("set `admission.enabled: true`: without it, nothing is refused");
+                .help("remove `admission.enabled: false`: with it, nothing is refused");
         }
         let AdmissionLimit { initial, min, max } = self.limit;
         if min > max {

@@ -288,7 +288,7 @@ pub struct Config {
     pub rate_limits: Vec<RateLimit>,
 
     /// Overload protection (`docs/overload.md`): how much work is in flight at the same time, and which requests are
-    /// refused beyond that, with the code `OVERLOADED` and the status 503. By default it is turned off.
+    /// refused beyond that, with the code `OVERLOADED` and the status 503. It is on by default.
     ///
     /// Each operation that a client sends is admitted before it is parsed, on every transport. Events of live
     /// subscriptions and the admin listener are not concerned.

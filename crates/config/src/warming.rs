@@ -139,7 +139,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
                 "`warming.ramp` has no effect: nothing bounds or reports the load",
             )
             .at_place(places.get("warming.ramp"), "not used")
-            .help("set `admission.enabled`, or `http.load_report.send`");
+            .help("remove `admission.enabled: false`, or set `http.load_report.send`");
     }
     if warming.persisted_documents && config.persisted_documents.manifests.is_empty() {
         findings
