@@ -10,6 +10,7 @@ use crate::provider::Provider;
 use crate::server_process::{ServerProcess, free_address};
 use crate::servers::replace_subgraph_urls;
 use crate::setup::{Bench, read_file, write_file};
+use crate::subscriptions::stage::UNPACED;
 use std::net::SocketAddr;
 use test_kit::commands::Failure;
 use test_kit::installation::find_or_install;
@@ -128,7 +129,8 @@ impl Broker {
             ["supergraph.graphql", "starling.yaml"].map(|name| scratch.join(name));
         write_file(&supergraph, &replace_subgraph_urls(&text, &["fields"], mock.address))?;
         // No pings: an idle connection must cause no work.
-        write_file(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", self.config()))?;
+        let settings = format!("{}websocket: {{ping_interval: 1h}}\n{UNPACED}", self.config());
+        write_file(&config, &settings)?;
         bench.start_starling(&config, &supergraph)
     }
 }

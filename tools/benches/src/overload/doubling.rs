@@ -17,8 +17,8 @@ const NORMAL: (&str, u32) = ("normal", 9);
 /// The maximum p50 of all admitted requests.
 const P50_MS_MAX: f64 = 200.0;
 
-/// The settings that protect from overload and make requests critical.
-const PRIORITY: &str = "admission:\n  enabled: true\n  \
+/// The setting that makes requests critical.
+const PRIORITY: &str = "admission:\n  \
                         priority: [{when: \"request.headers['x-class'] == 'critical'\", class: critical}]\n";
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {

@@ -30,7 +30,7 @@ const REFUSED_PERCENT_MAX: f64 = 1.0;
 
 /// The header that tells clients apart, and the setting with it.
 const CLIENT_HEADER: &str = "x-client";
-const FAIR: &str = "admission: {enabled: true, fair_by: \"request.headers['x-client']\"}\n";
+const FAIR: &str = "admission: {fair_by: \"request.headers['x-client']\"}\n";
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;

@@ -2,8 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, PROTECTED, SurgeLoad, UNSHARED, class, goodput, measure_capacity, p99_ms, print_head,
-    print_row, surge_arguments,
+    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity, p99_ms,
+    print_head, print_row, surge_arguments,
 };
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
@@ -72,12 +72,12 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     write_file(&mix, &json!({ "operations": entries }).to_string())?;
 
     let config = folder.join("hanging-subgraph.yaml");
-    write_file(&config, UNSHARED)?;
+    write_file(&config, &format!("{UNSHARED}{UNPROTECTED}"))?;
     let unprotected = bench.start_starling(&config, &supergraph)?;
     let operation = folder.join(format!("{}.graphql", INDEPENDENT.0));
     let (capacity, closed) = measure_capacity(bench, &unprotected, &operation)?;
     drop(unprotected);
-    write_file(&config, &format!("{UNSHARED}{PROTECTED}"))?;
+    write_file(&config, UNSHARED)?;
     let router = bench.start_starling(&config, &supergraph)?;
     let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
     let arguments = surge_arguments(bench, load, &["--mix", &mix.display().to_string()])?;

@@ -6,8 +6,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, PROTECTED, SurgeLoad, UNSHARED, measure_capacity, operation_text, p99_ms, print_head,
-    print_row, surge_arguments,
+    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, measure_capacity, operation_text, p99_ms,
+    print_head, print_row, surge_arguments,
 };
 use crate::reports::number;
 use crate::server_process::ServerProcess;
@@ -56,7 +56,8 @@ impl<'a> LiveStage<'a> {
         let operation = bench.scratch_folder("overload")?.join("ticks.graphql");
         // One request to a mock.
         write_file(&operation, &operation_text("ticks", "id name"))?;
-        let router = stage.start_router(Some(&mock), UNSHARED)?;
+        let settings = format!("{UNSHARED}{UNPROTECTED}");
+        let router = stage.start_paced_router(Some(&mock), &settings)?;
         let options = bench.without_clients();
         let (capacity, closed) = measure_capacity(&options, &router, &operation)?;
         Ok((Self { stage, mock, operation, capacity }, closed))
@@ -64,7 +65,7 @@ impl<'a> LiveStage<'a> {
 
     /// Starts a router with overload protection.
     fn start_router(&self) -> Result<ServerProcess, Failure> {
-        self.stage.start_router(Some(&self.mock), &format!("{UNSHARED}{PROTECTED}"))
+        self.stage.start_paced_router(Some(&self.mock), UNSHARED)
     }
 
     /// Returns the arguments for queries at a multiple of the capacity.

@@ -2,7 +2,7 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    OverloadStage, PROTECTED, SurgeLoad, p99_ms, peak_goodput, print_head, print_row, share_of_peak,
+    OverloadStage, SurgeLoad, p99_ms, peak_goodput, print_head, print_row, share_of_peak,
 };
 use crate::reports::number;
 use crate::setup::Bench;
@@ -29,7 +29,7 @@ const GROWTH_MIB_SPARE: f64 = 4.0;
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;
     let (capacity, closed) = stage.measure_capacity()?;
-    let router = stage.start_router(PROTECTED)?;
+    let router = stage.start_router("")?;
     let load = |factor: f64| SurgeLoad::Constant(capacity * factor);
     print_head();
     let name = format!("{REFERENCE_SHARE}x");

@@ -2,8 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    OverloadStage, PROTECTED, SurgeLoad, p99_ms, peak_goodput, print_head, print_row,
-    share_of_peak, surge_arguments,
+    OverloadStage, SurgeLoad, p99_ms, peak_goodput, print_head, print_row, share_of_peak,
+    surge_arguments,
 };
 use crate::load_generator::LoadRun;
 use crate::reports::number;
@@ -51,7 +51,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let stage = OverloadStage::start(bench)?;
     let peer = if bench.router == OWN { PEER_DEFAULT } else { &bench.router };
     let peer_bench = bench.with_router(peer);
-    let own = Contender { name: OWN, start: &|| stage.start_router(PROTECTED) };
+    let own = Contender { name: OWN, start: &|| stage.start_router("") };
     let start_peer = || {
         let graph = bench.file("benches/items/supergraph.graphql");
         peer_bench.start_router(&graph, &ITEMS_SUBGRAPHS, stage.mock.address, &stage.operation)

@@ -20,7 +20,7 @@ const RATE: f64 = 5000.0;
 const REFUSAL_US_MAX: f64 = 50.0;
 
 /// The settings of a router with one place and no queue, which holds no refusal. Its subgraphs never respond.
-const ONE_PLACE: &str = "admission: {enabled: true, limit: {initial: 1, min: 1, max: 1}, queue: {max_waiting: 0}, \
+const ONE_PLACE: &str = "admission: {limit: {initial: 1, min: 1, max: 1}, queue: {max_waiting: 0}, \
                          refusals_per_core: 0}\n\
                          traffic: {all: {timeout: 1h}}\nlimits: {time: 1h}\n";
 

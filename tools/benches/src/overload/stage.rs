@@ -1,5 +1,4 @@
-//! The stage of the measurements of overload: the graph, the router with overload protection, and the runs of the load
-//! generator.
+//! The stage of the measurements of overload: the graph, the router, and the runs of the load generator.
 
 use crate::load_generator::LoadRun;
 use crate::reports::number;
@@ -15,8 +14,9 @@ pub(super) const LATENCY: &str = "50ms";
 /// The settings that every router of these measurements has: each request does its own work.
 pub(super) const UNSHARED: &str = "sharing: {operations: false, subgraph_queries: false}\n";
 
-/// The setting that turns overload protection on.
-pub(super) const PROTECTED: &str = "admission: {enabled: true}\n";
+/// The setting that turns overload protection off, to measure a capacity: the closed loop has more requests in flight
+/// than the limit admits in the beginning.
+pub(super) const UNPROTECTED: &str = "admission: {enabled: false}\n";
 
 /// The connections of the load generator in the closed loop: more than requests are in flight at the capacity.
 const CAPACITY_CONNECTIONS: u32 = 2000;
@@ -65,14 +65,14 @@ impl<'a> OverloadStage<'a> {
         Ok(Self { bench, mock, operation })
     }
 
-    /// Starts a router with further settings.
+    /// Starts a router with further settings. It has overload protection unless they turn it off.
     pub(super) fn start_router(&self, settings: &str) -> Result<ServerProcess, Failure> {
         self.bench.start_items_router("overload", &format!("{UNSHARED}{settings}"), &self.mock)
     }
 
     /// Measures how many responses in a second a router without overload protection sends in the closed loop.
     pub(super) fn measure_capacity(&self) -> Result<(f64, Value), Failure> {
-        let router = self.start_router("")?;
+        let router = self.start_router(UNPROTECTED)?;
         measure_capacity(self.bench, &router, &self.operation)
     }
 

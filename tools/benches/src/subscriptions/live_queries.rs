@@ -5,7 +5,7 @@
 //! the event in it. The event that it publishes next invalidates the item at the router.
 
 use super::compare::{SideSamples, print_comparison, print_run};
-use super::stage::{CLIENTS, ClientSettings, Stage};
+use super::stage::{CLIENTS, ClientSettings, Stage, UNPACED};
 use crate::broker_connections::fetch_json_page;
 use crate::reports::{check_run, number, verdict};
 use crate::router_metrics::RouterMetrics;
@@ -167,7 +167,7 @@ fn run_router(stage: &Stage<'_>, name: &str, count: u32) -> Result<(Value, LiveC
          cache: {{enabled: true, subgraphs: {{all: {{ttl: 1h}}}}, \
          invalidate: [{{provider: nats/default, topic: {SUBJECT}}}]}}\n\
          live_queries: {{enabled: true, throttle_min: 0s}}\n\
-         websocket: {{ping_interval: 1h}}\n",
+         websocket: {{ping_interval: 1h}}\n{UNPACED}",
         stage.nats.address
     );
     let router = stage.bench.start_items_router("live-queries", &config, &mock)?;

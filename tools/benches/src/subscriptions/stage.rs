@@ -17,6 +17,10 @@ pub(crate) const PLAIN: &str = "subscription { tick { id } }";
 /// A subscription with one field that is fetched from a subgraph.
 pub(crate) const JOINED: &str = "subscription { tick { id name } }";
 
+/// The setting without a pace of WebSocket handshakes. Most measurements are not about connecting, and with 1,200 a
+/// second the 10,000 clients of a run would need 8 s to connect.
+pub(crate) const UNPACED: &str = "admission: {handshakes_per_core: 0}\n";
+
 /// The broker and the options that every measurement needs.
 pub(crate) struct Stage<'a> {
     pub(crate) bench: &'a Bench,
@@ -39,9 +43,18 @@ impl<'a> Stage<'a> {
         Ok(Self { bench, nats: start_nats(bench, &[])? })
     }
 
-    /// Starts the router, in front of a mocked subgraph if there is one. `extra_config` is appended to its
-    /// configuration.
+    /// Starts the router without a pace of handshakes, in front of a mocked subgraph if there is one. `extra_config` is
+    /// appended to its configuration.
     pub(crate) fn start_router(
+        &self,
+        mock: Option<&ServerProcess>,
+        extra_config: &str,
+    ) -> Result<ServerProcess, Failure> {
+        self.start_paced_router(mock, &format!("{UNPACED}{extra_config}"))
+    }
+
+    /// Starts the router as [`Stage::start_router`] does, with the default pace of handshakes.
+    pub(crate) fn start_paced_router(
         &self,
         mock: Option<&ServerProcess>,
         extra_config: &str,
@@ -79,7 +92,7 @@ impl<'a> Stage<'a> {
         let (config_path, supergraph) = self.write_config(
             None,
             &format!(
-                "listen: [{{address: '{address}', tls: {{cert: '{}', key: '{}'}}}}]\n",
+                "{UNPACED}listen: [{{address: '{address}', tls: {{cert: '{}', key: '{}'}}}}]\n",
                 cert.display(),
                 key.display()
             ),
