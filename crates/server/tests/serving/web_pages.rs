@@ -213,7 +213,7 @@ fn download_metrics() -> String {
 fn every_metric_that_the_documentation_names_exists() {
     // Some metrics exist only where their feature is configured.
     let router = Router::start(
-        "admission: {enabled: true}\nadmin: {console: {recorder: {enabled: true}}}\ntracing: {enabled: true, otlp: {endpoint: 'http://127.0.0.1:9/'}}\nmetrics: {otlp: {enabled: true, endpoint: 'http://127.0.0.1:9/'}}\ncache: {enabled: true, store: a}\nstorage_providers: {redis: [{id: a, urls: ['redis://127.0.0.1:9']}]}\nlive_queries: {enabled: true}\ncost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}\nauthorization: {policies: {decision_point: {url: 'http://127.0.0.1:9/'}}}",
+        "admin: {console: {recorder: {enabled: true}}}\ntracing: {enabled: true, otlp: {endpoint: 'http://127.0.0.1:9/'}}\nmetrics: {otlp: {enabled: true, endpoint: 'http://127.0.0.1:9/'}}\ncache: {enabled: true, store: a}\nstorage_providers: {redis: [{id: a, urls: ['redis://127.0.0.1:9']}]}\nlive_queries: {enabled: true}\ncost: {mode: measure}\nauthentication: {introspection: {url: 'http://127.0.0.1:9/', client_id: a, client_secret: b}}\nauthorization: {policies: {decision_point: {url: 'http://127.0.0.1:9/'}}}",
     );
     // Labels of refused operations exist only after the first refusal.
     assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));

@@ -56,6 +56,8 @@ const startRouter = (cache = {}) =>
       // Equal operations that are in flight are one; here only the cache joins them.
       sharing: { operations: false, subgraph_queries: false },
       http: { http2: { max_concurrent_streams: STREAMS } },
+      // Of 10,000 operations that wait for one response at once, it would refuse most.
+      admission: { enabled: false },
     },
   });
 

@@ -175,7 +175,7 @@ describe("the examples of a deployment", () => {
     const [, target] = /scaleTargetRef: \{apiVersion: apps\/v1, kind: Deployment, name: (\w+)\}/.exec(autoscaler);
     assert.match(deployment, new RegExp(`kind: Deployment\\nmetadata:\\n  name: ${target}\\n`));
 
-    const router = await startServe({ supergraph: memorySupergraph(), config: { admission: { enabled: true } } });
+    const router = await startServe({ supergraph: memorySupergraph() });
     try {
       const metrics = await scrape(router);
       const queries = queriesOf(adapter);

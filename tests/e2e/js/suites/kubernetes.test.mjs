@@ -468,10 +468,7 @@ describe("the chart", { skip: skipWithout(helm, "helm") }, () => {
 
   it("scales by metrics that a router has", async () => {
     const page = await readFile(path.join(ROOT, "docs/kubernetes.md"), "utf8");
-    const router = await startServe({
-      supergraph: await readFile(SUPERGRAPH, "utf8"),
-      config: { admission: { enabled: true } },
-    });
+    const router = await startServe({ supergraph: await readFile(SUPERGRAPH, "utf8") });
     try {
       const names = new Set((await scrape(router)).samples.map(({ name }) => name));
       const mentioned = new Set(page.match(/starling_[a-z_]+/g));

@@ -40,7 +40,6 @@ describe("the dashboard and the alert rules", () => {
       // Everything that has metrics of its own, except what needs a server.
       config: {
         subgraphs: subgraphs.configuration,
-        admission: { enabled: true },
         cost: { mode: "measure" },
         cache: { enabled: true, subgraphs: { all: { ttl: "60s" } } },
         access_log: { enabled: true },

@@ -120,10 +120,7 @@ describe("metrics of single operations and clients", () => {
   });
 
   it("count what is refused", async () => {
-    const router = await open({
-      block: { rules: [{ when: "operation.name == 'Blocked'" }] },
-      admission: { enabled: true },
-    });
+    const router = await open({ block: { rules: [{ when: "operation.name == 'Blocked'" }] } });
     await send(router, "query Blocked { slow }", WEB);
     await send(router, "query Invalid { nothing }", WEB);
     await send(router, "{ ", WEB);
@@ -142,7 +139,7 @@ describe("metrics of single operations and clients", () => {
   });
 
   it("tell anonymous operations apart, and count each operation of a batch", async () => {
-    const router = await open({ http: { batching: { enabled: true } }, admission: { enabled: true } });
+    const router = await open({ http: { batching: { enabled: true } } });
     await send(router, "{ products { name } }");
     await send(router, "query { products { name } }");
     await send(router, "{ products { id } }");
