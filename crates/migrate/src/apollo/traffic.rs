@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     absent(
         "traffic_shaping.router.concurrency_limit",
-        "turn on `admission`, which finds the limit by latency (docs/overload.md); \
+        "overload protection finds the limit by latency (docs/overload.md); \
          `admission.limit.max` is its upper bound",
     ),
     same(
