@@ -63,6 +63,9 @@ pub(crate) enum ReadState {
 pub(crate) enum Phase {
     /// Both directions work.
     Open,
+    /// The peer has gone, and the connection waits for its turn to be ended, see `endings`. It is as if open, but takes
+    /// no messages.
+    Leaving,
     /// The machine has ended; unsent bytes must be written until this tick.
     Closing(Tick),
     /// Everything is written; the peer must hang up until this tick.
@@ -78,6 +81,13 @@ pub enum ConnectionEnd {
     Closed,
     /// The peer was connected, as far as the system knows, and took nothing of the unsent bytes for too long.
     Stalled,
+}
+
+impl Phase {
+    /// True while the machine receives input.
+    pub(crate) fn is_receiving(self) -> bool {
+        matches!(self, Self::Open | Self::Leaving)
+    }
 }
 
 impl<M: Machine, C> Connection<M, C> {
@@ -99,7 +109,7 @@ impl<M: Machine, C> Connection<M, C> {
     /// is the time that a peer may take nothing at all of the unsent bytes.
     pub(crate) fn next_tick(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {
         match self.phase {
-            Phase::Open => {
+            Phase::Open | Phase::Leaving => {
                 let stall = self.stall_deadline(stall_time_max);
                 let deadline = match (self.machine.poll_timeout(), stall) {
                     (Some(a), Some(b)) => Some(a.min(b)),

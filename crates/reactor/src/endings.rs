@@ -3,6 +3,9 @@
 //! All clients may vanish at once, when a proxy or a load balancer fails. Ending one takes some 20 µs in several
 //! threads, so ten thousand would take all CPU time for a fifth of a second. Queries and the remaining clients would
 //! notice. So a few are ended at a time, in the order in which they have gone, with pauses.
+//!
+//! While a connection waits, it takes no messages (`Phase::Leaving`). A broadcast would spend a system call on each of
+//! them, and the next broadcast would fail for all of them and so end them at once.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ pub enum SendOutcome {
     /// Earlier bytes are unsent: nothing was taken. [`crate::Application::on_writable`] is called when they have been
     /// sent.
     Blocked,
-    /// The connection has ended or is about to end: nothing was taken, and nothing ever will be.
+    /// The connection has ended or is about to end, or its peer has gone: nothing was taken, and nothing ever will be.
     Gone,
 }
 
@@ -237,6 +237,28 @@ impl<M: Machine, C> Sockets<M, C> {
         }
     }
 
+    /// Sends no more messages to a connection until [`Sockets::end_leaving`], because its peer has gone. The first
+    /// message would only make the peer's system reset the connection, and the next one would end it out of turn. A
+    /// connection that may not be read does not end in its turn, and its peer may have closed one direction only, so it
+    /// still gets messages.
+    pub(crate) fn begin_leaving(&mut self, token: Token) {
+        if let Some(connection) = self.slab.get_mut(token)
+            && connection.phase == Phase::Open
+            && connection.is_readable()
+        {
+            connection.phase = Phase::Leaving;
+        }
+    }
+
+    /// Ends the wait of a connection: reading its input is about to end it.
+    pub(crate) fn end_leaving(&mut self, token: Token) {
+        if let Some(connection) = self.slab.get_mut(token)
+            && connection.phase == Phase::Leaving
+        {
+            connection.phase = Phase::Open;
+        }
+    }
+
     /// Writes the output of the machine.
     pub(crate) fn transmit(&mut self, token: Token) {
         let now = self.now;
@@ -283,7 +305,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 Received::Nothing => return,
                 Received::Ended => return self.mark_ended(token),
             };
-            if connection.phase == Phase::Open {
+            if connection.phase.is_receiving() {
                 if !bytes.is_empty() {
                     connection.machine.receive(now, bytes);
                 }
@@ -366,7 +388,7 @@ impl<M: Machine, C> Sockets<M, C> {
     pub(crate) fn update_phase(&mut self, token: Token) -> bool {
         let now = self.now;
         let Some(connection) = self.slab.get_mut(token) else { return false };
-        if connection.phase == Phase::Open && connection.machine.is_closed() {
+        if connection.phase.is_receiving() && connection.machine.is_closed() {
             connection.phase = match connection.stream.close_session(&mut self.buffers, now) {
                 true => Phase::Closing(self.wheel.tick_of(now + CLOSE_TIMEOUT)),
                 false => Phase::Ended(ConnectionEnd::Closed),
@@ -401,7 +423,7 @@ impl<M: Machine, C> Sockets<M, C> {
         }
         connection.tick = Tick::NONE;
         match connection.phase {
-            Phase::Open => {
+            Phase::Open | Phase::Leaving => {
                 if connection.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now)
                 {
                     return self.end_as(token, ConnectionEnd::Stalled);

@@ -135,6 +135,7 @@ impl<A: Application> EventLoop<A> {
                     self.mailbox.take_all(&mut taken);
                     messages.extend(taken.drain(..));
                 } else if readiness.ending {
+                    self.sockets.begin_leaving(Token::from_u64(readiness.key));
                     self.endings.add(readiness);
                 } else {
                     self.serve(readiness);
@@ -174,6 +175,7 @@ impl<A: Application> EventLoop<A> {
         let turn = self.endings.take_turn(self.sockets.now);
         let mut left = turn;
         while let Some(readiness) = self.endings.next(&mut left) {
+            self.sockets.end_leaving(Token::from_u64(readiness.key));
             self.serve(readiness);
         }
         if left < turn {
@@ -285,7 +287,9 @@ impl<A: Application> EventLoop<A> {
         if let Some(connection) = self.sockets.slab.remove(token) {
             let end = match connection.phase {
                 Phase::Ended(end) => end,
-                Phase::Open | Phase::Closing(_) | Phase::HangUp(_) => ConnectionEnd::Closed,
+                Phase::Open | Phase::Leaving | Phase::Closing(_) | Phase::HangUp(_) => {
+                    ConnectionEnd::Closed
+                }
             };
             drop(connection.stream);
             let closed =

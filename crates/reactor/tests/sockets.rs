@@ -62,12 +62,15 @@ enum Message {
     AdoptNull(u32),
     Broadcast(Bytes),
     DiscardStats,
+    /// Keeps the reactor busy until the sender is dropped.
+    Block(mpsc::Receiver<()>),
 }
 
 /// A call that the application reports to the test.
 #[derive(Debug, PartialEq)]
 enum Report {
     Adopted,
+    Blocked,
     SendOutcome(Vec<(u32, SendOutcome)>),
     DiscardStats(DiscardStats),
     Writable(u32),
@@ -129,6 +132,10 @@ impl Application for Repeater {
                 let adopted = sockets.adopt(Stream::null(), machine, b"", number);
                 adopted.expect("there is no descriptor to watch");
                 self.report(Report::Adopted);
+            }
+            Message::Block(released) => {
+                self.report(Report::Blocked);
+                let _ = released.recv();
             }
             Message::DiscardStats => self.report(Report::DiscardStats(sockets.discard_stats())),
             Message::Broadcast(body) => {
@@ -446,6 +453,39 @@ fn clients_that_vanish_together_are_all_ended_and_the_rest_is_served_meanwhile()
     }
     assert!(!gone.contains(&0));
     assert!(matches!(last.next_event(), WebSocketEvent::Text(text) if text == "hello"));
+}
+
+#[test]
+fn a_broadcast_skips_clients_that_have_vanished_and_wait_for_their_end() {
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
+    let mut last = fixture.connect(b"");
+    let clients: Vec<Client> = (0..200).map(|_| fixture.connect(b"")).collect();
+    // All ends arrive together, and the broadcasts follow before most of these connections had their turn.
+    let (release, released) = mpsc::channel();
+    fixture.reactor.mailbox().send(Message::Block(released));
+    assert_eq!(fixture.next_report(), Report::Blocked);
+    drop(clients);
+    for body in ["one", "two"] {
+        fixture.reactor.mailbox().send(Message::Broadcast(body.into()));
+    }
+    drop(release);
+    let (mut gone, mut broadcasts) = (std::collections::HashSet::new(), Vec::new());
+    while gone.len() < 200 {
+        match fixture.next_report() {
+            Report::Closed(number, ConnectionEnd::Closed) => assert!(gone.insert(number)),
+            Report::SendOutcome(sent) => broadcasts.push(sent),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(broadcasts.len(), 2);
+    assert!(broadcasts[0].len() > 100, "{} connections", broadcasts[0].len());
+    for sent in broadcasts {
+        for (number, outcome) in sent {
+            let expected = if number == 0 { SendOutcome::Taken } else { SendOutcome::Gone };
+            assert_eq!(outcome, expected, "client {number}");
+        }
+    }
+    assert_eq!((last.next_text(), last.next_text()), ("one!".into(), "two!".into()));
 }
 
 #[test]
