@@ -189,9 +189,7 @@ impl GraphqlEndpoint {
 
     /// Counts a prepared operation that does not fit its request.
     fn count_refused(&self, ready: &PreparedRequest) {
-        if let Some((figures, request)) = self.serving.figures.as_ref().zip(ready.figures) {
-            figures.count_without_response(request, Some(ErrorCode::BadRequest));
-        }
+        self.serving.count_refused(ready.figures, ErrorCode::BadRequest);
     }
 
     fn set_request_id(&self, extensions: &Extensions, ready: &mut PreparedRequest) {

@@ -8,13 +8,13 @@ use arc_swap::ArcSwap;
 use clients::client_limits::ClientLimits;
 use clients::operation_metrics::OperationMetrics;
 use config::{Config, DEFAULT_GRAPH};
-use execute::ClaimPath;
+use execute::{ClaimPath, ErrorCode};
 use http::HeaderMap;
 use persisted_documents::DocumentSet;
 use redis_store::Stores;
 use tokio::sync::watch;
 
-use crate::figures::FigureTables;
+use crate::figures::{FigureTables, RequestFigures};
 use crate::generation::ServingGraph;
 use crate::known_operations::{DocumentValidity, KnownOperations};
 use crate::overload::OverloadProtection;
@@ -128,6 +128,15 @@ impl Serving {
         // This struct owns the sender, so the wait cannot fail.
         let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
         self.current()
+    }
+
+    /// Counts a prepared operation that is refused with this code: once among all operations, and once for its name and
+    /// its client.
+    pub fn count_refused(&self, request: Option<RequestFigures>, code: ErrorCode) {
+        self.metrics.count_refusal(code);
+        if let Some((figures, request)) = self.figures.as_ref().zip(request) {
+            figures.count_without_response(request, Some(code));
+        }
     }
 
     /// Starts a trace of a request with these headers, if its client requests one and the configuration allows it.

@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{Method, StatusCode, Version};
 use plan::OperationKind;
 use prepare::OperationRequest;
+use serving::figures::RequestFigures;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation::{self, OperationClient};
 use serving::operation_spans::OperationSpans;
@@ -141,10 +142,12 @@ pub async fn start(
     attach_spans(&mut ready, spans);
     let ready = ready.map_err(Refusal::of_errors)?;
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
+        serving.count_refused(ready.figures, ErrorCode::BadRequest);
         return Err(Refusal::mutation_by_get());
     }
+    let figures = ready.figures;
     let started = stream.start(runner, live.stream_operations_max, &id, ready);
-    started.map_err(|refused| start_refusal(live, refused))
+    started.map_err(|refused| start_refusal(live, figures, refused))
 }
 
 /// Returns `operationId` out of the extensions of a request. Long ones are read on another thread.
@@ -171,20 +174,26 @@ async fn read_operation_id(
     })
 }
 
-/// Returns the refusal of an operation that a stream does not start.
-fn start_refusal(live: &LiveServer, refused: StreamRefusal) -> Refusal {
-    let count = || live.runner().serving.metrics.count_refusal(ErrorCode::Overloaded);
+/// Counts an operation that a stream does not start, and returns its refusal.
+fn start_refusal(
+    live: &LiveServer,
+    figures: Option<RequestFigures>,
+    refused: StreamRefusal,
+) -> Refusal {
+    let code = match refused {
+        StreamRefusal::NotFound | StreamRefusal::InUse => ErrorCode::BadRequest,
+        StreamRefusal::TooBusy | StreamRefusal::TooMany => ErrorCode::Overloaded,
+    };
+    live.runner().serving.count_refused(figures, code);
     match refused {
         StreamRefusal::NotFound => not_found(),
         StreamRefusal::InUse => {
             let message = "an operation with this id is in progress on the stream";
-            refusal(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
+            refusal(StatusCode::CONFLICT, code, message)
         }
         StreamRefusal::TooBusy => {
             let message = "too many operations of the stream are in progress; try again later";
-            count();
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            refusal(status, ErrorCode::Overloaded, message).retry_later()
+            refusal(StatusCode::TOO_MANY_REQUESTS, code, message).retry_later()
         }
         StreamRefusal::TooMany => {
             let message = format!(
@@ -192,8 +201,7 @@ fn start_refusal(live: &LiveServer, refused: StreamRefusal) -> Refusal {
                  (`websocket.max_subscriptions_per_connection`): stop one first",
                 live.stream_operations_max
             );
-            count();
-            refusal(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded, &message)
+            refusal(StatusCode::TOO_MANY_REQUESTS, code, &message)
         }
     }
 }

@@ -98,7 +98,9 @@ async fn run_admitted(
     };
     let kind = ready.prepared.kind;
     if ready.prepared.has_stream() {
-        return Err(vec![needs_a_stream(&ready.prepared)]);
+        let error = needs_a_stream(&ready.prepared);
+        serving.metrics.count_refusal(error.code);
+        return Err(vec![error]);
     }
     let bindings = &ready.loaded.bindings;
     let claims = ready.identity.claims();
