@@ -50,6 +50,12 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
     problems.iter().map(error).collect()
 }
 
+/// True if an operation with this error failed by a fault of the router, of a broker or of a subgraph. Otherwise it was
+/// refused: its client may not have what it asks for, or not at present.
+pub fn is_fault(code: ErrorCode) -> bool {
+    code != ErrorCode::Overloaded && status(code).is_server_error()
+}
+
 /// Returns the HTTP status of a request error with this code, for a response whose media type gives statuses a meaning
 /// (`application/graphql-response+json`; GraphQL over HTTP, section 6.4.2).
 pub fn status(code: ErrorCode) -> StatusCode {

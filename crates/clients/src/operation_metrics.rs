@@ -92,8 +92,8 @@ impl OperationMetrics {
         self.process.as_ref()
     }
 
-    /// Counts a finished query or mutation, or a started subscription. `span` is that of the operation if its trace is
-    /// exported.
+    /// Counts a finished query or mutation, or a subscription that has opened or that its source failed. `span` is that
+    /// of the operation if its trace is exported.
     // hot path: three atomic operations on memory that other threads seldom write to; six with several graphs
     pub fn count(
         &self,

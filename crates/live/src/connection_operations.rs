@@ -8,6 +8,7 @@ use clients::kept_operations::{ExistingAmounts, KeptTotal};
 use execute::{ClientKey, GraphqlError};
 use hub::Subscriber;
 use serving::prepared_request::PreparedRequest;
+use serving::subscription_count::SubscriptionCount;
 use tokio::task::AbortHandle;
 
 use super::client_work::{ClientWork, StartedOperation};
@@ -130,8 +131,10 @@ impl ConnectionOperations {
         let member = Subscriber { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         let logged = self.runner.logged_operation(&ready);
+        let count = SubscriptionCount::begin(&self.runner.serving, ready.figures);
         match self.runner.subscribe(ready, outlet, member, held).await {
             Ok(subscribed) => {
+                count.count_opened();
                 let open = self.runner.metrics.open_subscription(self.transport);
                 let record = self.runner.begin_subscription(self.transport, logged);
                 let expiry = self.end_on_expiry(number, identity);
@@ -141,7 +144,10 @@ impl ConnectionOperations {
                     *entry = ListedOperation::Subscription(subscribed, open, expiry, record);
                 }
             }
-            Err(error) => self.on_failed(number, vec![error]),
+            Err(error) => {
+                count.count_failed(&error);
+                self.on_failed(number, vec![error]);
+            }
         }
     }
 

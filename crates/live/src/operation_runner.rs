@@ -1,7 +1,6 @@
 //! The execution of operations on live connections: queries and mutations run, subscriptions join a group of the hub.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use clients::access_log::AccessLog;
 use clients::authentication::{ClientAuthentication, Identity};
@@ -10,7 +9,6 @@ use clients::kept_operations::{ExistingAmounts, KeptOperation, KeptShare};
 use clients::request_ids::RequestIds;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
 use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
-use plan::OperationKind;
 use serving::operation;
 use serving::overload::work_ticket::WorkResult;
 use serving::prepared_request::PreparedRequest;
@@ -64,7 +62,7 @@ impl OperationRunner {
     }
 
     /// Joins the group of a prepared subscription. `held` are the amounts that the live subscriptions of the connection
-    /// keep already.
+    /// keep already. The caller counts the subscription: its connection may still refuse it.
     ///
     /// # Errors
     /// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.
@@ -75,20 +73,12 @@ impl OperationRunner {
         member: Subscriber,
         held: ExistingAmounts,
     ) -> Result<LiveSubscription, GraphqlError> {
-        let started = Instant::now();
         // Opening a subscription is work. Its events are not admitted again.
         let ticket = ready.ticket.take();
         let _memory = ready.memory.take();
-        let figures = self.serving.figures.as_ref().zip(ready.figures);
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
         let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
-        let (kind, has_failed) = (OperationKind::Subscription, subscribed.is_err());
-        self.serving.metrics.count(kind, has_failed, started.elapsed(), None);
-        if let Some((figures, request)) = figures {
-            let code = subscribed.as_ref().err().map(|error| error.code);
-            figures.count_without_response(request, code);
-        }
-        if let Some(ticket) = ticket.filter(|_| !has_failed) {
+        if let Some(ticket) = ticket.filter(|_| subscribed.is_ok()) {
             ticket.set_result(WorkResult::Unmeasured);
         }
         subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
@@ -149,15 +139,11 @@ async fn join_group(
     let resume = ready.resume.take();
     let claims = subscription_migration::claims_of(&ready);
     let operation = subscription_migration::live_operation(ready, claims, runner.serving.time_max)?;
-    let room = subscription_migration::check_room(&operation);
-    room.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
+    subscription_migration::check_room(&operation)?;
     kept.set_topics(operation.source.topics().len());
-    let kept_share = kept.check(&runner.limits.settings, &held);
-    let kept_share =
-        kept_share.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
+    let kept_share = kept.check(&runner.limits.settings, &held)?;
     let most = runner.limits.settings.max_groups_per_client as usize;
-    let share = runner.limits.group_shares.enter(client, &operation, most);
-    let share = share.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
+    let share = runner.limits.group_shares.enter(client, &operation, most)?;
     let mut operation = subscription_migration::holding(operation, Some(Arc::new(share)));
     loop {
         let generation = operation.generation;

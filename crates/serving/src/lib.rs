@@ -33,6 +33,7 @@ pub mod serving;
 pub mod shared_cache;
 pub mod sharing;
 pub mod subgraph_streams;
+pub mod subscription_count;
 pub mod subscription_endpoint;
 pub mod subscription_migration;
 #[cfg(test)]

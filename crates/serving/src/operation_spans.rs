@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use clients::error_mapping::status;
+use clients::error_mapping::is_fault;
 use clients::request_source::OperationTrace;
 use execute::{ErrorCode, Generation, GraphqlError, Payload};
 use plan::OperationKind;
@@ -111,9 +111,8 @@ impl OperationSpans {
 
     /// Notes the errors of an operation that did not run. Its request counts as failed if that is the router's fault,
     /// also where the status of the response is 200. What the overload protection refuses must stay cheap.
-    pub(crate) fn note_refusal(&self, errors: &[GraphqlError]) {
+    pub fn note_refusal(&self, errors: &[GraphqlError]) {
         let code = errors.first().map(|it| it.code);
-        let is_fault = |code| code != ErrorCode::Overloaded && status(code).is_server_error();
         if code.is_some_and(is_fault) {
             self.request.note_failure();
         }

@@ -18,7 +18,7 @@ use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
-use crate::access_records::SubscriptionRecord;
+use super::subscription_opening::SubscriptionOpening;
 use crate::client_context::ClientContext;
 use crate::metrics::{OpenGauge, Transport};
 use crate::sse_single_connection::open_stream::OpenStream;
@@ -93,16 +93,26 @@ pub(crate) enum StartRequest {
     Unprepared(OperationRequest),
     /// A prepared operation.
     Prepared(Box<PreparedRequest>),
+    /// A live subscription that moves to another group, prepared for its renewed token.
+    Moved(Box<PreparedRequest>),
 }
 
 /// The outcome of an operation.
 pub(crate) enum OperationOutcome {
     /// The response of a query or mutation.
     Response(Payload),
-    /// A live subscription.
-    Subscribed(Subscription, OpenGauge, KeptOperation, Option<Box<SubscriptionRecord>>),
+    /// A subscription that has joined its group.
+    Subscribed(Box<JoinedSubscription>),
     /// The errors for which it could not run.
     Failed(Vec<GraphqlError>),
+}
+
+/// A subscription that has joined its group, and that its connection may still refuse.
+pub(crate) struct JoinedSubscription {
+    pub(super) subscription: Subscription,
+    pub(super) open: OpenGauge,
+    pub(super) kept: KeptOperation,
+    pub(super) opening: SubscriptionOpening,
 }
 
 /// Some subscribers of a group on one reactor.

@@ -9,6 +9,7 @@ mod group_members;
 mod message;
 mod null_clients;
 mod outlet;
+mod subscription_opening;
 mod subscription_server;
 mod watched_members;
 mod watching;

@@ -55,6 +55,19 @@ impl Socket {
         self.flush();
     }
 
+    /// Subscribes several times, by id and query, in one piece: the router reads all of them at once.
+    pub(crate) fn subscribe_together(&mut self, subscriptions: &[(&str, &str)]) {
+        for (id, query) in subscriptions {
+            let request = format!(r#"{{"query":"{query}"}}"#);
+            self.connection.protocol.subscribe(id, request.into());
+        }
+        let mut piece = Vec::new();
+        while let Some(chunks) = self.connection.poll_transmit(Instant::now()) {
+            chunks.append_to(&mut piece);
+        }
+        self.stream.write_all(&piece).unwrap();
+    }
+
     /// Waits for the next event.
     pub(crate) fn hear(&mut self) -> ClientEvent {
         let mut buffer = [0; 16 << 10];

@@ -65,6 +65,35 @@ fn many_subscriptions_of_one_connection_get_each_event_with_any_bound() {
 }
 
 #[test]
+fn a_refused_subscription_is_one_request_and_one_error_whichever_thread_refuses_it() {
+    let router = Router::start("subscriptions: {max_topics_per_connection: 1}");
+    let mut socket = Socket::open(router.address);
+    let query = "subscription Ticks { tick { id } }";
+    // Both join their group before one of them is live, so the reactor refuses the other one.
+    socket.subscribe_together(&[("a", query), ("b", query)]);
+    let heard = socket.hear();
+    assert!(matches!(heard, ClientEvent::Error { .. }), "{heard:?}");
+    // A worker refuses this one.
+    socket.subscribe("c", query);
+    let heard = socket.hear();
+    assert!(matches!(&heard, ClientEvent::Error { id, .. } if *id == "c"), "{heard:?}");
+    let operation = r#"operation="Ticks",kind="subscription""#;
+    let client = r#"client="unnamed",client_version="""#;
+    let code = r#"code="OVERLOADED""#;
+    for (metric, value) in [
+        (format!("starling_operations_refused_total{{{code}}}"), 2),
+        (r#"starling_operations_total{kind="subscription",outcome="ok"}"#.to_owned(), 1),
+        (r#"starling_operations_total{kind="subscription",outcome="errors"}"#.to_owned(), 0),
+        (format!("starling_named_operation_requests_total{{{operation}}}"), 3),
+        (format!("starling_named_operation_errors_total{{{operation},{code}}}"), 2),
+        (format!("starling_client_requests_total{{{client}}}"), 3),
+        (format!("starling_client_errors_total{{{client},{code}}}"), 2),
+    ] {
+        router.wait_for(&metric, value);
+    }
+}
+
+#[test]
 fn a_client_gets_a_trace_if_its_handshake_requests_it() {
     for reactors in [1, 2] {
         let router = Router::start(&format!("reactors: {reactors}\ntrace: {{enabled: true}}"));

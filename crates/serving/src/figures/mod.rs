@@ -141,7 +141,7 @@ impl FigureTables {
 
     /// Counts an operation without a response of its own: a subscription that was opened, or a prepared operation that
     /// was refused with this code.
-    pub fn count_without_response(&self, request: RequestFigures, error: Option<ErrorCode>) {
+    pub(crate) fn count_without_response(&self, request: RequestFigures, error: Option<ErrorCode>) {
         self.count(request, None, None, error);
     }
 

@@ -133,6 +133,20 @@ describe("the access log", () => {
     assert.equal(handshake.status, 101);
   });
 
+  it("has one line for a subscription that is refused", async () => {
+    const router = await open({}, { subscriptions: { max_topics_per_connection: 1 } });
+    const socket = openSocket(router);
+    const follow = (id) => socket.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id } });
+    await Promise.race(["1", "2"].map((id) => follow(id).ended()));
+    const [refused] = await router.linesOf("operation", 1);
+    assert.deepEqual([refused.operation, refused.kind, refused.errors, refused.code],
+      ["Moves", "subscription", 1, "OVERLOADED"]);
+    await socket.dispose();
+    await router.linesOf("subscription_ended", 1);
+    const events = router.lines().map(({ event: name }) => name).filter((it) => it !== "request");
+    assert.deepEqual(events.sort(), ["operation", "subscription_ended", "subscription_started"]);
+  });
+
   it("has the end of a stream of events with its reason", async () => {
     const router = await open();
     const streams = openStreams(router);

@@ -233,6 +233,7 @@ describe("metrics of operations on WebSockets", () => {
       config: {
         subgraphs: subgraphs.configuration,
         websocket: { init_payload_headers: ["graphql-client-name"] },
+        subscriptions: { max_topics_per_connection: 1 },
       },
     });
   });
@@ -253,6 +254,23 @@ describe("metrics of operations on WebSockets", () => {
     assert.equal(metrics.value("starling_named_operation_requests_total", subscribed), 1, "events are no requests");
     assert.equal(metrics.value("starling_named_operation_requests_total", { operation: "All", kind: "query" }), 1);
     assert.equal(metrics.value("starling_client_requests_total", { client: "tv" }), 2);
+    await socket.dispose();
+  });
+
+  it("count a refused subscription once, with its code", async () => {
+    const socket = openSocket(router, { "graphql-client-name": "radio" });
+    const query = SUBSCRIPTION.replace("Moves", "Heard");
+    const { error } = await Promise.race([query, query].map((it) => socket.subscribe(it).ended()));
+    assert.equal(error[0].extensions.code, "OVERLOADED");
+    const metrics = await scrape(router);
+    const heard = { operation: "Heard", kind: "subscription" };
+    const code = "OVERLOADED";
+    assert.equal(metrics.value("starling_named_operation_requests_total", heard), 2);
+    assert.equal(metrics.value("starling_named_operation_errors_total", { ...heard, code }), 1);
+    assert.equal(metrics.value("starling_client_requests_total", { client: "radio" }), 2);
+    assert.equal(metrics.value("starling_client_errors_total", { client: "radio", code }), 1);
+    assert.equal(metrics.value("starling_operations_refused_total", { code }), 1);
+    assert.equal(metrics.value("starling_operations_total", { kind: "subscription", outcome: "errors" }), 0);
     await socket.dispose();
   });
 });

@@ -13,13 +13,15 @@ use reactor::Token;
 use serving::forwarding::ClientHeaders::Kept;
 use serving::operation::{self, OperationClient};
 use serving::prepared_request::attach_spans;
+use serving::subscription_count::SubscriptionCount;
 use wire::connection::OffThreadParse;
 use wire::websocket::{CloseCode, LargeMessage};
 
 use super::super::client::ClientOperation;
 use super::super::client_machine::ClientMachine;
-use super::super::message::{Message, OperationOutcome, StartRequest};
+use super::super::message::{JoinedSubscription, Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
+use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
@@ -140,33 +142,40 @@ impl SubscriptionServer {
         outcome: OperationOutcome,
     ) {
         let group = match &outcome {
-            OperationOutcome::Subscribed(subscription, ..) => Some(subscription.group()),
+            OperationOutcome::Subscribed(joined) => Some(joined.subscription.group()),
             OperationOutcome::Response(_) | OperationOutcome::Failed(_) => None,
         };
         let Some(client) = sockets.client(token) else { return };
         if !client.has_operation(operation) {
             // The client has completed the operation meanwhile, or the hub has ended it.
+            if let OperationOutcome::Subscribed(joined) = outcome
+                && let Some(reactor) = &self.reactor
+            {
+                // Dropping the record writes the last line.
+                drop(joined.opening.note_opened(&reactor.runner, client.transport));
+            }
             return self.check_started(sockets, token, operation, None);
         }
         match outcome {
-            OperationOutcome::Subscribed(subscription, open, kept, record) => {
+            OperationOutcome::Subscribed(joined) => {
                 let Some(reactor) = &self.reactor else { return };
+                let JoinedSubscription { subscription, open, kept, opening } = *joined;
                 let live = (subscription, open, kept);
                 let is_live = client.add_live(&reactor.runner.limits.settings, operation, live);
                 client.drop_idle_work();
-                if is_live.is_ok()
-                    && let Some(record) = record
-                {
-                    self.records.insert(token, operation, record);
-                }
-                if let Err(error) = is_live {
-                    reactor.runner.serving.metrics.count_refusal(error.code);
-                    client.forget(operation);
-                    self.send_end(
-                        sockets,
-                        token,
-                        Delivery::Failed { operation, errors: vec![error] },
-                    );
+                match is_live {
+                    Ok(()) => {
+                        let record = opening.note_opened(&reactor.runner, client.transport);
+                        if let Some(record) = record {
+                            self.records.insert(token, operation, record);
+                        }
+                    }
+                    Err(error) => {
+                        opening.note_failed(&client.context, &error);
+                        client.forget(operation);
+                        let errors = vec![error];
+                        self.send_end(sockets, token, Delivery::Failed { operation, errors });
+                    }
                 }
             }
             OperationOutcome::Response(payload) => {
@@ -209,7 +218,8 @@ impl StartingOperation {
         context: &KeptContext,
         identity: Identity,
     ) {
-        let mut record = None;
+        let (mut record, mut stream_spans) = (None, None);
+        let is_moved = matches!(wanted, StartRequest::Moved(_));
         // Ends after the operation.
         let span = match (&wanted, &runner.tracer) {
             (StartRequest::Unprepared(_), Some(tracer)) => {
@@ -219,7 +229,7 @@ impl StartingOperation {
         };
         let (mut trace, prepared) = match wanted {
             // The line of its request shows the operation.
-            StartRequest::Prepared(ready) => (None, Ok(*ready)),
+            StartRequest::Prepared(ready) | StartRequest::Moved(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
                 record = runner.begin_record(self.transport);
                 let KeptContext { headers, origin, .. } = context;
@@ -230,7 +240,11 @@ impl StartingOperation {
                 let (headers, address) = (Kept(headers), self.address);
                 let client = OperationClient { headers, identity, address, source };
                 let mut prepared = operation::prepare_for(&runner.serving, &request, client).await;
+                let operation_spans = spans.clone();
                 attach_spans(&mut prepared, spans);
+                if prepared.as_ref().is_ok_and(|ready| ready.prepared.has_stream()) {
+                    stream_spans = operation_spans;
+                }
                 if let Ok(ready) = &mut prepared
                     && !ready.prepared.has_stream()
                     && let Some(ids) = &runner.request_ids
@@ -249,14 +263,24 @@ impl StartingOperation {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
-                let logged = runner.logged_operation(&ready);
+                let begin_count = || SubscriptionCount::begin(&runner.serving, ready.figures);
+                let opening = SubscriptionOpening {
+                    count: (!is_moved).then(begin_count),
+                    logged: runner.logged_operation(&ready),
+                    record: record.take(),
+                    spans: stream_spans,
+                    span,
+                };
                 match runner.subscribe(ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
                         let open = runner.metrics.open_subscription(self.transport);
-                        let record = runner.begin_subscription(self.transport, logged);
-                        OperationOutcome::Subscribed(subscription, open, kept, record)
+                        let joined = JoinedSubscription { subscription, open, kept, opening };
+                        OperationOutcome::Subscribed(Box::new(joined))
                     }
-                    Err(error) => OperationOutcome::Failed(vec![error]),
+                    Err(error) => {
+                        opening.note_failed(context, &error);
+                        OperationOutcome::Failed(vec![error])
+                    }
                 }
             }
             Ok(mut ready) => {

@@ -222,7 +222,7 @@ impl SubscriptionServer {
                 if ready.prepared.live.is_none() {
                     self.record_loss(sockets, member, Missed { lost: 0, gap: true });
                 }
-                self.start_operation(sockets, token, number, StartRequest::Prepared(ready));
+                self.start_operation(sockets, token, number, StartRequest::Moved(ready));
             }
             RenewalStep::End(error) => {
                 client.forget(number);
