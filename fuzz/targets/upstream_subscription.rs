@@ -145,8 +145,11 @@ fn read_callbacks(data: &[u8], now: Instant) {
 fuzz_target!(|data: &[u8]| {
     let [protocol, size, data @ ..] = data else { return };
     let (size, now) = (usize::from(*size).max(1), Instant::now());
-    let websocket =
-        WebSocketConfig { message_bytes_max: RESULT_BYTES_MAX, ..WebSocketConfig::default() };
+    let websocket = WebSocketConfig {
+        message_bytes_max: RESULT_BYTES_MAX,
+        oversized_head_bytes_max: 100,
+        ..WebSocketConfig::default()
+    };
     let settings =
         UpstreamSettings { websocket: Arc::new(websocket), ..UpstreamSettings::default() };
     let settings = Arc::new(settings);

@@ -12,6 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use wire::websocket::{WebSocketConfig, WebSocketEvent, WebSocket};
 
 const MESSAGE_BYTES_MAX: usize = 1000;
+const HEAD_BYTES_MAX: usize = 50;
 
 fn events(
     machine: &mut WebSocket,
@@ -35,16 +36,20 @@ fn events(
 fuzz_target!(|data: &[u8]| {
     let Some((size, stream)) = data.split_first() else { return };
     let now = Instant::now();
-    let config = Arc::new(WebSocketConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..WebSocketConfig::default() });
+    let config = WebSocketConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..WebSocketConfig::default() };
+    let skipping = Arc::new(WebSocketConfig { oversized_head_bytes_max: HEAD_BYTES_MAX, ..config.clone() });
+    let config = Arc::new(config);
     let deflating = |mut machine: WebSocket| {
         machine.set_deflate(true);
         machine
     };
-    let machines: [&dyn Fn() -> WebSocket; 4] = [
+    let machines: [&dyn Fn() -> WebSocket; 6] = [
         &|| WebSocket::server(config.clone(), now),
         &|| WebSocket::client(config.clone(), now, 7),
         &|| deflating(WebSocket::server(config.clone(), now)),
         &|| deflating(WebSocket::client(config.clone(), now, 7)),
+        &|| WebSocket::client(skipping.clone(), now, 7),
+        &|| WebSocket::server(skipping.clone(), now),
     ];
     for machine in machines {
         let whole = events(&mut machine(), now, &mut [stream].into_iter());
@@ -57,6 +62,7 @@ fuzz_target!(|data: &[u8]| {
                 }
                 WebSocketEvent::Binary(bytes) => assert!(bytes.len() <= MESSAGE_BYTES_MAX),
                 WebSocketEvent::Large(_) => unreachable!("this configuration has no bounds for clients"),
+                WebSocketEvent::Oversized(head) => assert!(head.len() <= HEAD_BYTES_MAX),
                 WebSocketEvent::Closed(_) => {}
             }
         }

@@ -42,6 +42,11 @@ pub trait Protocol {
     fn receive_large(&mut self, message: LargeMessage) {
         drop(message);
     }
+    /// Takes the head of a text message over the size limit. Without effect by default: a protocol used with
+    /// [`WebSocketConfig::oversized_head_bytes_max`] implements it.
+    fn receive_oversized(&mut self, head: Bytes) {
+        drop(head);
+    }
 }
 
 /// A protocol whose large messages can be parsed on another thread.
@@ -182,6 +187,7 @@ impl<P: Protocol> Connection<P> {
                 WebSocketEvent::Text(text) => self.protocol.receive_text(text),
                 WebSocketEvent::Binary(bytes) => self.protocol.receive_binary(bytes),
                 WebSocketEvent::Large(message) => self.protocol.receive_large(message),
+                WebSocketEvent::Oversized(head) => self.protocol.receive_oversized(head),
                 WebSocketEvent::Closed(closed) => self.protocol.ended(closed),
             }
         }

@@ -75,6 +75,25 @@ impl ServerMessage {
     }
 }
 
+/// Returns the id in a message that cannot be read as a whole, because it is invalid or only its head was kept: the one
+/// `id` among the members before the defect. `None` without one, or with several.
+pub(crate) fn find_id(text: &Bytes) -> Option<Box<str>> {
+    let valid = match std::str::from_utf8(text) {
+        Ok(_) => text.len(),
+        // A head may end within a character.
+        Err(error) => error.valid_up_to(),
+    };
+    let mut ids = Vec::new();
+    // Members before the defect are reported.
+    let _ = outline_members(&text.slice(..valid), |key, value| {
+        if key == "id" {
+            ids.push(value);
+        }
+    });
+    let [id] = &ids[..] else { return None };
+    string(id).filter(|id| !id.is_empty()).map(Box::from)
+}
+
 impl Envelope {
     /// Reads the members. One that occurs twice is refused: readers differ in which of the two counts.
     fn parse(text: &Bytes) -> Result<Envelope, InvalidMessage> {
@@ -203,6 +222,27 @@ mod tests {
         for (text, reason) in cases {
             assert_eq!(parse(Dialect::TransportWs, text), Err(reason.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn the_id_before_the_defect_of_a_message_is_found() {
+        let cases = [
+            (r#"{"type":"next","id":"1","payload":{"a":"#, Some("1")),
+            (r#"{"payload":{"id":"2"},"id":"\u0031" ?"#, Some("1")),
+            (r#"{"id":"1","type":"hello"}"#, Some("1")),
+            (r#"{"id":"1"#, None),
+            (r#"{"payload":{"id":"1"#, None),
+            (r#"{"id":"1","id":"2","payload":{}}"#, None),
+            (r#"{"id":1,"type":"next"}"#, None),
+            (r#"{"id":"","type":"next"}"#, None),
+            (r#"["id","1"]"#, None),
+            ("", None),
+        ];
+        for (text, id) in cases {
+            assert_eq!(find_id(&Bytes::from_static(text.as_bytes())).as_deref(), id, "{text}");
+        }
+        let cut = Bytes::from_static(b"{\"id\":\"1\",\"payload\":\"\xc3");
+        assert_eq!(find_id(&cut).as_deref(), Some("1"));
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub mod result_decoder;
 pub mod socket;
 
 pub use callback::{CallbackEvent, CallbackSettings, CallbackTable};
-pub use client::{SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings};
+pub use client::{
+    OVERSIZED_HEAD_BYTES, SubscribeError, UpstreamClient, UpstreamEvent, UpstreamSettings,
+};
 pub use error::{ConnectionEnd, IgnoredMessage, OperationError};
 pub use operation_id::OperationId;
 pub use result_decoder::{BodyFormat, ResultDecoder, ResultDecoderSettings, ResultEvent};

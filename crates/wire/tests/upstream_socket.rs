@@ -333,6 +333,26 @@ fn an_invalid_result_ends_its_operation_only() {
 }
 
 #[test]
+fn an_invalid_message_that_names_an_operation_ends_only_that() {
+    let messages = [
+        ACK,
+        r#"{"id":"1","type":"next","payload":{"data":NaN}}"#,
+        r#"{"id":"9","type":"next","payload":{"data":NaN}}"#,
+        r#"{"id":"2","type":"next","payload":{}}"#,
+        r#"{"id":"2","type":"hello"}"#,
+    ];
+    let invalid = |defect: &str| OperationError::InvalidResult(defect.into());
+    let expected = [
+        READY,
+        failed(1, invalid("not JSON")),
+        UpstreamEvent::Ignored(IgnoredMessage::UnknownId("9".into())),
+        next(2, "{}"),
+        failed(2, invalid("unknown message type `hello`")),
+    ];
+    assert_eq!(events_after(TRANSPORT_WS, &messages).0, expected);
+}
+
+#[test]
 fn nonsense_ends_the_connection_with_a_reason() {
     let cases = [
         ("?", "not JSON"),
@@ -352,21 +372,58 @@ fn nonsense_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn text_that_is_not_utf8_and_messages_over_the_limit_end_the_connection() {
-    let websocket = Arc::new(WebSocketConfig { message_bytes_max: 100, ..Default::default() });
-    let settings = Arc::new(UpstreamSettings { websocket, ..UpstreamSettings::default() });
+fn a_message_over_the_limit_ends_the_operation_that_it_names() {
     let now = Instant::now();
-    for (payload, code) in [(&b"\xff"[..], 1007), (&[b'x'; 101][..], 1009)] {
+    let large = format!(r#"{{"id":"1","type":"next","payload":{{"a":"{}"}}}}"#, "é".repeat(200));
+    for piece_bytes in [1, 7, 64, usize::MAX] {
+        let (_, mut bytes) = server_bytes(TRANSPORT_WS, &[ACK]);
+        // The second time in fragments, with a ping between them, and after the end of the operation.
+        append_frame(Opcode::Text, large.as_bytes(), &mut bytes);
+        let (first, rest) = large.as_bytes().split_at(99);
+        bytes.extend([1, first.len() as u8]);
+        bytes.extend_from_slice(first);
+        append_frame(Opcode::Ping, b"?", &mut bytes);
+        append_frame(Opcode::Continuation, rest, &mut bytes);
+        append_frame(Opcode::Text, br#"{"id":"2","type":"next","payload":{}}"#, &mut bytes);
+        let mut client = limited_socket(now);
+        client.subscribe(REQUEST).unwrap();
+        client.subscribe(REQUEST).unwrap();
+        bytes.chunks(piece_bytes.min(bytes.len())).for_each(|piece| client.receive(now, piece));
+        let error = OperationError::ResultTooBig { limit: 100 };
+        assert_eq!(events(&mut client), [READY, failed(1, error), next(2, "{}")]);
+        assert_eq!(client.client().late_messages(), 1);
+        let said = unmasked(&sent(&mut client, now));
+        assert!(said.contains(r#"{"id":"1","type":"complete"}"#), "{said}");
+    }
+}
+
+/// Returns a client that takes messages of 100 bytes, and keeps 60 bytes of larger ones.
+fn limited_socket(now: Instant) -> UpstreamSocket {
+    let websocket = WebSocketConfig {
+        message_bytes_max: 100,
+        oversized_head_bytes_max: 60,
+        ..WebSocketConfig::default()
+    };
+    let websocket = Arc::new(websocket);
+    let settings = Arc::new(UpstreamSettings { websocket, ..UpstreamSettings::default() });
+    UpstreamSocket::new(settings, request(SubprotocolChoice::Auto), now).unwrap()
+}
+
+#[test]
+fn text_that_is_not_utf8_and_large_messages_that_name_no_operation_end_the_connection() {
+    let now = Instant::now();
+    let id_last = format!(r#"{{"type":"next","payload":{{"a":"{}"}},"id":"1"}}"#, "x".repeat(100));
+    for (payload, code) in [(&b"\xff"[..], 1007), (id_last.as_bytes(), 1009)] {
         let (_, mut bytes) = server_bytes(TRANSPORT_WS, &[ACK]);
         append_frame(Opcode::Text, payload, &mut bytes);
-        let choice = request(SubprotocolChoice::Auto);
-        let mut client = UpstreamSocket::new(settings.clone(), choice, now).unwrap();
+        let mut client = limited_socket(now);
         client.receive(now, &bytes);
         let events = events(&mut client);
         let [READY, UpstreamEvent::Ended(ConnectionEnd::BrokenRule(closed))] = &events[..] else {
             panic!("{events:?}")
         };
         assert_eq!(closed.code, CloseCode(code));
+        assert!(unmasked(&sent(&mut client, now)).ends_with(&format!("close {code}\n")));
     }
     let (mut client, mut bytes) = server_bytes(TRANSPORT_WS, &[ACK]);
     append_frame(Opcode::Binary, b"x", &mut bytes);

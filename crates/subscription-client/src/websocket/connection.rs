@@ -38,6 +38,8 @@ pub(super) struct ConnectionTask {
     attempts: Attempts,
     /// The time at which the subgraph acknowledged the present connection.
     acknowledged: Option<Instant>,
+    /// True if a result has arrived on the present connection.
+    has_result: bool,
 }
 
 /// The attempts to connect again since the connection last worked.
@@ -84,6 +86,7 @@ impl ConnectionTask {
             operations,
             attempts,
             acknowledged: None,
+            has_result: false,
         }
     }
 
@@ -144,6 +147,7 @@ impl ConnectionTask {
     async fn connect_once(&mut self) -> ConnectionOutcome {
         self.receive_commands();
         self.acknowledged = None;
+        self.has_result = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
         self.attempts.headers = Arc::clone(&self.headers);
         let failed = |reason, is_transient| {
@@ -265,8 +269,7 @@ impl ConnectionTask {
                 self.release(abandoned);
             }
             UpstreamEvent::Next { id, payload } => {
-                // The connection works.
-                self.reset_attempts();
+                self.has_result = true;
                 self.operations.on_result(id, payload);
             }
             UpstreamEvent::Complete { id } => {
@@ -289,7 +292,10 @@ impl ConnectionTask {
 
     fn lose(&mut self, end: ConnectionEnd) -> ConnectionOutcome {
         let stable_after = self.endpoint.settings.reconnect.stable_after();
-        if self.acknowledged.is_some_and(|it| it.elapsed() >= stable_after) {
+        let is_stable = self.acknowledged.is_some_and(|it| it.elapsed() >= stable_after);
+        // One operation whose messages end each connection must not interrupt the others for ever.
+        let has_worked = self.has_result && !end.is_caused_by_message();
+        if is_stable || has_worked {
             self.reset_attempts();
         }
         add(&self.endpoint.stats.connections_lost, 1);

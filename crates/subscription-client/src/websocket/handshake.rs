@@ -8,7 +8,9 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use upstream::belongs_to_connection;
-use wire::upstream::{SubprotocolChoice, UpgradeRequest, UpstreamSettings, UpstreamSocket};
+use wire::upstream::{
+    OVERSIZED_HEAD_BYTES, SubprotocolChoice, UpgradeRequest, UpstreamSettings, UpstreamSocket,
+};
 use wire::websocket::WebSocketConfig;
 
 use crate::endpoint::SubscriptionEndpoint;
@@ -22,6 +24,7 @@ pub(super) fn machine_settings(settings: &SubscriptionSettings) -> Arc<UpstreamS
         // A server that is not gone responds at once, so the interval is long enough.
         pong_timeout: settings.ping_interval.unwrap_or(defaults.pong_timeout),
         message_bytes_max: settings.message_bytes_max,
+        oversized_head_bytes_max: OVERSIZED_HEAD_BYTES,
         ..defaults
     };
     Arc::new(UpstreamSettings {

@@ -1,7 +1,7 @@
 //! The server's side of a WebSocket, message by message.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wire::websocket::handshake;
+use wire::websocket::{FrameHeader, Opcode, handshake};
 
 use crate::scripted_server::{DEADLINE, ReceivedRequest, ScriptedServer};
 
@@ -98,18 +98,16 @@ impl ScriptedSocket {
 
     /// Sends a text message.
     pub(crate) async fn send(&mut self, text: &str) {
-        self.send_frame(0x81, text.as_bytes()).await;
+        self.send_frame(Opcode::Text, text.as_bytes()).await;
     }
 
     /// Sends a close frame with this code and a reason.
     pub(crate) async fn close(&mut self, code: u16, reason: &str) {
-        self.send_frame(0x88, &[&code.to_be_bytes(), reason.as_bytes()].concat()).await;
+        self.send_frame(Opcode::Close, &[&code.to_be_bytes(), reason.as_bytes()].concat()).await;
     }
 
-    async fn send_frame(&mut self, head: u8, payload: &[u8]) {
-        let length = u8::try_from(payload.len()).ok().filter(|it| *it < 126);
-        let mut frame = vec![head, length.expect("the tests send short messages")];
-        frame.extend_from_slice(payload);
+    async fn send_frame(&mut self, opcode: Opcode, payload: &[u8]) {
+        let frame = [&*FrameHeader::new(opcode, payload.len()), payload].concat();
         self.request.stream.write_all(&frame).await.expect("an open connection");
     }
 }

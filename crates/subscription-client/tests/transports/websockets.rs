@@ -3,8 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use events::{EventStream, Retry};
 use futures_util::future::join_all;
-use subscription_client::{SubscriptionProtocol, SubscriptionSettings};
+use subscription_client::{
+    ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
+};
 use tokio::join;
 
 use crate::scripted_server::ScriptedServer;
@@ -191,6 +194,73 @@ async fn messages_end_only_the_operations_that_they_name() {
     assert_eq!(next(&mut third.unwrap()).await, RESULT);
     let stats = client.stats();
     assert_eq!([&stats.ignored, &stats.results, &stats.connections_opened].map(read), [2, 1, 1]);
+}
+
+/// Begins two operations on one connection. Returns their streams, the socket and their ids.
+async fn two_operations(
+    server: &ScriptedServer,
+    client: &SubgraphSubscriptions,
+) -> ([EventStream; 2], ScriptedSocket, [String; 2]) {
+    let accepted = ScriptedSocket::accept(server);
+    let (first, (mut socket, _)) = join!(subscribe_with(client, r#"{"query":"a"}"#, ""), accepted);
+    let first_id = socket.next_subscribe().await;
+    let second = subscribe_with(client, r#"{"query":"b"}"#, "").await;
+    let second_id = socket.next_subscribe().await;
+    ([first.unwrap(), second.unwrap()], socket, [first_id, second_id])
+}
+
+#[tokio::test]
+async fn an_invalid_or_oversized_result_ends_only_its_own_operation() {
+    let large = format!(r#"{{"data":"{}"}}"#, "x".repeat(100_000));
+    for (payload, reason) in [
+        (large.as_str(), "(the subgraph sent a result of more than 1000 bytes)"),
+        ("{\"data\":NaN}", "(the subgraph sent an invalid result: not JSON)"),
+    ] {
+        let server = ScriptedServer::start().await;
+        let settings = SubscriptionSettings { message_bytes_max: 1000, ..websocket() };
+        let client = client(&server.url(), settings);
+        let ([bad, mut good], mut socket, [bad_id, good_id]) =
+            two_operations(&server, &client).await;
+        socket.send_result(&good_id, RESULT).await;
+        socket.send_result(&bad_id, payload).await;
+        socket.send_result(&good_id, RESULT).await;
+        assert_eq!(collect(bad).await, [reason]);
+        assert_eq!([next(&mut good).await, next(&mut good).await], [RESULT; 2]);
+        let stop = socket.next_message().await;
+        assert!(stop.contains(r#""type":"complete""#) && id_of(&stop) == bad_id, "{stop}");
+        let stats = client.stats();
+        let counts = [&stats.connections_opened, &stats.connections_lost, &stats.failed];
+        assert_eq!(counts.map(read), [1, 0, 1]);
+    }
+}
+
+#[tokio::test]
+async fn the_attempts_run_out_if_a_message_ends_each_connection_whatever_other_operations_get() {
+    let server = ScriptedServer::start().await;
+    // No connection of this test lasts long enough to count as stable.
+    let delays = Retry { initial: Duration::from_millis(1), max: Duration::from_secs(600) };
+    let reconnect = ReconnectSettings { delays, attempts: 3 };
+    let client = client(&server.url(), SubscriptionSettings { reconnect, ..websocket() });
+    let (mut streams, mut socket, [_, good_id]) = two_operations(&server, &client).await;
+    socket.send_result(&good_id, RESULT).await;
+    socket.send("?").await;
+    for _ in 0..3 {
+        let (mut socket, _) = ScriptedSocket::accept(&server).await;
+        for _ in 0..2 {
+            let id = socket.next_subscribe().await;
+            socket.send_result(&id, RESULT).await;
+        }
+        socket.send("?").await;
+        assert_eq!(socket.next_message().await, "close 4004");
+    }
+    let reason = "(the subgraph sent an invalid message: not JSON)";
+    for stream in &mut streams {
+        let mut last = next(stream).await;
+        while !last.starts_with('(') {
+            last = next(stream).await;
+        }
+        assert_eq!(last, reason);
+    }
 }
 
 #[tokio::test]

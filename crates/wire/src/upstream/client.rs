@@ -15,7 +15,7 @@ use super::operation_id::OperationId;
 use crate::connection::{Output, Protocol};
 use crate::messages::{Dialect, InvalidMessage, message, operation_message};
 use crate::pending::PendingQueues;
-use crate::server_message::ServerMessage;
+use crate::server_message::{ServerMessage, find_id};
 use crate::websocket::{CloseCode, Closed, ClosedBy, WebSocketConfig};
 use crate::{graphql_transport_ws, graphql_ws};
 
@@ -25,6 +25,13 @@ pub const BAD_RESPONSE: CloseCode = CloseCode(4004);
 pub const PONG_TIMEOUT: CloseCode = CloseCode(4408);
 /// The server did not acknowledge the connection in time: the code of the npm package graphql-ws for its client.
 pub const ACKNOWLEDGEMENT_TIMEOUT: CloseCode = CloseCode(4504);
+
+/// The number of bytes that are kept of a message over the limit, to find its operation. Most servers write the id,
+/// which the router chose, and the type before the payload: under 100 bytes.
+pub const OVERSIZED_HEAD_BYTES: usize = 1024;
+
+/// The reason of the end of a connection whose server sent a message over the limit that names no operation.
+const TOO_BIG: &str = "message is too big";
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +59,13 @@ impl Default for UpstreamSettings {
     /// - No pings of the subprotocol: those of the WebSocket do the same. Their responses are due after 30 s.
     /// - 10,000 operations: far more than a graph has different ones, since equal ones are shared.
     /// - 64 ended operations: messages after the end follow it closely.
-    /// - 64 MiB a message: the default limit of a response from a subgraph.
+    /// - 64 MiB a message: the default limit of a response from a subgraph. A larger one ends its operation only.
     fn default() -> UpstreamSettings {
-        let websocket =
-            WebSocketConfig { message_bytes_max: 64 * 1024 * 1024, ..WebSocketConfig::default() };
+        let websocket = WebSocketConfig {
+            message_bytes_max: 64 * 1024 * 1024,
+            oversized_head_bytes_max: OVERSIZED_HEAD_BYTES,
+            ..WebSocketConfig::default()
+        };
         UpstreamSettings {
             handshake_timeout: Duration::from_secs(5),
             ack_timeout: Duration::from_secs(10),
@@ -282,6 +292,7 @@ impl UpstreamClient {
         }
     }
 
+    /// Ends the connection because of an invalid message that names no operation.
     fn close_invalid(&mut self, reason: &str) {
         let end = ConnectionEnd::InvalidMessage(reason.into());
         self.close_with(BAD_RESPONSE, &format!("Invalid message: {reason}"), end);
@@ -352,9 +363,13 @@ impl UpstreamClient {
 
     /// Ends an operation of which a message is invalid, also at the server.
     fn fail_invalid(&mut self, id: OperationId, invalid: &InvalidMessage) {
+        self.fail_operation(id, OperationError::InvalidResult((*invalid.0).into()));
+    }
+
+    /// Ends an operation because of a message of its server, also at the server.
+    fn fail_operation(&mut self, id: OperationId, error: OperationError) {
         self.operations.remove(&id);
         self.send_stop(id);
-        let error = OperationError::InvalidResult((*invalid.0).into());
         self.pending.push_event(UpstreamEvent::Failed { id, error });
     }
 
@@ -411,7 +426,30 @@ impl Protocol for UpstreamClient {
         }
         match ServerMessage::parse(self.dialect, &text) {
             Ok(received) => self.receive(received),
-            Err(InvalidMessage(reason)) => self.close_invalid(&reason),
+            // The other operations go on if the message names the one that it belongs to.
+            Err(invalid) => match find_id(&text) {
+                Some(id) => {
+                    if let Some(id) = self.find_operation(&id) {
+                        self.fail_invalid(id, &invalid);
+                    }
+                }
+                None => self.close_invalid(&invalid.0),
+            },
+        }
+    }
+
+    fn receive_oversized(&mut self, head: Bytes) {
+        if self.phase == ClientPhase::Ended {
+            return;
+        }
+        let Some(id) = find_id(&head) else {
+            let (code, reason) = (CloseCode::TOO_BIG, TOO_BIG.into());
+            let end = ConnectionEnd::BrokenRule(Closed { code, reason, by: ClosedBy::Us });
+            return self.close_with(code, TOO_BIG, end);
+        };
+        if let Some(id) = self.find_operation(&id) {
+            let limit = self.settings.websocket.message_bytes_max;
+            self.fail_operation(id, OperationError::ResultTooBig { limit });
         }
     }
 

@@ -77,7 +77,8 @@ pub enum ConnectionEnd {
     /// A `pong` of the subprotocol did not arrive in time.
     #[error("the subgraph did not respond to a `ping` within {}", display_seconds(*.0))]
     PongTimeout(Duration),
-    /// The server broke RFC 6455 or a limit of the router, for example by a message that is too large or not UTF-8.
+    /// The server broke RFC 6455 or a limit of the router, for example by a message that is not UTF-8, or by one that
+    /// is too large and names no operation.
     #[error("the subgraph broke a rule of the WebSocket: {} ({})", .0.reason, .0.code)]
     BrokenRule(Closed),
     /// The server closed the connection.
@@ -91,7 +92,7 @@ pub enum ConnectionEnd {
 impl ConnectionEnd {
     /// True if a new connection with the same settings may succeed. The others need a change of the configuration, of
     /// the client's credentials or of the subgraph. Invalid and oversized messages count as transient, because one
-    /// operation caused them and the others must go on.
+    /// operation caused them and the others must go on; see [`ConnectionEnd::is_caused_by_message`].
     pub fn is_transient(&self) -> bool {
         match self {
             ConnectionEnd::HandshakeTimeout(_)
@@ -110,6 +111,12 @@ impl ConnectionEnd {
             | ConnectionEnd::SubprotocolRefused { .. }
             | ConnectionEnd::Refused(_) => false,
         }
+    }
+
+    /// True if a message of the server ended the connection. The operation that caused it may do so again on each
+    /// connection, so results of others do not show that the next connection will last.
+    pub fn is_caused_by_message(&self) -> bool {
+        matches!(self, ConnectionEnd::InvalidMessage(_) | ConnectionEnd::BrokenRule(_))
     }
 }
 

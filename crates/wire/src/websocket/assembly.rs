@@ -19,13 +19,17 @@ pub(super) enum ReceivedMessage {
     Close(CloseCode, Box<str>),
     /// A message that is too large to be expanded and parsed here.
     Large(LargeMessage),
+    /// The head of a text message over the size limit. The rest was discarded.
+    Oversized(Bytes),
 }
 
 impl ReceivedMessage {
     /// Returns the number of bytes after expansion; 0 for a large message, which is not expanded here.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            ReceivedMessage::Text(bytes) | ReceivedMessage::Binary(bytes) => bytes.len(),
+            ReceivedMessage::Text(bytes)
+            | ReceivedMessage::Binary(bytes)
+            | ReceivedMessage::Oversized(bytes) => bytes.len(),
             ReceivedMessage::Ping(payload) => payload.len(),
             ReceivedMessage::Pong | ReceivedMessage::Close(..) | ReceivedMessage::Large(_) => 0,
         }
@@ -38,6 +42,8 @@ pub(super) struct FrameRules {
     /// True if frames must be masked: clients must mask, servers must not (RFC 6455, section 5.1).
     pub(super) expects_mask: bool,
     pub(super) message_bytes_max: usize,
+    /// The number of bytes that are kept of a larger text message; 0 if such a message is an error.
+    pub(super) oversized_head_bytes_max: usize,
     /// True if permessage-deflate was negotiated.
     pub(super) deflates: bool,
     /// True if this side has sent a close frame: messages are discarded, and only the peer's close frame is processed.
@@ -65,9 +71,12 @@ struct IncomingFrame {
     payload_len: u64,
 }
 
+#[derive(Default)]
 struct PartialMessage {
     is_text: bool,
     is_compressed: bool,
+    /// True if the message is over the size limit, so that only its head is kept.
+    is_oversized: bool,
     bytes: Vec<u8>,
     /// The number of `bytes` that are known to be whole UTF-8 characters; kept for text only.
     valid_up_to: usize,
@@ -110,6 +119,10 @@ impl MessageAssembler {
                 append(&mut self.control, piece, missing, mask, offset);
             } else if rules.discards_messages {
                 self.message = None;
+            } else if let Some(message) = self.message.as_mut().filter(|it| it.is_oversized) {
+                let room = rules.oversized_head_bytes_max.saturating_sub(message.bytes.len());
+                let kept = &piece[..room.min(piece.len())];
+                append(&mut message.bytes, kept, room as u64, mask, offset);
             } else if let Some(message) = &mut self.message {
                 append(&mut message.bytes, piece, missing, mask, offset);
                 message.check_utf8(is_final && is_whole)?;
@@ -177,16 +190,13 @@ impl MessageAssembler {
                 }
                 (Opcode::Text | Opcode::Binary, None) => {
                     let is_text = opcode == Opcode::Text;
-                    let (bytes, valid_up_to) = (Vec::new(), 0);
-                    self.message =
-                        Some(PartialMessage { is_text, is_compressed, bytes, valid_up_to });
+                    let message = PartialMessage { is_text, is_compressed, ..Default::default() };
+                    self.message = Some(message);
                 }
                 _ => {}
             }
-            let received = self.message.as_ref().map_or(0, |message| message.bytes.len());
-            let room = rules.message_bytes_max.saturating_sub(received);
-            if payload_len > room as u64 {
-                return Err(TOO_BIG);
+            if let Some(message) = &mut self.message {
+                message.make_room(payload_len, rules)?;
             }
         }
         Ok(IncomingFrame { opcode, is_final, mask, received: 0, payload_len })
@@ -218,8 +228,27 @@ impl MessageAssembler {
 }
 
 impl PartialMessage {
+    /// Checks that a frame of this length fits into the message. Of text that is too large, the head is kept if the
+    /// rules say so.
+    fn make_room(&mut self, frame_bytes: u64, rules: FrameRules) -> Result<(), Failure> {
+        let room = rules.message_bytes_max.saturating_sub(self.bytes.len());
+        if self.is_oversized || frame_bytes <= room as u64 {
+            return Ok(());
+        }
+        if !self.is_text || self.is_compressed || rules.oversized_head_bytes_max == 0 {
+            return Err(TOO_BIG);
+        }
+        self.is_oversized = true;
+        self.bytes.truncate(rules.oversized_head_bytes_max);
+        self.bytes.shrink_to_fit();
+        Ok(())
+    }
+
     /// Expands a whole message, unless another thread must do that.
     fn received(mut self, rules: FrameRules) -> Result<ReceivedMessage, Failure> {
+        if self.is_oversized {
+            return Ok(ReceivedMessage::Oversized(self.bytes.into()));
+        }
         let limit = match rules.bounds {
             Some(bounds) if self.is_compressed => {
                 bounds.expanded_bytes_max(self.bytes.len()).min(rules.message_bytes_max)
@@ -248,7 +277,7 @@ impl PartialMessage {
     }
 
     fn large(self, expanded_bytes_max: usize) -> LargeMessage {
-        let PartialMessage { is_text, is_compressed, bytes, valid_up_to: _ } = self;
+        let PartialMessage { is_text, is_compressed, bytes, .. } = self;
         LargeMessage { bytes: bytes.into(), is_text, is_compressed, expanded_bytes_max }
     }
 

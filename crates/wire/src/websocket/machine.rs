@@ -18,6 +18,9 @@ use crate::lazy_state::{Idle, LazyState};
 pub struct WebSocketConfig {
     /// The maximum size of a message in bytes, all fragments together; a larger one closes the connection with 1009.
     pub message_bytes_max: usize,
+    /// If not 0, a larger text message that is not compressed closes nothing: so many bytes of it are kept for
+    /// [`WebSocketEvent::Oversized`], and the rest is read and discarded. `message_timeout` bounds how long that takes.
+    pub oversized_head_bytes_max: usize,
     /// The time without input after which the peer is pinged; `None` never pings.
     pub ping_interval: Option<Duration>,
     /// The time after a ping within which anything must arrive; otherwise the connection counts as lost.
@@ -36,7 +39,8 @@ pub struct WebSocketConfig {
 
 impl Default for WebSocketConfig {
     /// Returns defaults with these reasons:
-    /// - 1 MiB a message: far above any GraphQL document that the limits let pass.
+    /// - 1 MiB a message: far above any GraphQL document that the limits let pass. A larger one closes the connection,
+    ///   because what a client sends beyond it is not worth reading.
     /// - 30 s to a ping: under the idle timeout of common proxies (60 s).
     /// - 30 s for its pong: phones sleep.
     /// - 60 s for a message: the largest one at 140 kbit/s.
@@ -45,6 +49,7 @@ impl Default for WebSocketConfig {
     fn default() -> WebSocketConfig {
         WebSocketConfig {
             message_bytes_max: 1024 * 1024,
+            oversized_head_bytes_max: 0,
             ping_interval: Some(Duration::from_secs(30)),
             pong_timeout: Duration::from_secs(30),
             message_timeout: Duration::from_secs(60),
@@ -64,6 +69,9 @@ pub enum WebSocketEvent {
     Binary(Bytes),
     /// A message for another thread to read. No other event of the peer follows until it has been read.
     Large(LargeMessage),
+    /// The head of a text message over the size limit, see [`WebSocketConfig::oversized_head_bytes_max`]. It may end
+    /// within a character, and is not checked to be UTF-8.
+    Oversized(Bytes),
     /// The last event: write everything that [`WebSocket::poll_transmit`] still returns, then close the transport.
     Closed(Closed),
 }
@@ -435,6 +443,7 @@ impl WebSocket {
             bounds,
             expects_mask: matches!(self.role, WebSocketRole::Server),
             message_bytes_max: self.config.message_bytes_max.min(early),
+            oversized_head_bytes_max: self.config.oversized_head_bytes_max,
             deflates: self.deflates,
             discards_messages: self.state == ConnectionState::Closing,
         }
@@ -458,6 +467,7 @@ impl WebSocket {
             }
             ReceivedMessage::Text(text) => self.push_event(WebSocketEvent::Text(text)),
             ReceivedMessage::Binary(bytes) => self.push_event(WebSocketEvent::Binary(bytes)),
+            ReceivedMessage::Oversized(head) => self.push_event(WebSocketEvent::Oversized(head)),
             ReceivedMessage::Ping(payload) => {
                 if self.is_open() && self.waiting_frames() < PONGS_WAITING_MAX {
                     self.push_frame(Opcode::Pong, Chunks::whole(payload));
