@@ -33,7 +33,7 @@ telemetry::counters! {
 /// The endpoint for callbacks. It outlives the graph, because subgraphs send to it during a reload.
 pub struct CallbackEndpoint {
     public_url: Box<str>,
-    body_bytes_max: usize,
+    settings: CallbackSettings,
     state: Mutex<EndpointState>,
     /// Notified when a deadline may have moved forward.
     deadline_moved: Arc<Notify>,
@@ -54,6 +54,12 @@ struct CallbackSubscription {
     end: oneshot::Sender<Result<(), OperationError>>,
 }
 
+/// An event on its way to its subscription.
+enum Delivery {
+    Result(Arc<OperationOutput>, Bytes),
+    End(oneshot::Sender<Result<(), OperationError>>, Result<(), OperationError>),
+}
+
 /// The registration of a subscription at the endpoint. Dropping it removes the subscription, and the subgraph learns of
 /// that by the status 404 of its next callback.
 pub(crate) struct RegisteredCallback {
@@ -72,7 +78,7 @@ impl CallbackEndpoint {
         let state = EndpointState { table, subscriptions: HashMap::new(), has_timer: false };
         Arc::new(Self {
             public_url: public_url.into(),
-            body_bytes_max: settings.body_bytes_max,
+            settings,
             state: Mutex::new(state),
             deadline_moved: Arc::default(),
             stats: CallbackStats::default(),
@@ -82,7 +88,7 @@ impl CallbackEndpoint {
 
     /// Returns the maximum size of a request in bytes.
     pub fn body_bytes_max(&self) -> usize {
-        self.body_bytes_max
+        self.settings.body_bytes_max
     }
 
     /// Returns the counters.
@@ -106,7 +112,8 @@ impl CallbackEndpoint {
         Err(rejection)
     }
 
-    /// Takes a request with its body, and passes its event on.
+    /// Takes a request with its body, and passes its event on. Events of one subscription are in the order of its
+    /// requests if each is sent after the response to the one before.
     ///
     /// # Errors
     /// See [`CallbackRejection`].
@@ -117,16 +124,21 @@ impl CallbackEndpoint {
     ) -> Result<CallbackAction, CallbackRejection> {
         add(&self.stats.received, 1);
         let id = CallbackId::parse(request.path_id);
+        // The requests of all subgraphs need the lock, so the body is parsed before it is taken.
+        let parsed = request.parse(&self.settings);
         let mut state = self.lock();
         let deadline = state.table.poll_timeout();
         let known = id.and_then(|id| state.subscriptions.get(&id));
         let known = known.map(|it| Arc::clone(it.output.endpoint()));
-        let received = state.table.receive(Instant::now(), request);
-        state.dispatch_events();
+        let received = parsed.and_then(|it| state.table.receive_parsed(Instant::now(), it));
+        let delivery = state.next_delivery();
         if state.table.poll_timeout() != deadline {
             self.deadline_moved.notify_one();
         }
         drop(state);
+        if let Some(delivery) = delivery {
+            delivery.deliver();
+        }
         if let Err(rejection) = &received {
             if let Some(endpoint) = known {
                 add(&endpoint.stats.rejected, 1);
@@ -179,32 +191,50 @@ impl CallbackEndpoint {
 }
 
 impl EndpointState {
-    fn dispatch_events(&mut self) {
+    /// Returns the delivery of the next event of the table. `None` once there is no event.
+    fn next_delivery(&mut self) -> Option<Delivery> {
         while let Some(event) = self.table.poll_event() {
-            match event {
-                CallbackEvent::Next { id, payload } => self.pass_result(id, payload),
-                CallbackEvent::Complete { id } => self.end(id, Ok(())),
-                CallbackEvent::Failed { id, error } => self.end(id, Err(error)),
+            let delivery = match event {
+                CallbackEvent::Next { id, payload } => self.prepare_result(id, payload),
+                CallbackEvent::Complete { id } => self.prepare_end(id, Ok(())),
+                CallbackEvent::Failed { id, error } => self.prepare_end(id, Err(error)),
+            };
+            if delivery.is_some() {
+                return delivery;
             }
         }
+        None
     }
 
-    fn pass_result(&mut self, id: CallbackId, payload: Bytes) {
-        let Some(subscription) = self.subscriptions.get(&id) else { return };
+    fn prepare_result(&mut self, id: CallbackId, payload: Bytes) -> Option<Delivery> {
+        let output = &self.subscriptions.get(&id)?.output;
         // The limit of the endpoint is that of the subgraph with the largest results.
-        let limit = subscription.output.endpoint().settings.message_bytes_max;
+        let limit = output.endpoint().settings.message_bytes_max;
         if payload.len() > limit {
             self.table.remove(id);
-            return self.end(id, Err(OperationError::ResultTooBig { limit }));
+            return self.prepare_end(id, Err(OperationError::ResultTooBig { limit }));
         }
-        subscription.output.send_result(payload);
+        Some(Delivery::Result(Arc::clone(output), payload))
     }
 
-    /// Ends a subscription that is in the table no more.
-    fn end(&mut self, id: CallbackId, result: Result<(), OperationError>) {
-        if let Some(subscription) = self.subscriptions.remove(&id) {
+    /// Removes a subscription that is in the table no more.
+    fn prepare_end(
+        &mut self,
+        id: CallbackId,
+        result: Result<(), OperationError>,
+    ) -> Option<Delivery> {
+        let subscription = self.subscriptions.remove(&id)?;
+        Some(Delivery::End(subscription.end, result))
+    }
+}
+
+impl Delivery {
+    /// Passes the event on. Called without the lock of the endpoint.
+    fn deliver(self) {
+        match self {
+            Self::Result(output, payload) => output.send_result(payload),
             // The operation may have been dropped at this moment.
-            let _ = subscription.end.send(result);
+            Self::End(end, result) => _ = end.send(result),
         }
     }
 }
@@ -228,7 +258,9 @@ async fn watch_deadlines(endpoint: Weak<CallbackEndpoint>, deadline_moved: Arc<N
         let Some(strong) = endpoint.upgrade() else { return };
         let mut state = strong.lock();
         state.table.handle_timeout(Instant::now());
-        state.dispatch_events();
+        let deliveries: Vec<_> = std::iter::from_fn(|| state.next_delivery()).collect();
+        drop(state);
+        deliveries.into_iter().for_each(Delivery::deliver);
     }
 }
 

@@ -121,6 +121,33 @@ pub struct CallbackRequest<'a> {
     pub body: Bytes,
 }
 
+/// A request to the callback URL that was parsed. Whether it belongs to a subscription is not known yet. It has no
+/// `Debug`, because the message contains the verifier.
+pub struct ParsedCallback {
+    id: CallbackId,
+    message: CallbackMessage,
+}
+
+impl CallbackRequest<'_> {
+    /// Parses the request: the part of [`CallbackTable::receive`] that needs no table, and whose time grows with the
+    /// body.
+    pub fn parse(self, settings: &CallbackSettings) -> Result<ParsedCallback, CallbackRejection> {
+        let limit = settings.body_bytes_max;
+        if self.body.len() > limit {
+            return Err(CallbackRejection::TooLarge { limit });
+        }
+        if self.protocol.is_some_and(|version| version.trim() != PROTOCOL_VERSION) {
+            return Err(CallbackRejection::UnsupportedProtocol);
+        }
+        let message = CallbackMessage::parse(&self.body)?;
+        if *message.id != *self.path_id {
+            return Err(CallbackRejection::Malformed("`id` is not the one in the path"));
+        }
+        let id = CallbackId::parse(&message.id).ok_or(CallbackRejection::UnknownSubscription)?;
+        Ok(ParsedCallback { id, message })
+    }
+}
+
 /// A result, or the end of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackEvent {
@@ -219,18 +246,17 @@ impl CallbackTable {
         now: Instant,
         request: CallbackRequest<'_>,
     ) -> Result<CallbackAction, CallbackRejection> {
-        let limit = self.settings.body_bytes_max;
-        if request.body.len() > limit {
-            return Err(CallbackRejection::TooLarge { limit });
-        }
-        if request.protocol.is_some_and(|version| version.trim() != PROTOCOL_VERSION) {
-            return Err(CallbackRejection::UnsupportedProtocol);
-        }
-        let message = CallbackMessage::parse(&request.body)?;
-        if *message.id != *request.path_id {
-            return Err(CallbackRejection::Malformed("`id` is not the one in the path"));
-        }
-        let id = CallbackId::parse(&message.id).ok_or(CallbackRejection::UnknownSubscription)?;
+        let parsed = request.parse(&self.settings)?;
+        self.receive_parsed(now, parsed)
+    }
+
+    /// Takes a request that was parsed, like [`CallbackTable::receive`]. It causes one event at most.
+    pub fn receive_parsed(
+        &mut self,
+        now: Instant,
+        parsed: ParsedCallback,
+    ) -> Result<CallbackAction, CallbackRejection> {
+        let ParsedCallback { id, message } = parsed;
         let state =
             self.subscriptions.get_mut(&id).ok_or(CallbackRejection::UnknownSubscription)?;
         if !is_equal_in_constant_time(state.verifier.as_bytes(), message.verifier.as_bytes()) {
