@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::memory::MemoryAccount;
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
@@ -22,6 +23,9 @@ pub struct CallbackRoute {
     pub path: String,
     /// The time limit for the body of a request.
     pub body_timeout: Duration,
+    /// The memory of the process. A body counts until the last result in it is dropped, so also while the result waits
+    /// for its subscription.
+    pub memory: Arc<MemoryAccount>,
 }
 
 /// A callback with its body.
@@ -55,16 +59,25 @@ impl CallbackRoute {
         }
         self.endpoint.check_id(&path_id).map_err(|rejection| Box::new(rejected(&rejection)))?;
         let protocol = request.headers().get(PROTOCOL_HEADER.0).cloned();
+        let body = self.read_body(request.into_body()).await?;
+        Ok(ReceivedCallback { path_id, protocol, body })
+    }
+
+    async fn read_body<B>(&self, body: B) -> Result<Bytes, Box<Response>>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: std::error::Error,
+    {
         let limit = self.endpoint.body_bytes_max();
-        match body::read(request.into_body(), limit, self.body_timeout).await {
-            Ok(body) => Ok(ReceivedCallback { path_id, protocol, body }),
-            Err(error) => Err(self.refuse_unread(match error {
+        let read = body::read_counted(body, limit, self.body_timeout, &self.memory).await;
+        read.map_err(|error| {
+            self.refuse_unread(match error {
                 BodyError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::TooSlow => StatusCode::REQUEST_TIMEOUT,
                 BodyError::MemoryUsedUp => StatusCode::SERVICE_UNAVAILABLE,
                 BodyError::Broken(_) => StatusCode::BAD_REQUEST,
-            })),
-        }
+            })
+        })
     }
 
     /// Passes a callback on, and returns the response to it.
@@ -108,12 +121,34 @@ fn with_status(status: u16) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use admission::memory::CHARGED_BYTES_MIN;
     use http_body_util::Full;
     use subscription_client::CallbackSettings;
 
+    /// The size of a body that counts as memory. Two of them are over the budget.
+    const BODY_BYTES: usize = 4 * CHARGED_BYTES_MIN;
+
     fn route(path: &str) -> CallbackRoute {
         let endpoint = CallbackEndpoint::new("http://a/callback", CallbackSettings::default());
-        CallbackRoute { endpoint, path: path.into(), body_timeout: Duration::from_secs(30) }
+        CallbackRoute {
+            endpoint,
+            path: path.into(),
+            body_timeout: Duration::from_secs(30),
+            memory: MemoryAccount::new(2 * BODY_BYTES as u64),
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_count_as_memory_and_those_without_room_are_refused() {
+        let route = route("/callback");
+        let body = || Full::new(Bytes::from(vec![b' '; BODY_BYTES]));
+        let held = route.read_body(body()).await.expect("it fits");
+        assert_eq!(route.memory.held_total(), held.len() as u64);
+        let refused = route.read_body(body()).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(held);
+        assert_eq!(route.memory.held_total(), 0);
+        route.read_body(body()).await.expect("it fits again");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::memory::MemoryAccount;
 use config::{Config, SubscriptionCallback};
 use frontend::callback::CallbackRoute;
 use frontend::response::{self, Response};
@@ -38,13 +39,18 @@ pub(crate) fn own_address(config: &Config) -> Option<SocketAddr> {
     config.subscriptions.callback.as_ref().and_then(|it| it.listen)
 }
 
-/// Returns the endpoint at its path.
-pub(crate) fn route(config: &Config, endpoint: &Arc<CallbackEndpoint>) -> CallbackRoute {
+/// Returns the endpoint at its path. Requests to it count as a part of `memory`.
+pub(crate) fn route(
+    config: &Config,
+    endpoint: &Arc<CallbackEndpoint>,
+    memory: &Arc<MemoryAccount>,
+) -> CallbackRoute {
     let path = config.subscriptions.callback.as_ref().map(|it| it.path.clone());
     CallbackRoute {
         endpoint: Arc::clone(endpoint),
         path: path.unwrap_or_default(),
         body_timeout: config.http.body_timeout,
+        memory: Arc::clone(memory),
     }
 }
 

@@ -347,7 +347,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let admin_task = OwnedTask(admin_task.abort_handle());
     let callback_task = callback_listener
         .zip(callbacks)
-        .map(|(listener, endpoint)| serve_callbacks(&parts.reloader.config, &endpoint, listener));
+        .map(|(listener, endpoint)| serve_callbacks(&parts, &endpoint, listener));
     let overload = parts.reloader.serving.overload.clone();
     let (http, warming) = (Arc::clone(&parts.http), Arc::clone(&parts.warming));
     tokio::spawn(load_watch::watch_load(http, overload, warming, shutdown.signal()));
@@ -413,11 +413,12 @@ pub(crate) async fn first_graph(
 
 /// Serves the listener for callbacks of subgraphs.
 fn serve_callbacks(
-    config: &Config,
+    parts: &RouterParts,
     endpoint: &Arc<CallbackEndpoint>,
     listener: std::net::TcpListener,
 ) -> OwnedTask {
-    let route = Arc::new(callbacks::route(config, endpoint));
+    let config = &parts.reloader.config;
+    let route = Arc::new(callbacks::route(config, endpoint, &parts.http.limits.memory));
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, path = route.path, "serving callbacks of subgraphs");
     }
