@@ -45,7 +45,10 @@ pub(super) struct ConnectionTask {
 /// The attempts to connect again since the connection last worked.
 struct Attempts {
     backoff: Backoff,
+    /// The number of attempts that were due. Those for new operations in between do not count.
     count: u32,
+    /// The time of the next attempt that counts, while there is no connection.
+    due: Option<Instant>,
     /// The headers of the last attempt, or those that the connection has got since.
     headers: Arc<[(HeaderName, HeaderValue)]>,
 }
@@ -71,7 +74,7 @@ impl ConnectionTask {
         let partition = first.wanted.partition.clone();
         let headers = Arc::clone(&first.wanted.headers);
         let backoff = Backoff::new(endpoint.settings.reconnect.delays);
-        let attempts = Attempts { backoff, count: 0, headers: Arc::clone(&headers) };
+        let attempts = Attempts { backoff, count: 0, due: None, headers: Arc::clone(&headers) };
         let mut operations = Operations::new(Arc::clone(&endpoint));
         operations.add(first);
         let machine_settings = handshake::machine_settings(&endpoint.settings);
@@ -96,6 +99,7 @@ impl ConnectionTask {
                 ConnectionOutcome::Unused => return,
                 ConnectionOutcome::Lost { reason, is_transient, .. } => (reason, is_transient),
             };
+            self.attempts.count_if_due(Instant::now());
             let settings = &self.endpoint.settings.reconnect;
             // A refused token may have been renewed since.
             let may_succeed = is_transient || self.headers != self.attempts.headers;
@@ -106,7 +110,6 @@ impl ConnectionTask {
             if is_retried {
                 let refused = self.operations.on_connection_lost(&reason);
                 self.release(refused);
-                self.attempts.count += 1;
                 self.pause().await;
             } else {
                 let failed = self.operations.fail_all(&reason);
@@ -303,14 +306,22 @@ impl ConnectionTask {
         ConnectionOutcome::Lost { reason, end: Some(end), is_transient }
     }
 
-    /// Waits before the next attempt. Meanwhile operations come and go.
+    /// Waits before the next attempt. Meanwhile operations come and go. A new operation cuts the pause short, because
+    /// its client waits for the outcome of one attempt; if that fails too, the rest of the pause follows.
     async fn pause(&mut self) {
-        let until = tokio::time::sleep(self.attempts.backoff.next_delay());
-        tokio::pin!(until);
+        let began = Instant::now();
+        let due = self.attempts.due_after(began);
+        // Clients that subscribe again and again must not cause attempts without pauses.
+        let earliest = began.checked_add(self.endpoint.settings.reconnect.delays.initial);
+        let mut is_wanted = false;
         loop {
             tokio::select! {
-                () = &mut until => return,
-                Some(command) = self.commands.recv() => self.apply_command(command),
+                () = sleep_until(due) => return self.attempts.count_if_due(Instant::now()),
+                () = sleep_until(earliest), if is_wanted => return,
+                Some(command) = self.commands.recv() => {
+                    is_wanted |= matches!(command, ConnectionCommand::Begin(_));
+                    self.apply_command(command);
+                }
                 number = self.operations.next_dropped() => {
                     let was_there = self.operations.forget(number);
                     self.release(usize::from(was_there));
@@ -352,6 +363,7 @@ impl ConnectionTask {
 
     fn reset_attempts(&mut self) {
         self.attempts.count = 0;
+        self.attempts.due = None;
         self.attempts.backoff.reset();
     }
 
@@ -359,6 +371,22 @@ impl ConnectionTask {
     fn release(&self, operations: usize) {
         for _ in 0..operations {
             self.table.release_operation(self.id, &self.partition);
+        }
+    }
+}
+
+impl Attempts {
+    /// Returns the time of the next attempt that counts, for a pause that begins now.
+    fn due_after(&mut self, now: Instant) -> Option<Instant> {
+        self.due = self.due.or_else(|| now.checked_add(self.backoff.next_delay()));
+        self.due
+    }
+
+    /// Counts an attempt if one was due. An attempt for a new operation that took until then counts too.
+    fn count_if_due(&mut self, now: Instant) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = None;
+            self.count += 1;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! WebSockets: sharing, limits and healing.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use events::{EventStream, Retry};
 use futures_util::future::join_all;
@@ -150,6 +150,36 @@ async fn when_the_attempts_run_out_each_subscription_gets_the_reason() {
     let id = socket.next_subscribe().await;
     socket.send_result(&id, RESULT).await;
     assert_eq!(next(&mut stream.unwrap()).await, RESULT);
+}
+
+#[tokio::test]
+async fn a_new_operation_causes_an_attempt_at_once_that_uses_up_none() {
+    let server = ScriptedServer::start().await;
+    // After eleven attempts the pause is at least a second.
+    let delays = Retry { initial: Duration::from_millis(1), max: Duration::from_secs(10) };
+    let reconnect = ReconnectSettings { delays, attempts: 12 };
+    let client = client(&server.url(), SubscriptionSettings { reconnect, ..websocket() });
+    let (stream, (socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let mut stream = stream.unwrap();
+    let refuse = async || {
+        let request = server.next_request().await;
+        request.respond("503 Service Unavailable", "text/plain", "").await;
+    };
+    drop(socket);
+    for _ in 0..11 {
+        refuse().await;
+    }
+    let lost = &client.stats().connections_lost;
+    wait_until("the last attempt has failed", || read(lost) == 12).await;
+    let began = Instant::now();
+    let new = subscribe_with(&client, r#"{"query":"new"}"#, "");
+    let (refused, ()) = join!(new, refuse());
+    assert!(refused.is_err());
+    assert!(began.elapsed() < Duration::from_millis(700), "{:?}", began.elapsed());
+    let (mut socket, _) = ScriptedSocket::accept(&server).await;
+    let id = socket.next_subscribe().await;
+    socket.send_result(&id, RESULT).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULT]);
 }
 
 #[tokio::test]
