@@ -30,7 +30,8 @@ telemetry::counters! {
         counter overloaded = "starling_subgraph_subscription_limit_reached":
             "Subscriptions refused because a limit on connections was reached";
         gauge connections = "starling_subgraph_subscription_connections":
-            "Open connections for subscriptions at subgraphs";
+            "Open connections for subscriptions at subgraphs, without those that wait for the acknowledgement or for \
+             another attempt";
         gauge operations = "starling_subgraph_subscription_operations": "Subscriptions in progress at subgraphs";
     }
 }

@@ -16,7 +16,7 @@ use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
 use super::operations::Operations;
 use crate::endpoint::SubscriptionEndpoint;
-use crate::stats::add;
+use crate::stats::{SubscriptionStats, add, subtract};
 
 /// The size of the buffer for reading, and the number of bytes to write at which the machine is not asked for more.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -36,8 +36,8 @@ pub(super) struct ConnectionTask {
     commands: mpsc::UnboundedReceiver<ConnectionCommand>,
     operations: Operations,
     attempts: Attempts,
-    /// The time at which the subgraph acknowledged the present connection.
-    acknowledged: Option<Instant>,
+    /// The present connection, once the subgraph has acknowledged it.
+    open: Option<OpenConnection>,
     /// True if a result has arrived on the present connection.
     has_result: bool,
 }
@@ -53,6 +53,13 @@ struct Attempts {
     headers: Arc<[(HeaderName, HeaderValue)]>,
 }
 
+/// A connection that the subgraph has acknowledged. It counts as open until it is dropped.
+struct OpenConnection {
+    /// The time of the acknowledgement.
+    since: Instant,
+    stats: Arc<SubscriptionStats>,
+}
+
 /// The reason why a connection is not used any more.
 enum ConnectionOutcome {
     /// It had no operations for a while, and was removed from the table.
@@ -60,7 +67,7 @@ enum ConnectionOutcome {
     /// It could not be opened, or was lost.
     Lost {
         reason: String,
-        /// The end of a connection that was opened.
+        /// The end of a connection that was opened, and that the subgraph did not acknowledge.
         end: Option<ConnectionEnd>,
         /// True if another attempt may succeed.
         is_transient: bool,
@@ -88,7 +95,7 @@ impl ConnectionTask {
             commands,
             operations,
             attempts,
-            acknowledged: None,
+            open: None,
             has_result: false,
         }
     }
@@ -149,7 +156,6 @@ impl ConnectionTask {
     /// Connects, and uses the connection until its end.
     async fn connect_once(&mut self) -> ConnectionOutcome {
         self.receive_commands();
-        self.acknowledged = None;
         self.has_result = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
         self.attempts.headers = Arc::clone(&self.headers);
@@ -169,8 +175,7 @@ impl ConnectionTask {
         };
         add(&stats.connections_opened, 1);
         let outcome = self.use_connection(stream, socket).await;
-        if self.acknowledged.is_none()
-            && let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
+        if let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
             && self.table.note_refusal(offer, end)
         {
             self.operations.detach();
@@ -266,7 +271,7 @@ impl ConnectionTask {
     ) -> Option<ConnectionEnd> {
         match event {
             UpstreamEvent::Ready { .. } => {
-                self.acknowledged = Some(Instant::now());
+                self.open = Some(OpenConnection::new(&self.endpoint.stats));
                 self.renew_headers(socket);
                 let abandoned = self.operations.on_ready(socket);
                 self.release(abandoned);
@@ -295,7 +300,8 @@ impl ConnectionTask {
 
     fn lose(&mut self, end: ConnectionEnd) -> ConnectionOutcome {
         let stable_after = self.endpoint.settings.reconnect.stable_after();
-        let is_stable = self.acknowledged.is_some_and(|it| it.elapsed() >= stable_after);
+        let open = self.open.take();
+        let is_stable = open.as_ref().is_some_and(|it| it.since.elapsed() >= stable_after);
         // One operation whose messages end each connection must not interrupt the others for ever.
         let has_worked = self.has_result && !end.is_caused_by_message();
         if is_stable || has_worked {
@@ -303,7 +309,8 @@ impl ConnectionTask {
         }
         add(&self.endpoint.stats.connections_lost, 1);
         let (reason, is_transient) = (end.to_string(), end.is_transient());
-        ConnectionOutcome::Lost { reason, end: Some(end), is_transient }
+        let end = open.is_none().then_some(end);
+        ConnectionOutcome::Lost { reason, end, is_transient }
     }
 
     /// Waits before the next attempt. Meanwhile operations come and go. A new operation cuts the pause short, because
@@ -372,6 +379,19 @@ impl ConnectionTask {
         for _ in 0..operations {
             self.table.release_operation(self.id, &self.partition);
         }
+    }
+}
+
+impl OpenConnection {
+    fn new(stats: &Arc<SubscriptionStats>) -> Self {
+        add(&stats.connections, 1);
+        Self { since: Instant::now(), stats: Arc::clone(stats) }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        subtract(&self.stats.connections, 1);
     }
 }
 

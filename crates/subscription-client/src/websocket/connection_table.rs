@@ -11,7 +11,7 @@ use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 use super::command::{ConnectionCommand, NewOperation};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::settings::SubscriptionProtocol;
-use crate::stats::{add, subtract};
+use crate::stats::add;
 
 /// The connections of one subgraph, and the operations on each.
 #[derive(Debug)]
@@ -113,7 +113,6 @@ impl ConnectionTable {
         let (commands, receiver) = mpsc::unbounded_channel();
         connections.push(ConnectionHandle { id, operations: 1, commands });
         drop(table);
-        add(&self.endpoint.stats.connections, 1);
         Ok(Some(AddedConnection { id, first: new, commands: receiver }))
     }
 
@@ -149,7 +148,6 @@ impl ConnectionTable {
             table.by_partition.remove(partition);
         }
         table.count -= 1;
-        subtract(&self.endpoint.stats.connections, 1);
         true
     }
 

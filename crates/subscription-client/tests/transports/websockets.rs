@@ -64,6 +64,27 @@ async fn fifty_subscriptions_at_once_share_a_connection_that_is_closed_when_it_i
 }
 
 #[tokio::test]
+async fn connections_count_as_open_while_they_are_acknowledged() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let open = || read(&client.stats().connections);
+    let serve = async {
+        let mut socket = ScriptedSocket::upgrade(&server).await;
+        socket.next_message().await;
+        assert_eq!(open(), 0);
+        socket.send(r#"{"type":"connection_ack"}"#).await;
+        socket
+    };
+    let (stream, socket) = join!(subscribe(&client), serve);
+    assert_eq!(open(), 1);
+    drop(socket);
+    let mut socket = ScriptedSocket::upgrade(&server).await;
+    socket.next_message().await;
+    assert_eq!(open(), 0);
+    drop(stream);
+}
+
+#[tokio::test]
 async fn each_partition_has_a_connection_up_to_the_limit() {
     let server = ScriptedServer::start().await;
     let settings = SubscriptionSettings { connections_max: 2, operations_max: 1, ..websocket() };
