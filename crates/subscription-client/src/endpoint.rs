@@ -1,13 +1,19 @@
 //! The server of one subgraph's subscriptions: what all transports know of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use astjson::{Document, outline_elements, outline_members};
+use bytes::Bytes;
 use events::SourceError;
 use telemetry::LogLimit;
 use upstream::Target;
 
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
+
+/// The maximum length of a subgraph's error code in the log, in bytes.
+const CODE_BYTES_MAX: usize = 100;
 
 /// The server of the subscriptions, and everything that its connections share.
 #[derive(Debug)]
@@ -26,5 +32,80 @@ impl SubscriptionEndpoint {
     /// Returns the error of a subscription that could not begin.
     pub(crate) fn error(&self, reason: impl Into<String>) -> SourceError {
         SourceError::Subgraph { source_name: self.source_name.clone(), reason: reason.into() }
+    }
+
+    /// Writes to the log why a subscription failed, at most one line in a while.
+    pub(crate) fn log_failure(&self, field: &str, reason: &str) {
+        let Some(suppressed) = self.log_limit.admit(Instant::now()) else { return };
+        let (source, address) = (&*self.source_name, self.target.address_text());
+        tracing::warn!(
+            source,
+            address,
+            field,
+            reason,
+            suppressed,
+            "a subscription of a subgraph failed"
+        );
+    }
+
+    /// Writes to the log that the subgraph ended a subscription with these errors, a JSON list, at most one line in a
+    /// while. Only the code is written: messages may contain variables and tokens.
+    pub(crate) fn log_errors(&self, field: &str, errors: &Bytes) {
+        let Some(suppressed) = self.log_limit.admit(Instant::now()) else { return };
+        let (source, address) = (&*self.source_name, self.target.address_text());
+        let code = first_code(errors);
+        let code = code.as_deref().unwrap_or("none");
+        tracing::warn!(
+            source,
+            address,
+            field,
+            code,
+            suppressed,
+            "a subgraph ended a subscription with errors"
+        );
+    }
+}
+
+/// Returns `extensions.code` of the first of these errors, a JSON list.
+fn first_code(errors: &Bytes) -> Option<String> {
+    let mut first = None;
+    outline_elements(errors, |error| {
+        first.get_or_insert(error);
+    })
+    .ok()?;
+    let code = member(&member(&first?, "extensions")?, "code")?;
+    let mut document = Document::new();
+    let code = document.parse(code).ok()?;
+    let code = document.as_str(code)?;
+    Some(code[..code.floor_char_boundary(CODE_BYTES_MAX)].to_owned())
+}
+
+/// Returns the text of a member of a JSON object.
+fn member(object: &Bytes, name: &str) -> Option<Bytes> {
+    let mut found = None;
+    outline_members(object, |key, value| {
+        if key == name {
+            found = Some(value);
+        }
+    })
+    .ok()?;
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_the_first_error_is_found() {
+        let code = |errors: &'static str| first_code(&Bytes::from(errors));
+        let first =
+            r#"[{"message":"m","extensions":{"code":"A\u0042"}},{"extensions":{"code":"C"}}]"#;
+        assert_eq!(code(first).as_deref(), Some("AB"));
+        for errors in ["[]", "[1]", "{", r#"[{"message":"m"}]"#, r#"[{"extensions":{"code":1}}]"#] {
+            assert_eq!(code(errors), None, "{errors}");
+        }
+        let long = format!(r#"[{{"extensions":{{"code":"{}"}}}}]"#, "é".repeat(100));
+        assert_eq!(first_code(&Bytes::from(long)), Some("é".repeat(50)));
     }
 }

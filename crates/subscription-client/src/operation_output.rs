@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use bytes::Bytes;
 use events::{EventSender, EventStream, StreamEnd, SubgraphSubscription};
@@ -75,6 +74,7 @@ impl OperationOutput {
             Ok(()) => self.end_with(StreamEnd::Complete),
             Err(OperationError::Errors(errors)) => {
                 add(&self.endpoint.stats.failed, 1);
+                self.endpoint.log_errors(&self.topic, &errors);
                 if let Some(sender) = self.lock().take() {
                     end_with_errors(sender, Arc::clone(&self.topic), &errors);
                 }
@@ -86,18 +86,7 @@ impl OperationOutput {
     /// Ends the stream with an error.
     pub(crate) fn fail(&self, reason: &str) {
         add(&self.endpoint.stats.failed, 1);
-        if let Some(suppressed) = self.endpoint.log_limit.admit(Instant::now()) {
-            let (source, field) = (&*self.endpoint.source_name, &*self.topic);
-            let address = self.endpoint.target.address_text();
-            tracing::warn!(
-                source,
-                address,
-                field,
-                reason,
-                suppressed,
-                "a subscription of a subgraph failed"
-            );
-        }
+        self.endpoint.log_failure(&self.topic, reason);
         self.end_with(StreamEnd::Failed(reason.to_owned()));
     }
 

@@ -203,12 +203,13 @@ impl Operations {
         add(&self.endpoint.stats.failed, 1);
         match error {
             OperationError::Errors(errors) => {
+                self.endpoint.log_errors(&topic, &errors);
                 error_response::end_with_errors(sender, topic, &errors);
             }
             error => {
-                let (source, field) = (&*self.endpoint.source_name, &*topic);
-                tracing::warn!(source, field, %error, "a subscription of a subgraph failed");
-                sender.end(StreamEnd::Failed(error.to_string()));
+                let reason = error.to_string();
+                self.endpoint.log_failure(&topic, &reason);
+                sender.end(StreamEnd::Failed(reason));
             }
         }
     }
