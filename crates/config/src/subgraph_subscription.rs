@@ -70,7 +70,7 @@ pub struct SubgraphSubscriptionSettings {
     #[schemars(with = "DurationOrZeroText", example = &"45s", extend("x-minimum" = 1000))]
     pub idle_timeout: Duration,
 
-    /// The maximum size of a message from the subgraph. A larger one ends the connection or the stream.
+    /// The maximum size of a message from the subgraph. A larger one ends its operation.
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
     pub max_message_size: usize,
