@@ -218,8 +218,7 @@ pub(crate) fn assemble(
             ),
             uploads: UploadReceiver::new(&config.uploads, &limits.memory),
             has_websocket_compression: config.websocket.compression.enabled,
-            callbacks: shared_callbacks
-                .map(|it| callbacks::route(&config, it, &limits.memory)),
+            callbacks: shared_callbacks.map(|it| callbacks::route(&config, it, &limits.memory)),
             caching: ClientCacheRules::new(&config, authentication.token_sources()),
             metrics: HttpMetrics::default(),
             access_log: common.access_log.clone(),

@@ -17,7 +17,7 @@ use crate::forwarding;
 /// The client of such a subgraph.
 pub(crate) struct WebSocketSubgraph {
     pub(crate) client: Arc<SubgraphSubscriptions>,
-    /// The client over HTTP, for the log.
+    /// The client over HTTP, for the metrics, the circuit breaker and the log.
     pub(crate) upstream: Arc<Upstream>,
     /// The time limit of a request (`traffic`).
     pub(crate) timeout: Duration,
@@ -34,6 +34,7 @@ impl Subgraph for WebSocketSubgraph {
                     "the subgraph gets its requests over a WebSocket, which carries no files";
                 return Err(FetchError::Protocol(reason.into()));
             }
+            let span = request.headers.span;
             // Every header distinguishes clients here, as it does over HTTP.
             let all = request.headers.forwarded.into();
             let all = ForwardedHeaders { all, ..ForwardedHeaders::default() };
@@ -47,17 +48,20 @@ impl Subgraph for WebSocketSubgraph {
             let deadline = began
                 .checked_add(self.timeout)
                 .map_or(request.deadline, |own| own.min(request.deadline));
-            let response =
-                tokio::time::timeout_at(deadline.into(), self.client.fetch(wanted)).await;
-            let timeout = || FetchError::Timeout(deadline.saturating_duration_since(began));
-            let body = response.map_err(|_| timeout())??;
-            Ok(SubgraphResponse {
-                status: StatusCode::OK,
-                headers: HeaderMap::new(),
-                body,
-                policy: None,
-                hedge: None,
-            })
+            let fetch = async {
+                let response =
+                    tokio::time::timeout_at(deadline.into(), self.client.fetch(wanted)).await;
+                let timeout = || FetchError::Timeout(deadline.saturating_duration_since(began));
+                let body = response.map_err(|_| timeout())??;
+                Ok::<_, FetchError>(SubgraphResponse {
+                    status: StatusCode::OK,
+                    headers: HeaderMap::new(),
+                    body,
+                    policy: None,
+                    hedge: None,
+                })
+            };
+            self.upstream.fetch_over(span, fetch).await
         })
     }
 

@@ -153,26 +153,84 @@ impl Upstream {
         self.state.breaker.as_ref().map_or(BreakerState::Closed, Breaker::state)
     }
 
+    /// Runs a request that another transport sends to the subgraph, such as a WebSocket. It is counted, timed and
+    /// logged like those over HTTP, and the circuit breaker admits and judges it. It is not repeated.
+    ///
+    /// # Errors
+    /// The request failed, or the circuit breaker is open.
+    pub async fn fetch_over(
+        &self,
+        span: Option<&OutgoingSpan>,
+        fetch: impl Future<Output = Result<SubgraphResponse, FetchError>>,
+    ) -> Result<SubgraphResponse, FetchError> {
+        count(&self.state.stats.requests);
+        let start = Instant::now();
+        let result = match self.admit() {
+            Err(open) => Err(open),
+            Ok(admission) => {
+                let _in_flight = GaugeGuard::up(&self.state.stats.in_flight);
+                let result = fetch.await;
+                self.judge(admission, &result);
+                result
+            }
+        };
+        self.record(start, span, &result);
+        result
+    }
+
+    /// Tells the circuit breaker what the result of a request over another transport says about the subgraph.
+    fn judge(
+        &self,
+        admission: Option<Admission<'_>>,
+        result: &Result<SubgraphResponse, FetchError>,
+    ) {
+        let verdict = match result {
+            Ok(_) => Verdict::Works,
+            // If the operation had no time left, that says nothing about the subgraph.
+            Err(error) if self.failure_kind(error) == FailureKind::Deadline => Verdict::Unknown,
+            Err(error) => judge_failure(error),
+        };
+        match verdict {
+            Verdict::Works => self.record_outcome(admission, true),
+            Verdict::Fails => self.record_outcome(admission, false),
+            // A check over HTTP would show nothing about the other transport.
+            Verdict::Unknown | Verdict::Unclear => {}
+        }
+    }
+
     async fn fetch_counted(
         &self,
         request: SubgraphRequest<'_>,
     ) -> Result<SubgraphResponse, FetchError> {
-        let stats = &self.state.stats;
-        count(&stats.requests);
-        let start = Instant::now();
-        let span = request.headers.span.and_then(OutgoingSpan::exemplar);
+        count(&self.state.stats.requests);
+        let (start, span) = (Instant::now(), request.headers.span);
         let result = self.fetch_retrying(request, start).await;
-        stats.seconds.add(start.elapsed(), span);
-        match &result {
+        self.record(start, span, &result);
+        result
+    }
+
+    /// Counts and logs the result of a request that began at `start`.
+    fn record(
+        &self,
+        start: Instant,
+        span: Option<&OutgoingSpan>,
+        result: &Result<SubgraphResponse, FetchError>,
+    ) {
+        let stats = &self.state.stats;
+        stats.seconds.add(start.elapsed(), span.and_then(OutgoingSpan::exemplar));
+        match result {
             Ok(_) => self.log_success(),
             Err(error) => {
-                // Messages have whole milliseconds, and so has the timeout to compare with.
-                let kind = FailureKind::of(error, round_to_millis(self.settings.timeout));
+                let kind = self.failure_kind(error);
                 stats.count_failure(kind);
                 self.log_failure(error, kind);
             }
         }
-        result
+    }
+
+    fn failure_kind(&self, error: &FetchError) -> FailureKind {
+        // Messages have whole milliseconds, and so has the timeout to compare with.
+        FailureKind::of(error, round_to_millis(self.settings.timeout))
     }
 
     /// Warns about the first failure at once, and about further failures once per interval, with

@@ -67,7 +67,9 @@ enum ConnectionOutcome {
     /// It could not be opened, or was lost.
     Lost {
         reason: String,
-        /// The end of a connection that was opened, and that the subgraph did not acknowledge.
+        /// True if the subgraph had acknowledged the connection.
+        was_open: bool,
+        /// The end of a connection that the subgraph did not acknowledge.
         end: Option<ConnectionEnd>,
         /// True if another attempt may succeed.
         is_transient: bool,
@@ -102,9 +104,11 @@ impl ConnectionTask {
 
     pub(super) async fn run(mut self) {
         loop {
-            let (reason, is_transient) = match self.connect_once().await {
+            let (reason, was_open, is_transient) = match self.connect_once().await {
                 ConnectionOutcome::Unused => return,
-                ConnectionOutcome::Lost { reason, is_transient, .. } => (reason, is_transient),
+                ConnectionOutcome::Lost { reason, was_open, is_transient, .. } => {
+                    (reason, was_open, is_transient)
+                }
             };
             self.attempts.count_if_due(Instant::now());
             let settings = &self.endpoint.settings.reconnect;
@@ -115,11 +119,11 @@ impl ConnectionTask {
                 && self.attempts.count < settings.attempts;
             self.log_loss(&reason, is_retried);
             if is_retried {
-                let refused = self.operations.on_connection_lost(&reason);
+                let refused = self.operations.on_connection_lost(&reason, was_open);
                 self.release(refused);
                 self.pause().await;
             } else {
-                let failed = self.operations.fail_all(&reason);
+                let failed = self.operations.fail_all(&reason, was_open);
                 self.release(failed);
                 self.reset_attempts();
             }
@@ -161,7 +165,7 @@ impl ConnectionTask {
         self.attempts.headers = Arc::clone(&self.headers);
         let failed = |reason, is_transient| {
             add(&stats.connect_failures, 1);
-            ConnectionOutcome::Lost { reason, end: None, is_transient }
+            ConnectionOutcome::Lost { reason, was_open: false, end: None, is_transient }
         };
         let stream = match self.endpoint.target.connect(settings.connect_timeout).await {
             Ok(stream) => stream,
@@ -309,8 +313,8 @@ impl ConnectionTask {
         }
         add(&self.endpoint.stats.connections_lost, 1);
         let (reason, is_transient) = (end.to_string(), end.is_transient());
-        let end = open.is_none().then_some(end);
-        ConnectionOutcome::Lost { reason, end, is_transient }
+        let was_open = open.is_some();
+        ConnectionOutcome::Lost { reason, was_open, end: (!was_open).then_some(end), is_transient }
     }
 
     /// Waits before the next attempt. Meanwhile operations come and go. A new operation cuts the pause short, because

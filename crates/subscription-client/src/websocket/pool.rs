@@ -62,7 +62,8 @@ impl WebSocketPool {
         let (result, response) = oneshot::channel();
         let (still_waiting, waiting) = oneshot::channel();
         let reply = OperationReply::Single { result, waiting };
-        self.send(NewOperation { wanted, reply }).map_err(FetchError::Connect)?;
+        // The limit is the router's own, and says nothing about the subgraph.
+        self.send(NewOperation { wanted, reply }).map_err(|_| FetchError::Overloaded)?;
         let result = response.await.unwrap_or_else(|_| Err(FetchError::Closed(DEFECT.into())));
         drop::<oneshot::Sender<()>>(still_waiting);
         result

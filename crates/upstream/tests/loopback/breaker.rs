@@ -54,6 +54,30 @@ async fn a_failing_subgraph_receives_no_requests_until_it_works_again() {
 }
 
 #[tokio::test]
+async fn requests_over_another_transport_count_like_those_over_http() {
+    let server = Server::start(vec![]).await;
+    let upstream = server.upstream(settings());
+    let lost = || FetchError::Closed("lost".into());
+    let refused = || FetchError::Connect("connection refused".into());
+    // The request itself may be the cause of a loss.
+    for _ in 0..8 {
+        let failed = upstream.fetch_over(None, async { Err(lost()) }).await;
+        assert_eq!(failed.unwrap_err(), lost());
+    }
+    assert_eq!(upstream.breaker(), BreakerState::Closed);
+    for _ in 0..4 {
+        let failed = upstream.fetch_over(None, async { Err(refused()) }).await;
+        assert_eq!(failed.unwrap_err(), refused());
+    }
+    assert_eq!(upstream.breaker(), BreakerState::Open);
+    let failed = upstream.fetch_over(None, async { Err(refused()) }).await.unwrap_err();
+    assert!(matches!(failed, FetchError::Unavailable(_)), "{failed:?}");
+    let stats = upstream.stats();
+    let kinds = [FailureKind::Closed, FailureKind::Connect, FailureKind::BreakerOpen];
+    assert_eq!((read(&stats.requests), kinds.map(|it| stats.failures(it))), (13, [8, 4, 1]));
+}
+
+#[tokio::test]
 async fn errors_of_clients_do_not_open_it() {
     let refused = || response("400 Bad Request", "text/plain", "no");
     let server = Server::start(vec![(0..20).map(|_| refused()).collect()]).await;
