@@ -260,7 +260,7 @@ fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fm
         let reading = overload.reading();
         out.write(ADMISSION_METRICS, &reading)?;
         out.write(READINESS_METRICS, overload)?;
-        if let Some(pace) = &serving.limits.handshakes {
+        if let Some(pace) = &sources.http.limits.handshakes {
             out.write(HANDSHAKE_METRICS, pace)?;
         }
         let classes = reading.classes();
