@@ -112,6 +112,18 @@ impl Source {
         }
     }
 
+    /// Opens a stream for subscribers that move here from another source. A subgraph that cannot be reached gets
+    /// further attempts, as after a lost connection, and the stream is returned before they are made.
+    ///
+    /// # Errors
+    /// As for [`Source::open`].
+    pub async fn open_for_move(&self) -> Result<EventStream, SourceError> {
+        match &self.0 {
+            SourceKind::Subgraph { client, wanted } => client.resubscribe(Arc::clone(wanted)).await,
+            SourceKind::Topics { .. } | SourceKind::States(_) => self.open().await,
+        }
+    }
+
     /// Opens a second stream; see [`Source::read_from`].
     ///
     /// # Errors
@@ -148,7 +160,14 @@ impl Source {
         StreamRequest { topics: self.topics().into(), start, durable, bounded: false }
     }
 
-    /// Passes the headers of this source on to the client of its subgraph, for an equal source that is open already.
+    /// Tells the client of its subgraph that the headers of this source are those of the client that came last.
+    pub fn note_headers(&self) {
+        if let SourceKind::Subgraph { client, wanted, .. } = &self.0 {
+            client.note_headers(wanted);
+        }
+    }
+
+    /// Passes headers with a renewed token on to the client of its subgraph, for an equal source that is open already.
     pub fn renew_headers(&self) {
         if let SourceKind::Subgraph { client, wanted, .. } = &self.0 {
             client.renew_headers(wanted);

@@ -31,7 +31,7 @@ pub struct SubgraphSubscriptionSettings {
     /// The headers and claims that decide which clients share an upstream operation and a connection. By default all
     /// forwarded headers decide: a forwarded token then gives each user an operation of its own. With this section only
     /// the listed headers and claims decide, and clients for which they are equal get the events of one operation,
-    /// which has the headers of the client that came first. List everything that changes what the subgraph sends.
+    /// which has the headers of the client that came last. List everything that changes what the subgraph sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-needs-keys" = true))]
     pub share_by: Option<SubscriptionSharing>,

@@ -44,6 +44,7 @@ impl SubgraphSubscriptions {
                 target,
                 settings,
                 stats: Arc::default(),
+                latest_headers: Arc::default(),
                 log_limit: LogLimit::new(),
             },
             None,
@@ -66,7 +67,7 @@ impl SubgraphSubscriptions {
         Self { http, ..self }
     }
 
-    /// Returns the same client with the counters of `previous`.
+    /// Returns the same client with the counters of `previous`, and the latest headers of its partitions.
     #[must_use]
     pub fn continuing(&self, previous: &Self) -> Self {
         let SubscriptionEndpoint { source_name, target, settings, .. } = &*self.endpoint;
@@ -75,6 +76,7 @@ impl SubgraphSubscriptions {
             target: target.clone(),
             settings: settings.clone(),
             stats: Arc::clone(&previous.endpoint.stats),
+            latest_headers: Arc::clone(&previous.endpoint.latest_headers),
             log_limit: LogLimit::new(),
         };
         Self::of(endpoint, self.http.callbacks().cloned())
@@ -130,11 +132,14 @@ impl SubscriptionClient for SubgraphSubscriptions {
         &self.endpoint.source_name
     }
 
+    fn note_headers(&self, wanted: &SubgraphSubscription) {
+        self.endpoint.latest_headers.note(wanted);
+    }
+
     fn renew_headers(&self, wanted: &SubgraphSubscription) {
-        match self.endpoint.settings.protocol.is_websocket() {
-            true => self.websockets.renew_headers(wanted),
-            false => self.http.renew_headers(wanted),
-        }
+        self.endpoint.latest_headers.note(wanted);
+        // Without effect for other protocols, which have no connections in the pool.
+        self.websockets.send_latest_headers(&wanted.partition);
     }
 
     fn subscribe(
@@ -144,6 +149,16 @@ impl SubscriptionClient for SubgraphSubscriptions {
         match self.endpoint.settings.protocol.is_websocket() {
             true => Box::pin(self.websockets.subscribe(wanted)),
             false => Box::pin(self.http.subscribe(wanted)),
+        }
+    }
+
+    fn resubscribe(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        match self.endpoint.settings.protocol.is_websocket() {
+            true => Box::pin(self.websockets.resubscribe(wanted)),
+            false => Box::pin(self.http.resubscribe(wanted)),
         }
     }
 }

@@ -9,6 +9,7 @@ use events::SourceError;
 use telemetry::LogLimit;
 use upstream::Target;
 
+use crate::latest_headers::LatestHeaders;
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
 
@@ -23,6 +24,9 @@ pub(crate) struct SubscriptionEndpoint {
     pub(crate) target: Target,
     pub(crate) settings: SubscriptionSettings,
     pub(crate) stats: Arc<SubscriptionStats>,
+    /// The latest headers of each partition. A client that replaces this one continues with them, so that a reload does
+    /// not bring back a token that has expired.
+    pub(crate) latest_headers: Arc<LatestHeaders>,
     /// Limits the log lines about failures: a server that fails ends thousands of operations at once, and clients try
     /// again.
     pub(crate) log_limit: LogLimit,

@@ -14,7 +14,7 @@
 //! | `callback_operation`, `callback_endpoint` | the callback protocol: its operations, and the process-wide table of ids |
 //! | `http_request`, `http_exchange`, `refusal` | requests, connections for one request, refusals as JSON |
 //! | `operation_output`, `operation_outcome` | the stream of an operation by HTTP, its beginning and its end |
-//! | `latest_headers` | the newest token of each partition, for operations by HTTP |
+//! | `latest_headers` | the newest token of each partition |
 //! | `settings`, `stats` | the limits, the counters |
 
 mod callback_endpoint;

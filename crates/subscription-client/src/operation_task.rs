@@ -12,13 +12,14 @@ use crate::callback_operation::CallbackOperation;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::AttemptFailure;
 use crate::http_stream::ResponseStream;
-use crate::latest_headers::{LatestHeaders, PartitionMember};
+use crate::latest_headers::PartitionMember;
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::stats::add;
 
-/// The maximum number of lost operations of one subgraph that are begun again at the same time. A server that was
-/// restarted has a queue for connections, in Node.js of 511, and would refuse thousands at once.
+/// The maximum number of operations of one subgraph that are begun again at the same time, after a loss or because a
+/// reload moves them. A server that was restarted has a queue for connections, in Node.js of 511, and would refuse
+/// thousands at once.
 const RESUMPTIONS_MAX: usize = 128;
 
 /// The operations of one subgraph that are transported by HTTP.
@@ -27,7 +28,6 @@ pub(crate) struct HttpOperations {
     endpoint: Arc<SubscriptionEndpoint>,
     callbacks: Option<Arc<CallbackEndpoint>>,
     room: Arc<Semaphore>,
-    headers: Arc<LatestHeaders>,
     resumptions: Arc<Semaphore>,
 }
 
@@ -55,7 +55,7 @@ impl HttpOperations {
         let room = endpoint.settings.operations_max.min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(room));
         let resumptions = Arc::new(Semaphore::new(RESUMPTIONS_MAX));
-        Self { endpoint, callbacks, room, headers: Arc::default(), resumptions }
+        Self { endpoint, callbacks, room, resumptions }
     }
 
     /// Returns the endpoint for callbacks.
@@ -63,16 +63,41 @@ impl HttpOperations {
         self.callbacks.as_ref()
     }
 
-    /// Notes the latest headers of a partition, for operations that begin again.
-    pub(crate) fn renew_headers(&self, wanted: &SubgraphSubscription) {
-        self.headers.renew(wanted);
-    }
-
     /// Begins a subscription. Only one attempt is made, since the client can be told at once.
     pub(crate) async fn subscribe(
         &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
+        let (task, stream) = self.new_task(wanted)?;
+        let begun = task.begin(&task.partition.update(&task.wanted)).await;
+        self.start(task, stream, begun)
+    }
+
+    /// Begins a subscription that moves here. If the first attempt fails for a reason that may pass, the others follow
+    /// as after a loss.
+    pub(crate) async fn resubscribe(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<EventStream, SourceError> {
+        let (task, stream) = self.new_task(wanted)?;
+        // The semaphore is never closed.
+        let turn = self.resumptions.acquire().await;
+        let begun = task.begin(&task.partition.update(&task.wanted)).await;
+        drop(turn);
+        match begun {
+            Err(AttemptFailure { reason, is_transient: true }) => {
+                tokio::spawn(task.run(Err(reason)));
+                Ok(stream)
+            }
+            begun => self.start(task, stream, begun),
+        }
+    }
+
+    /// Makes the task and the stream of an operation.
+    fn new_task(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<(OperationTask, EventStream), SourceError> {
         let endpoint = &self.endpoint;
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
             add(&endpoint.stats.overloaded, 1);
@@ -82,7 +107,7 @@ impl HttpOperations {
         };
         let (output, stream) = OperationOutput::new(endpoint, &wanted);
         let callbacks = self.callbacks.clone();
-        let partition = self.headers.add(&wanted);
+        let partition = endpoint.latest_headers.add(&wanted);
         let task = OperationTask {
             wanted,
             partition,
@@ -91,14 +116,24 @@ impl HttpOperations {
             output,
             _permit: permit,
         };
-        match task.begin(&task.wanted).await {
+        Ok((task, stream))
+    }
+
+    /// Starts the task of an operation whose first attempt has this result.
+    fn start(
+        &self,
+        task: OperationTask,
+        stream: EventStream,
+        begun: Result<Begun<OpenOperation>, AttemptFailure>,
+    ) -> Result<EventStream, SourceError> {
+        match begun {
             Ok(Begun::Open(operation)) => {
-                tokio::spawn(task.run(operation));
+                tokio::spawn(task.run(Ok(operation)));
             }
             Ok(Begun::Refused(errors)) => task.output.end(Err(OperationError::Errors(errors))),
             Err(AttemptFailure { reason, .. }) => {
                 task.output.fail(&reason);
-                return Err(endpoint.error(reason));
+                return Err(self.endpoint.error(reason));
             }
         }
         Ok(stream)
@@ -131,15 +166,16 @@ impl OperationTask {
         Ok(begun)
     }
 
-    /// Runs until the operation has ended, or its stream was dropped.
-    async fn run(self, operation: OpenOperation) {
+    /// Runs until the operation has ended, or its stream was dropped. `operation` is the operation in progress, or the
+    /// reason why it has to begin again.
+    async fn run(self, operation: Result<OpenOperation, String>) {
         tokio::select! {
             () = self.output.closed() => {}
             () = self.follow(operation) => {}
         }
     }
 
-    async fn follow(&self, mut operation: OpenOperation) {
+    async fn follow(&self, mut operation: Result<OpenOperation, String>) {
         let endpoint = self.output.endpoint();
         let reconnect = &endpoint.settings.reconnect;
         let (mut backoff, mut attempts) = (Backoff::new(reconnect.delays), 0);
@@ -147,18 +183,23 @@ impl OperationTask {
             let begun = Instant::now();
             // The operation is dropped with its connection before the next attempt.
             let outcome = match operation {
-                OpenOperation::Response(response) => response.run(&self.output).await,
-                OpenOperation::Callback(callback) => callback.wait_for_end().await,
+                Ok(OpenOperation::Response(response)) => Ok(response.run(&self.output).await),
+                Ok(OpenOperation::Callback(callback)) => Ok(callback.wait_for_end().await),
+                Err(reason) => Err(reason),
             };
             let mut reason = match outcome {
-                OperationOutcome::Ended(result) => return self.output.end(result),
-                OperationOutcome::Lost(reason) => reason,
+                Ok(OperationOutcome::Ended(result)) => return self.output.end(result),
+                Ok(OperationOutcome::Lost(reason)) => {
+                    add(&endpoint.stats.connections_lost, 1);
+                    let is_stable = begun.elapsed() >= reconnect.stable_after();
+                    if self.output.take_has_result() || is_stable {
+                        backoff.reset();
+                        attempts = 0;
+                    }
+                    reason
+                }
+                Err(reason) => reason,
             };
-            add(&endpoint.stats.connections_lost, 1);
-            if self.output.take_has_result() || begun.elapsed() >= reconnect.stable_after() {
-                backoff.reset();
-                attempts = 0;
-            }
             operation = loop {
                 if attempts >= reconnect.attempts {
                     return self.output.fail(&reason);
@@ -178,7 +219,7 @@ impl OperationTask {
                 attempts += 1;
                 tokio::time::sleep(backoff.next_delay()).await;
                 match self.begin_again().await {
-                    Ok(Begun::Open(operation)) => break operation,
+                    Ok(Begun::Open(operation)) => break Ok(operation),
                     Ok(Begun::Refused(errors)) => {
                         return self.output.end(Err(OperationError::Errors(errors)));
                     }
@@ -199,10 +240,10 @@ impl OperationTask {
             // The first result may come before the response.
             self.output.announce_gap();
         }
-        let wanted = self.partition.renew(&self.wanted);
+        let wanted = self.partition.update(&self.wanted);
         let begun = self.begin(&wanted).await.map_err(|failure| {
             // A refused token may have been renewed since.
-            let is_renewed = self.partition.renew(&wanted).headers != wanted.headers;
+            let is_renewed = self.partition.headers() != wanted.headers;
             AttemptFailure { is_transient: failure.is_transient || is_renewed, ..failure }
         })?;
         if matches!(begun, Begun::Open(_)) {

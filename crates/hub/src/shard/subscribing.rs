@@ -30,7 +30,11 @@ impl Shard {
         let source = &pending.operation.source;
         let id = match self.triggers.find(source) {
             Some(id) => id,
-            None => self.open(source.clone()),
+            None => {
+                // Its operation may share a connection with others.
+                source.note_headers();
+                self.open(source.clone())
+            }
         };
         match self.triggers.get_mut(id).map(|trigger| &mut trigger.phase) {
             Some(TriggerPhase::Opening(waiting)) => waiting.pending.push(pending),
@@ -98,6 +102,8 @@ impl Shard {
     /// comes with a cursor.
     pub(super) fn join(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
         let Some(trigger) = self.triggers.get_mut(id) else { return };
+        // The source has the same operation at its subgraph, and perhaps a newer token.
+        pending.operation.source.note_headers();
         // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
         pending.operation.source = trigger.source.clone();
         let Some(resume) = pending.resume.clone() else {

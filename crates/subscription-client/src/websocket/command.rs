@@ -1,19 +1,18 @@
-//! The commands to a connection: the operations that begin, and new headers.
+//! The commands to a connection: the operations that begin, and the sending of new headers.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{EventStream, SourceError, SubgraphSubscription};
+use events::{EventSender, EventStream, SourceError, SubgraphSubscription};
 use execute::FetchError;
-use http::{HeaderName, HeaderValue};
 use tokio::sync::oneshot;
 
 /// A command to a connection.
 pub(super) enum ConnectionCommand {
     /// Begins an operation.
     Begin(NewOperation),
-    /// Sends these headers from now on, and at once if the subgraph may expect them.
-    Renew(Arc<[(HeaderName, HeaderValue)]>),
+    /// Sends the latest headers of the partition at once, if the subgraph may expect them.
+    SendHeaders,
 }
 
 /// An operation that begins.
@@ -26,6 +25,8 @@ pub(super) struct NewOperation {
 pub(super) enum OperationReply {
     /// The channel for the stream of a subscription, or the reason why there is none.
     Stream(oneshot::Sender<Result<EventStream, SourceError>>),
+    /// The stream of a subscription that moves here, which its subscriber has already.
+    Open(EventSender),
     /// The channel for the only result of a query or mutation.
     Single {
         result: oneshot::Sender<Result<Bytes, FetchError>>,

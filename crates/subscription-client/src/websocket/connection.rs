@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use events::Backoff;
-use http::{HeaderName, HeaderValue};
 use net::Stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -16,6 +15,7 @@ use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
 use super::operations::Operations;
 use crate::endpoint::SubscriptionEndpoint;
+use crate::latest_headers::{ForwardedHeaders, PartitionMember};
 use crate::stats::{SubscriptionStats, add, subtract};
 
 /// The size of the buffer for reading, and the number of bytes to write at which the machine is not asked for more.
@@ -31,8 +31,8 @@ pub(super) struct ConnectionTask {
     machine_settings: Arc<UpstreamSettings>,
     id: u64,
     partition: Box<[u8]>,
-    /// The latest headers of a subscription of this partition: a token may have been renewed.
-    headers: Arc<[(HeaderName, HeaderValue)]>,
+    /// Knows the latest headers of this partition: a token may have been renewed.
+    latest: PartitionMember,
     commands: mpsc::UnboundedReceiver<ConnectionCommand>,
     operations: Operations,
     attempts: Attempts,
@@ -49,8 +49,10 @@ struct Attempts {
     count: u32,
     /// The time of the next attempt that counts, while there is no connection.
     due: Option<Instant>,
-    /// The headers of the last attempt, or those that the connection has got since.
-    headers: Arc<[(HeaderName, HeaderValue)]>,
+    /// The headers of the last attempt.
+    headers: ForwardedHeaders,
+    /// The headers that the subgraph got last: those of the attempt, or later ones in a `ping`.
+    sent: ForwardedHeaders,
 }
 
 /// A connection that the subgraph has acknowledged. It counts as open until it is dropped.
@@ -81,9 +83,11 @@ impl ConnectionTask {
         let AddedConnection { id, first, commands } = added;
         let endpoint = Arc::clone(&table.endpoint);
         let partition = first.wanted.partition.clone();
-        let headers = Arc::clone(&first.wanted.headers);
+        let latest = endpoint.latest_headers.add(&first.wanted);
+        let headers = latest.headers();
         let backoff = Backoff::new(endpoint.settings.reconnect.delays);
-        let attempts = Attempts { backoff, count: 0, due: None, headers: Arc::clone(&headers) };
+        let attempts =
+            Attempts { backoff, count: 0, due: None, sent: Arc::clone(&headers), headers };
         let mut operations = Operations::new(Arc::clone(&endpoint));
         operations.add(first);
         let machine_settings = handshake::machine_settings(&endpoint.settings);
@@ -93,7 +97,7 @@ impl ConnectionTask {
             machine_settings,
             id,
             partition,
-            headers,
+            latest,
             commands,
             operations,
             attempts,
@@ -112,8 +116,9 @@ impl ConnectionTask {
             };
             self.attempts.count_if_due(Instant::now());
             let settings = &self.endpoint.settings.reconnect;
-            // A refused token may have been renewed since.
-            let may_succeed = is_transient || self.headers != self.attempts.headers;
+            // A refused token may have been renewed since. A server that reads tokens only when a connection begins
+            // has ignored the new one in a `ping`.
+            let may_succeed = is_transient || self.latest.headers() != self.attempts.headers;
             let is_retried = self.operations.has_live()
                 && may_succeed
                 && self.attempts.count < settings.attempts;
@@ -162,7 +167,9 @@ impl ConnectionTask {
         self.receive_commands();
         self.has_result = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
-        self.attempts.headers = Arc::clone(&self.headers);
+        let headers = self.latest.headers();
+        self.attempts.headers = Arc::clone(&headers);
+        self.attempts.sent = Arc::clone(&headers);
         let failed = |reason, is_transient| {
             add(&stats.connect_failures, 1);
             ConnectionOutcome::Lost { reason, was_open: false, end: None, is_transient }
@@ -172,7 +179,7 @@ impl ConnectionTask {
             Err(error) => return failed(error.to_string(), true),
         };
         let offer = self.table.subprotocols();
-        let begun = handshake::begin(&self.endpoint, &self.machine_settings, offer, &self.headers);
+        let begun = handshake::begin(&self.endpoint, &self.machine_settings, offer, &headers);
         let socket = match begun {
             Ok(socket) => socket,
             Err(reason) => return failed(reason, false),
@@ -348,11 +355,15 @@ impl ConnectionTask {
     /// `ping`: the only message after `connection_init` in which a server may expect them. Without effect under
     /// `graphql-ws`.
     fn renew_headers(&mut self, socket: &mut UpstreamSocket) {
-        if self.endpoint.settings.init_payload && self.headers != self.attempts.headers {
-            if let Some(payload) = handshake::headers_payload(&self.headers) {
+        if !self.endpoint.settings.init_payload {
+            return;
+        }
+        let latest = self.latest.headers();
+        if latest != self.attempts.sent {
+            if let Some(payload) = handshake::headers_payload(&latest) {
                 socket.send_ping(payload);
             }
-            self.attempts.headers = Arc::clone(&self.headers);
+            self.attempts.sent = latest;
         }
     }
 
@@ -364,11 +375,9 @@ impl ConnectionTask {
 
     fn apply_command(&mut self, command: ConnectionCommand) {
         match command {
-            ConnectionCommand::Begin(new) => {
-                self.headers = Arc::clone(&new.wanted.headers);
-                self.operations.add(new);
-            }
-            ConnectionCommand::Renew(headers) => self.headers = headers,
+            ConnectionCommand::Begin(new) => self.operations.add(new),
+            // The caller compares them after each command.
+            ConnectionCommand::SendHeaders => {}
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use events::SubgraphSubscription;
 use tokio::sync::mpsc;
 use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
@@ -116,13 +115,12 @@ impl ConnectionTable {
         Ok(Some(AddedConnection { id, first: new, commands: receiver }))
     }
 
-    /// Passes headers on to the connections of their partition.
-    pub(super) fn renew_headers(&self, wanted: &SubgraphSubscription) {
+    /// Makes the connections of a partition send its latest headers.
+    pub(super) fn send_latest_headers(&self, partition: &[u8]) {
         let table = self.lock();
-        for connection in table.by_partition.get(&wanted.partition).into_iter().flatten() {
+        for connection in table.by_partition.get(partition).into_iter().flatten() {
             // A connection leaves the table before it stops reading, so this cannot fail.
-            let headers = Arc::clone(&wanted.headers);
-            let _ = connection.commands.send(ConnectionCommand::Renew(headers));
+            let _ = connection.commands.send(ConnectionCommand::SendHeaders);
         }
     }
 

@@ -82,6 +82,10 @@ impl Operations {
                 self.to_open.push(number);
                 SlotState::Waiting(reply)
             }
+            OperationReply::Open(sender) => {
+                self.dropped.push(sender.closed().map(move |()| number).boxed());
+                SlotState::Live(sender)
+            }
             OperationReply::Single { result, waiting } => {
                 self.dropped.push(waiting.map(move |_| number).boxed());
                 SlotState::Single(result, None)

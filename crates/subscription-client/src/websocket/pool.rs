@@ -13,6 +13,7 @@ use super::connection::ConnectionTask;
 use super::connection_table::ConnectionTable;
 use super::probe::{self, ProbeError};
 use crate::endpoint::SubscriptionEndpoint;
+use crate::result_queue;
 
 /// The reason that is reported if a task has ended in a way that it never should.
 const DEFECT: &str = "the task of the connection has ended because of a defect of the router";
@@ -53,6 +54,24 @@ impl WebSocketPool {
         response.await.unwrap_or_else(|_| broken())
     }
 
+    /// Begins a subscription that moves here. If the first attempt to connect fails, it continues as one with a lost
+    /// connection, which decides whether further attempts may succeed.
+    pub(crate) async fn resubscribe(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<EventStream, SourceError> {
+        // The latest headers must outlive a connection that fails.
+        let _member = self.table.endpoint.latest_headers.add(&wanted);
+        if let Ok(stream) = self.subscribe(Arc::clone(&wanted)).await {
+            return Ok(stream);
+        }
+        let (mut sender, stream) = result_queue::new();
+        sender.announce_gap();
+        let new = NewOperation { wanted, reply: OperationReply::Open(sender) };
+        self.send(new).map_err(|reason| self.table.endpoint.error(reason))?;
+        Ok(stream)
+    }
+
     /// Sends a query or mutation on the connection of its partition, and waits for the result. Dropping the future ends
     /// the operation.
     pub(crate) async fn fetch(
@@ -77,8 +96,8 @@ impl WebSocketPool {
         Ok(())
     }
 
-    /// Passes headers on to the connections of their partition.
-    pub(crate) fn renew_headers(&self, wanted: &SubgraphSubscription) {
-        self.table.renew_headers(wanted);
+    /// Makes the connections of a partition send its latest headers.
+    pub(crate) fn send_latest_headers(&self, partition: &[u8]) {
+        self.table.send_latest_headers(partition);
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use events::SubscriptionClient;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::StreamBody;
@@ -20,8 +22,8 @@ use upstream::Protocol;
 
 use crate::scripted_server::{DEADLINE, ScriptedServer};
 use crate::subscriber::{
-    QUERY, client, collect, next, read, settings, subscribe, subscribe_in, subscribe_with,
-    wait_until,
+    QUERY, client, collect, next, patient, read, resubscribe_in, settings, subscribe, subscribe_in,
+    subscribe_with, subscription_in, wait_until,
 };
 
 const RESULTS: [&str; 3] =
@@ -377,6 +379,83 @@ async fn a_stream_that_is_begun_again_has_the_latest_token_of_its_partition() {
     let mut old = old.unwrap();
     assert_eq!([next(&mut old).await, next(&mut old).await], ["gap", RESULTS[0]]);
     assert!(new.is_ok());
+}
+
+#[tokio::test]
+async fn a_reload_does_not_bring_back_an_older_token() {
+    let (server, next_server) = (ScriptedServer::start().await, ScriptedServer::start().await);
+    let former = client(&server.url(), sse());
+    let subscribed = subscribe_in(&former, "shared", QUERY, "old");
+    let (stream, _request) = join!(subscribed, server.next_event_stream());
+    former.renew_headers(&subscription_in("shared", QUERY, "new"));
+    let latter = client(&next_server.url(), sse()).continuing(&former);
+    for (client, server) in [(&former, &server), (&latter, &next_server)] {
+        let moved = resubscribe_in(client, "shared", QUERY, "old");
+        let (moved, request) = join!(moved, server.next_event_stream());
+        assert!(request.head.contains("\r\nx-token: new\r\n"), "{}", request.head);
+        assert!(moved.is_ok());
+    }
+    assert!(stream.is_ok());
+}
+
+#[tokio::test]
+async fn a_subscription_that_moves_begins_when_its_server_has_started() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), patient(sse()));
+    let address = server.stop();
+    let mut stream = resubscribe_in(&client, "", QUERY, "").await.unwrap();
+    let server = ScriptedServer::start_at(address).await;
+    let mut request = server.next_event_stream().await;
+    request.send_event(RESULTS[0]).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULTS[0]]);
+}
+
+#[tokio::test]
+async fn a_subscription_that_moves_ends_with_the_reason_if_its_server_does_not_start() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    server.stop();
+    let messages = collect(resubscribe_in(&client, "", QUERY, "").await.unwrap()).await;
+    assert!(messages[0].contains("connection failed"), "{messages:?}");
+    let stats = client.stats();
+    let counts = [&stats.connect_failures, &stats.connections_lost, &stats.failed];
+    assert_eq!(counts.map(read), [4, 0, 1]);
+}
+
+#[tokio::test]
+async fn a_subscription_that_moves_and_is_refused_for_good_is_an_error_at_once() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let serve = async { server.next_request().await.respond("404 Not Found", "", "").await };
+    let (refused, ()) = join!(resubscribe_in(&client, "", QUERY, ""), serve);
+    let reason = "subgraph/reviews: the subgraph responded with status 404";
+    assert_eq!(refused.unwrap_err().to_string(), reason);
+}
+
+#[tokio::test]
+async fn many_subscriptions_that_move_begin_in_turns() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let stats = client.stats();
+    let serve = async {
+        let mut waiting = Vec::new();
+        for _ in 0..128 {
+            waiting.push(server.next_request().await);
+        }
+        wait_until("all have begun", || read(&stats.operations) == 200).await;
+        assert_eq!(read(&stats.connections), 128);
+        for request in &mut waiting {
+            request.begin_events().await;
+        }
+        for _ in 0..72 {
+            waiting.push(server.next_event_stream().await);
+        }
+        waiting
+    };
+    let moved = join_all((0..200).map(|_| resubscribe_in(&client, "", QUERY, "")));
+    let (streams, requests) = join!(moved, serve);
+    assert!(streams.iter().all(Result::is_ok));
+    assert_eq!(requests.len(), 200);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A server that hands each request to the test, which writes the response byte by byte.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,8 +26,17 @@ pub(crate) struct ReceivedRequest {
 
 impl ScriptedServer {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    pub(crate) async fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a free port");
         Self { listener }
+    }
+
+    /// Stops listening. Returns the address.
+    pub(crate) fn stop(self) -> SocketAddr {
+        self.listener.local_addr().expect("a bound address")
     }
 
     pub(crate) fn url(&self) -> String {

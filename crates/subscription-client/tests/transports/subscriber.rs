@@ -16,6 +16,12 @@ use crate::scripted_server::DEADLINE;
 
 pub(crate) const QUERY: &str = r#"{"query":"subscription{n}","variables":{"a":1}}"#;
 
+/// Returns the same settings with more attempts than a server needs that starts at once.
+pub(crate) fn patient(settings: SubscriptionSettings) -> SubscriptionSettings {
+    let reconnect = ReconnectSettings { attempts: 100_000, ..settings.reconnect };
+    SubscriptionSettings { reconnect, ..settings }
+}
+
 /// Returns settings with short delays and few attempts.
 pub(crate) fn settings(protocol: SubscriptionProtocol) -> SubscriptionSettings {
     let delays = Retry { initial: Duration::from_millis(1), max: Duration::from_millis(5) };
@@ -43,22 +49,40 @@ pub(crate) async fn subscribe_with(
     subscribe_in(client, token, request, token).await
 }
 
-/// Subscribes in a partition, with a forwarded token that is not a part of it.
+/// Subscribes in a partition, with a forwarded token that is not a part of it, as the hub does for a new client.
 pub(crate) async fn subscribe_in(
     client: &SubgraphSubscriptions,
     partition: &str,
     request: &str,
     token: &str,
 ) -> Result<EventStream, SourceError> {
+    let wanted = subscription_in(partition, request, token);
+    client.note_headers(&wanted);
+    let subscribed = client.subscribe(Arc::new(wanted));
+    tokio::time::timeout(DEADLINE, subscribed).await.expect("an outcome in time")
+}
+
+/// Moves a subscription to this client, with the token of its first client, as the hub does after a reload.
+pub(crate) async fn resubscribe_in(
+    client: &SubgraphSubscriptions,
+    partition: &str,
+    request: &str,
+    token: &str,
+) -> Result<EventStream, SourceError> {
+    let wanted = subscription_in(partition, request, token);
+    let subscribed = client.resubscribe(Arc::new(wanted));
+    tokio::time::timeout(DEADLINE, subscribed).await.expect("an outcome in time")
+}
+
+/// Returns a subscription in a partition, with a forwarded token that is not a part of it.
+pub(crate) fn subscription_in(partition: &str, request: &str, token: &str) -> SubgraphSubscription {
     let header = (HeaderName::from_static("x-token"), HeaderValue::from_str(token).expect("ASCII"));
-    let wanted = SubgraphSubscription {
+    SubgraphSubscription {
         field: "Subscription.n".into(),
         request: request.to_owned().into(),
         headers: [header].into(),
         partition: partition.as_bytes().into(),
-    };
-    let subscribed = client.subscribe(Arc::new(wanted));
-    tokio::time::timeout(DEADLINE, subscribed).await.expect("an outcome in time")
+    }
 }
 
 /// Returns the next message as text: the payload, `gap`, or the end in parentheses.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use events::{EventStream, Retry};
+use events::{EventStream, Retry, SubscriptionClient};
 use futures_util::future::join_all;
 use subscription_client::{
     ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
@@ -13,7 +13,8 @@ use tokio::join;
 use crate::scripted_server::ScriptedServer;
 use crate::scripted_socket::{ScriptedSocket, id_of};
 use crate::subscriber::{
-    client, collect, next, read, settings, subscribe, subscribe_in, subscribe_with, wait_until,
+    QUERY, client, collect, next, patient, read, resubscribe_in, settings, subscribe, subscribe_in,
+    subscribe_with, subscription_in, wait_until,
 };
 
 const RESULT: &str = r#"{"data":{"n":1}}"#;
@@ -152,6 +153,99 @@ async fn a_lost_connection_is_opened_again_with_the_latest_token_and_gaps() {
     let stats = client.stats();
     let counts = [&stats.connections_opened, &stats.connections_lost, &stats.resumed];
     assert_eq!(counts.map(read), [2, 1, 2]);
+}
+
+/// Begins a subscription in the partition `shared` with the token `old`.
+async fn subscribe_with_old_token(
+    client: &SubgraphSubscriptions,
+    server: &ScriptedServer,
+) -> (EventStream, ScriptedSocket) {
+    let subscribed = subscribe_in(client, "shared", QUERY, "old");
+    let (stream, (mut socket, _)) = join!(subscribed, ScriptedSocket::accept(server));
+    socket.next_subscribe().await;
+    (stream.unwrap(), socket)
+}
+
+#[tokio::test]
+async fn the_token_of_a_client_that_joined_replaces_one_that_has_expired() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let (mut stream, mut socket) = subscribe_with_old_token(&client, &server).await;
+    client.note_headers(&subscription_in("shared", QUERY, "new"));
+    socket.close(4403, "Forbidden").await;
+    let next_message = socket.next_message().await;
+    assert!(!next_message.contains("ping"), "a client that joins costs no message");
+    let (mut socket, init) = ScriptedSocket::accept(&server).await;
+    assert!(socket.head().contains("\r\nx-token: new\r\n"), "{}", socket.head());
+    assert!(init.contains(r#""x-token":"new""#), "{init}");
+    let id = socket.next_subscribe().await;
+    socket.send_result(&id, RESULT).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULT]);
+}
+
+#[tokio::test]
+async fn a_renewed_token_is_tried_once_where_the_server_has_ignored_its_ping() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let (stream, mut socket) = subscribe_with_old_token(&client, &server).await;
+    client.renew_headers(&subscription_in("shared", QUERY, "new"));
+    assert_eq!(socket.next_message().await, r#"{"type":"ping","payload":{"x-token":"new"}}"#);
+    socket.close(4403, "Forbidden").await;
+    let (mut socket, init) = ScriptedSocket::accept(&server).await;
+    assert!(init.contains(r#""x-token":"new""#), "{init}");
+    socket.next_subscribe().await;
+    socket.close(4403, "Forbidden").await;
+    let reason = "(the subgraph closed the connection with code 4403: Forbidden)";
+    assert_eq!(collect(stream).await, ["gap", reason]);
+}
+
+#[tokio::test]
+async fn a_reload_does_not_bring_back_an_older_token() {
+    let (server, next_server) = (ScriptedServer::start().await, ScriptedServer::start().await);
+    let former = client(&server.url(), websocket());
+    let (_stream, mut socket) = subscribe_with_old_token(&former, &server).await;
+    former.note_headers(&subscription_in("shared", QUERY, "new"));
+    // Another request on the same connection.
+    let moved = resubscribe_in(&former, "shared", r#"{"query":"b"}"#, "old").await;
+    let messages = [socket.next_message().await, socket.next_message().await];
+    assert!(messages.iter().all(|it| !it.contains("old")), "{messages:?}");
+    assert!(messages.iter().any(|it| it.contains(r#""query":"b""#)), "{messages:?}");
+    // Another URL.
+    let latter = client(&next_server.url(), websocket()).continuing(&former);
+    let moved_again = resubscribe_in(&latter, "shared", QUERY, "old");
+    let (moved_again, (_, init)) = join!(moved_again, ScriptedSocket::accept(&next_server));
+    assert!(init.contains(r#""x-token":"new""#), "{init}");
+    assert!(moved.is_ok() && moved_again.is_ok());
+}
+
+#[tokio::test]
+async fn a_subscription_that_moves_begins_when_its_server_has_started() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), patient(websocket()));
+    let address = server.stop();
+    let mut stream = resubscribe_in(&client, "", QUERY, "").await.unwrap();
+    let server = ScriptedServer::start_at(address).await;
+    let (mut socket, _) = ScriptedSocket::accept(&server).await;
+    let id = socket.next_subscribe().await;
+    socket.send_result(&id, RESULT).await;
+    socket.send_result(&id, RESULT).await;
+    let received = [next(&mut stream).await, next(&mut stream).await, next(&mut stream).await];
+    assert_eq!(received, ["gap", RESULT, RESULT]);
+    drop(stream);
+    assert!(socket.next_message().await.contains(r#""type":"complete""#));
+}
+
+#[tokio::test]
+async fn a_subscription_that_moves_ends_with_the_reason_if_its_server_does_not_start() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    server.stop();
+    let messages = collect(resubscribe_in(&client, "", QUERY, "").await.unwrap()).await;
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[1].contains("connection failed"), "{messages:?}");
+    let stats = client.stats();
+    // One that is reported, one for the subscription that is in progress, and three after it.
+    assert_eq!([&stats.connect_failures, &stats.operations].map(read), [5, 0]);
 }
 
 #[tokio::test]
