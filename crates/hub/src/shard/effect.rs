@@ -12,8 +12,9 @@ use crate::{GroupId, Resolve};
 
 /// An action that the shard requests from its task.
 pub(crate) enum Effect {
-    /// Opens a stream at the provider; the task then calls [`Shard::on_opened`](super::Shard::on_opened).
-    Open { trigger: TriggerId, source: Source },
+    /// Opens a stream at the provider; the task then calls [`Shard::on_opened`](super::Shard::on_opened). `is_move` is
+    /// true for groups that move there, see [`Source::open_for_move`].
+    Open { trigger: TriggerId, source: Source, is_move: bool },
     /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
     /// Opens a side reader's stream at the provider; the task then calls

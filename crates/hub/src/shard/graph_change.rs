@@ -3,7 +3,8 @@
 //!
 //! If the new operation of a group listens to another source, the group keeps the old operation and source until the
 //! new source is open, and then moves. Events that were published on the new topics before that are unknown, so the
-//! first event from there announces a gap.
+//! first event from there announces a gap. A subgraph that cannot be reached at that moment gets more attempts: groups
+//! move to the new source after the first one, and end if all attempts fail.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -135,7 +136,7 @@ impl Shard {
         }
         let target = match self.triggers.find(&operation.source) {
             Some(target) => target,
-            None => self.open(operation.source.clone()),
+            None => self.open(operation.source.clone(), true),
         };
         let operation = Arc::new(operation);
         match self.triggers.get_mut(target).map(|it| &mut it.phase) {

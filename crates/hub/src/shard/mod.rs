@@ -58,6 +58,8 @@ mod source_state_tests;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]
+mod subgraph_source_tests;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

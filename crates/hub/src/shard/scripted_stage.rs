@@ -229,6 +229,8 @@ pub(super) struct Stage {
     pub(super) stats: Arc<HubStats>,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) opening: Vec<TriggerId>,
+    /// The triggers that were opened for groups that move there.
+    pub(super) opened_for_move: Vec<TriggerId>,
     pub(super) closed: Vec<TriggerId>,
     /// The side readers that are being opened, and their starts.
     pub(super) readers_opening: Vec<(TriggerId, u64, Start)>,
@@ -263,6 +265,7 @@ impl Stage {
             stats,
             provider: Arc::new(Memory::new("default", MemorySettings::default())),
             opening: Vec::new(),
+            opened_for_move: Vec::new(),
             closed: Vec::new(),
             readers_opening: Vec::new(),
             readers_paused: Vec::new(),
@@ -454,7 +457,10 @@ impl Stage {
     pub(super) fn take_effects(&mut self) {
         for effect in self.shard.take_effects() {
             match effect {
-                Effect::Open { trigger, .. } => self.opening.push(trigger),
+                Effect::Open { trigger, is_move, .. } => {
+                    self.opening.push(trigger);
+                    self.opened_for_move.extend(is_move.then_some(trigger));
+                }
                 Effect::Close { trigger } => {
                     self.opening.retain(|it| *it != trigger);
                     assert!(!self.closed.contains(&trigger), "a trigger closes once");

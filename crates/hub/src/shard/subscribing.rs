@@ -16,7 +16,7 @@ use super::trigger::{PendingOpen, TriggerPhase};
 use super::trigger_id::TriggerId;
 use crate::operation::OperationByKey;
 use crate::stats;
-use crate::{EndReason, GroupId, Subscriber};
+use crate::{EndReason, GroupId, LiveOperation, Subscriber};
 
 impl Shard {
     /// Adds a subscriber. The reply is sent when the trigger is live, so that no later event is missed.
@@ -33,7 +33,7 @@ impl Shard {
             None => {
                 // Its operation may share a connection with others.
                 source.note_headers();
-                self.open(source.clone())
+                self.open(source.clone(), false)
             }
         };
         match self.triggers.get_mut(id).map(|trigger| &mut trigger.phase) {
@@ -46,9 +46,11 @@ impl Shard {
         self.settle();
     }
 
-    /// Makes a trigger and requests its stream. The caller adds a subscriber or a group that waits for it.
-    pub(super) fn open(&mut self, source: Source) -> TriggerId {
-        let id = self.triggers.insert(source.clone(), PendingOpen::default());
+    /// Makes a trigger and requests its stream, for a new subscriber or for a group that moves there. The caller adds
+    /// it.
+    pub(super) fn open(&mut self, source: Source, is_move: bool) -> TriggerId {
+        let waiting = PendingOpen { is_move, ..PendingOpen::default() };
+        let id = self.triggers.insert(source.clone(), waiting);
         let has_cursors = self.positions.are_for(&source);
         // Also without cursors, groups that fall behind read from the broker.
         if has_cursors || (self.settings.catch_up && source.is_stored_by_broker()) {
@@ -57,11 +59,12 @@ impl Shard {
         if has_cursors {
             self.positions.add(id);
         }
-        self.effects.push(Effect::Open { trigger: id, source });
+        self.effects.push(Effect::Open { trigger: id, source, is_move });
         id
     }
 
-    /// Handles the provider's response to [`Effect::Open`]. Returns false if the stream is no longer wanted.
+    /// Handles the provider's response to [`Effect::Open`]. Returns false if there is no stream, or if it is no longer
+    /// wanted.
     pub(crate) fn on_opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
         let Some(trigger) = self.triggers.get_mut(id) else { return false };
         let TriggerPhase::Opening(waiting) =
@@ -86,6 +89,12 @@ impl Shard {
                 for pending in waiting.pending {
                     pending.refuse(error.clone());
                 }
+                let moves_later = !waiting.moving.is_empty() && !waiting.is_move;
+                if moves_later && self.is_of_subgraph(id) {
+                    // The attempt was made for new subscribers, which learn of a failure at once.
+                    self.open_again_for_move(id, waiting.moving);
+                    return false;
+                }
                 self.remove_trigger(id);
                 // They cannot get events of the source that their new operation listens to.
                 for (group, _) in waiting.moving {
@@ -96,6 +105,19 @@ impl Shard {
         self.triggers.check_later(id);
         self.settle();
         self.triggers.contains(id)
+    }
+
+    fn is_of_subgraph(&self, id: TriggerId) -> bool {
+        self.triggers.get(id).is_some_and(|it| it.source.is_of_subgraph())
+    }
+
+    /// Requests the stream of a trigger again, for groups that move there.
+    fn open_again_for_move(&mut self, id: TriggerId, moving: Vec<(GroupId, Arc<LiveOperation>)>) {
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
+        trigger.phase =
+            TriggerPhase::Opening(PendingOpen { pending: Vec::new(), moving, is_move: true });
+        let source = trigger.source.clone();
+        self.effects.push(Effect::Open { trigger: id, source, is_move: true });
     }
 
     /// Adds a subscriber to a live trigger: to a group of live events, or to one that catches up if the subscriber

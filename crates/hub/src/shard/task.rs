@@ -58,6 +58,16 @@ enum StreamOwner {
     Reader(TriggerId, u64),
 }
 
+/// The stream of a source that is wanted.
+enum WantedStream {
+    /// The stream for new subscribers.
+    New,
+    /// The same for groups that move to the source.
+    Move,
+    /// Another stream over its topics.
+    Reader(StreamRequest),
+}
+
 type Opening = Abortable<BoxFuture<'static, (StreamOwner, Result<EventStream, SourceError>)>>;
 type Messages = Abortable<BoxFuture<'static, Received>>;
 type Resolving = Abortable<BoxFuture<'static, ResolvedGroup>>;
@@ -441,13 +451,15 @@ impl ShardTask {
         let (mut own, mut batch) = (Vec::new(), WorkerBatch::default());
         for effect in self.shard.take_effects() {
             match effect {
-                Effect::Open { trigger, source } => {
-                    self.open_stream(StreamOwner::Trigger(trigger), source, None);
+                Effect::Open { trigger, source, is_move } => {
+                    let of = StreamOwner::Trigger(trigger);
+                    let wanted = if is_move { WantedStream::Move } else { WantedStream::New };
+                    self.open_stream(of, source, wanted);
                 }
                 Effect::Close { trigger } => self.close_stream(StreamOwner::Trigger(trigger)),
                 Effect::OpenReader { trigger, stream_id, source, wanted } => {
                     let of = StreamOwner::Reader(trigger, stream_id);
-                    self.open_stream(of, source, Some(wanted));
+                    self.open_stream(of, source, WantedStream::Reader(wanted));
                 }
                 Effect::ResumeReader { trigger, stream_id } => {
                     let of = StreamOwner::Reader(trigger, stream_id);
@@ -527,15 +539,16 @@ impl ShardTask {
         }
     }
 
-    /// Opens the stream of a source, or another one over its topics.
-    fn open_stream(&mut self, of: StreamOwner, source: Source, other: Option<StreamRequest>) {
+    /// Opens a stream of a source.
+    fn open_stream(&mut self, of: StreamOwner, source: Source, wanted: WantedStream) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
             let opening = async {
-                match other {
-                    None => source.open().await,
-                    Some(wanted) => source.open_reader(wanted).await,
+                match wanted {
+                    WantedStream::New => source.open().await,
+                    WantedStream::Move => source.open_for_move().await,
+                    WantedStream::Reader(wanted) => source.open_reader(wanted).await,
                 }
             };
             if source.is_of_subgraph() || source.has_states() {

@@ -53,6 +53,8 @@ pub(super) struct PendingOpen {
     pub(super) pending: Vec<PendingSubscriber>,
     /// Groups of other triggers that move here, and their new operations.
     pub(super) moving: Vec<(GroupId, Arc<LiveOperation>)>,
+    /// True if the stream is opened for groups that move here.
+    pub(super) is_move: bool,
 }
 
 impl PendingOpen {
