@@ -13,7 +13,7 @@ import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
 import { startMultipart } from "../subgraphs/multipart.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { REVIEW_ADDED, createReviews, review } from "../subgraphs/reviews.mjs";
-import { readMetric } from "../subgraphs/router.mjs";
+import { FAST_RETRY, readMetric } from "../subgraphs/router.mjs";
 import { startGraphqlWs, startSubscriptionsTransportWs } from "../subgraphs/web_sockets.mjs";
 import { eventually } from "../waiting.mjs";
 
@@ -31,8 +31,11 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
     await Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true })));
   });
 
-  /** Starts a router that composes `reviews` of `server` with `products`; `write` replaces the configuration. */
-  async function open(server, sdl) {
+  /**
+   * Starts a router that composes `reviews` of `server` with `products`, with further configuration of the router;
+   * `write` replaces the configuration of the composition.
+   */
+  async function open(server, sdl, config = {}) {
     const folder = await mkdtemp(path.join(tmpdir(), "starling-composed-"));
     folders.push(folder);
     const subgraphs = (next, text) => ({
@@ -40,7 +43,7 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
       products: { sdl: products.sdl, url: products.url },
     });
     const file = await writeComposition(folder, subgraphs(server, sdl));
-    const router = keep(await startServe({ config: { supergraph: { compose: file } }, supergraph: "" }));
+    const router = keep(await startServe({ config: { ...config, supergraph: { compose: file } }, supergraph: "" }));
     return {
       router,
       /** As deployments do it: new files replace the old ones. */
@@ -79,6 +82,76 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
     }
     for (const subscription of subscriptions) assert.equal(subscription.hasEnded(), false);
     assert.equal(clients[0].opened(), 1);
+  });
+
+  for (const [protocol, start] of [["WebSocket", startGraphqlWs], ["event stream", startGraphqlSse]]) {
+    /** Starts clients of a subgraph, and stops the server that the subgraph is to move to. */
+    async function openMove(retry) {
+      const reviews = createReviews();
+      const [server, next] = [keep(await start(reviews)), keep(await start(reviews))];
+      await next.stop();
+      const config = { subgraphs: { reviews: { subscription: { retry } } } };
+      const { router, write } = await open(server, reviews.sdl, config);
+      const clients = [keep(openSocket(router)), keep(openSocket(router))];
+      const subscriptions = clients.map((client) => client.subscribe("subscription { reviewAdded { id } }"));
+      await eventually(async () => await readMetric(router, "starling_hub_subscribers") === 2, "the clients");
+      await eventually(() => reviews.operations() === 1, "the operation to begin");
+      return { reviews, next, router, write, clients, subscriptions };
+    }
+
+    it(`${protocol}: subscriptions move to a server that starts after the reload`, async () => {
+      const { reviews, next, router, write, clients, subscriptions } =
+        await openMove({ ...FAST_RETRY, attempts: 1_000 });
+      await write(next);
+      const failures = () => readMetric(router, "starling_subgraph_subscription_connect_failures_total", "reviews");
+      await eventually(async () => await failures() > 0, "an attempt that fails");
+      await next.restart();
+      const hasMoved = () => reviews.started.length === 2 && reviews.operations() === 1;
+      await eventually(hasMoved, "the operation to begin at the new place");
+      for (const [id, extensions] of [["1", { extensions: { gap: true } }], ["2", {}]]) {
+        reviews.publish(review(id));
+        for (const subscription of subscriptions) {
+          assert.deepEqual(await subscription.next(), { data: { reviewAdded: { id } }, ...extensions });
+        }
+      }
+      assert.deepEqual(clients.map((client) => client.opened()), [1, 1]);
+    });
+
+    it(`${protocol}: subscriptions end, and sockets stay, if the server does not start`, async () => {
+      const { next, write, clients, subscriptions } =
+        await openMove({ initial: "10ms", max: "20ms", attempts: 3 });
+      await write(next);
+      for (const subscription of subscriptions) {
+        const { error } = await subscription.ended();
+        assert.equal(error[0].extensions.code, "SUBGRAPH_REQUEST_FAILED");
+        assert.match(error[0].message, /^The subscription at subgraph "reviews" ended: connection failed/);
+      }
+      assert.ok(clients.every((client) => client.isOpen()));
+      assert.deepEqual(clients.map((client) => client.opened()), [1, 1]);
+    });
+  }
+
+  it("a move has the token of the client that came last", async () => {
+    const reviews = createReviews();
+    const [server, next] = [keep(await startGraphqlWs(reviews)), keep(await startGraphqlWs(reviews))];
+    const { router, write } = await open(server, reviews.sdl, {
+      subgraphs: { reviews: { subscription: { share_by: { headers: [] } } } },
+      headers: { all: { request: [{ propagate: { named: "authorization" } }] } },
+      websocket: { init_payload_headers: ["authorization"] },
+    });
+    const subscriptions = [];
+    for (const authorization of ["Bearer ada", "Bearer bob"]) {
+      subscriptions.push(keep(openSocket(router, { authorization })).subscribe("subscription { reviewAdded { id } }"));
+      const subscribers = () => readMetric(router, "starling_hub_subscribers");
+      await eventually(async () => await subscribers() === subscriptions.length, authorization);
+    }
+    await eventually(() => reviews.operations() === 1, "the operation to begin");
+    await write(next);
+    const hasMoved = () => reviews.started.length === 2 && reviews.operations() === 1;
+    await eventually(hasMoved, "the operation to begin at the new place");
+    assert.deepEqual(reviews.started.map(({ init }) => init.authorization), ["Bearer ada", "Bearer bob"]);
+    reviews.publish(review(1));
+    for (const subscription of subscriptions) assert.equal((await subscription.next()).data.reviewAdded.id, "1");
   });
 
   it("a new field changes nothing, and a removed one ends the subscriptions that select it", async () => {

@@ -8,6 +8,7 @@ import { REVIEW_ADDED, createReviews, expectedReview, review } from "../subgraph
 import { readMetric, startRouter } from "../subgraphs/router.mjs";
 import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
 import { startGraphqlWs } from "../subgraphs/web_sockets.mjs";
+import { startIssuer } from "../tokens.mjs";
 import { eventually } from "../waiting.mjs";
 
 const CLIENTS = 50;
@@ -112,6 +113,48 @@ describe("sharing of subgraphs' subscriptions", () => {
     }
     assert.equal(server.accepted(), 2);
     assert.deepEqual(reviews.started.map(({ headers }) => headers["x-tenant"]).sort(), ["blue", "red"]);
+  });
+
+  it("with `share_by`, only its claims decide", async () => {
+    const issuer = keep(await startIssuer());
+    const { reviews, server, router, client } = await open({
+      subscription: { share_by: { claims: ["org"] } },
+      config: { ...FORWARDING, authentication: { jwt: { required: true, issuers: [issuer.configuration] } } },
+    });
+    const subscriptions = [["ada", "red"], ["bob", "red"], ["cem", "blue"]]
+      .map(([sub, org]) => client({ authorization: `Bearer ${issuer.issue({ sub, org })}` }).subscribe(IDS));
+    await eventually(async () => await subscribers(router) === 3, "all clients to be subscribed");
+    await eventually(() => reviews.operations() === 2, "one operation for each organisation");
+    reviews.publish(review(1));
+    for (const subscription of subscriptions) {
+      assert.deepEqual(await subscription.next(), { data: { reviewAdded: { id: "1" } } });
+    }
+    assert.deepEqual([reviews.started.length, server.accepted()], [2, 2]);
+  });
+
+  it("with `share_by`, a lost connection begins again with the token of the client that came last", async () => {
+    let expired;
+    const onConnect = ({ connectionParams }) => connectionParams.authorization !== expired;
+    const { reviews, server, router, client } = await open({
+      subscription: { share_by: { headers: ["x-tenant"] } }, config: FORWARDING,
+      start: (subgraph) => startGraphqlWs(subgraph, { onConnect }),
+    });
+    const subscriptions = [];
+    for (const name of ["ada", "bob"]) {
+      subscriptions.push(client(user(name, "red")).subscribe(IDS));
+      await eventually(async () => await subscribers(router) === subscriptions.length, `${name} to be subscribed`);
+    }
+    await eventually(() => reviews.operations() === 1, "the operation to begin");
+    expired = "Bearer ada";
+    await server.stop();
+    await eventually(() => reviews.operations() === 0, "the operation to end");
+    await server.restart();
+    await eventually(() => reviews.operations() === 1, "the operation to begin again");
+    reviews.publish(review(1));
+    for (const subscription of subscriptions) {
+      assert.deepEqual(await subscription.next(), { data: { reviewAdded: { id: "1" } }, extensions: { gap: true } });
+    }
+    assert.deepEqual(reviews.started.map(({ headers }) => headers.authorization), ["Bearer ada", "Bearer bob"]);
   });
 
   it("headers are not sent in the payload of `connection_init` if the configuration says so", async () => {
