@@ -163,7 +163,7 @@ async fn subscribe_with_old_token(
     let subscribed = subscribe_in(client, "shared", QUERY, "old");
     let (stream, (mut socket, _)) = join!(subscribed, ScriptedSocket::accept(server));
     socket.next_subscribe().await;
-    (stream.unwrap(), socket)
+    (stream.expect("a stream"), socket)
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn two_operations(
     let first_id = socket.next_subscribe().await;
     let second = subscribe_with(client, r#"{"query":"b"}"#, "").await;
     let second_id = socket.next_subscribe().await;
-    ([first.unwrap(), second.unwrap()], socket, [first_id, second_id])
+    ([first.expect("a stream"), second.expect("a stream")], socket, [first_id, second_id])
 }
 
 #[tokio::test]
