@@ -2,8 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity, p99_ms, print_head,
-    print_row, surge_arguments,
+    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity, p99_ms,
+    print_head, print_row, surge_arguments,
 };
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;

@@ -6,8 +6,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, measure_capacity, operation_text, p99_ms, print_head,
-    print_row, surge_arguments,
+    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, measure_capacity, operation_text, p99_ms,
+    print_head, print_row, surge_arguments,
 };
 use crate::reports::number;
 use crate::server_process::ServerProcess;
