@@ -21,6 +21,7 @@ mod metrics;
 mod nats;
 mod position;
 mod provider;
+mod provider_log;
 mod provider_stats;
 mod providers;
 mod redis;

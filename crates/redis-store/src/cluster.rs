@@ -154,11 +154,12 @@ async fn follow_map(cluster: Arc<ClusterLinks>, seeds: Vec<RedisAddress>) {
                 failures = 0;
                 cluster.replace(map);
             }
-            Ok(_) | Err(_) => {
-                if failures == 0 {
-                    let store = &cluster.settings.store;
-                    tracing::warn!(%store, "no server of the cluster has a map of slots; trying again");
-                }
+            outcome => {
+                let reason = outcome.err().unwrap_or_else(|| "the map is empty".into());
+                let names = servers.iter().map(RedisAddress::display_name);
+                let names = names.collect::<Vec<_>>().join(", ");
+                let problem = "no server of the cluster has a map of slots; trying again";
+                cluster.settings.log.log_failure(&names, &reason, problem);
                 failures = failures.saturating_add(1);
             }
         }

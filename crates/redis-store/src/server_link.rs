@@ -6,7 +6,7 @@
 //! milliseconds is common, and until the router has connected again, the commands of a tenth of a second fail.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -15,10 +15,11 @@ use redis::{Pipeline, RedisResult, Value};
 use redis_connection::{
     NO_PUSHES, RedisAddress, RedisConnection, ServerSource, error_text, is_refusal,
 };
+use telemetry::LogLimit;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::breaker::Breaker;
 use crate::reply::{ConnectionLoss, StoreError};
@@ -49,14 +50,56 @@ pub(crate) type LateHandler = Arc<dyn Fn(Vec<Value>) + Send + Sync>;
 
 /// The settings that the links of one store share.
 pub(crate) struct LinkSettings {
-    /// The name of the store, for logs.
-    pub(crate) store: Box<str>,
     pub(crate) timeout: Duration,
     pub(crate) retry_initial: Duration,
     pub(crate) retry_max: Duration,
     pub(crate) stats: Arc<StoreStats>,
     /// Notified when a server of a cluster is lost: its slots may belong to another one now.
     pub(crate) on_lost: Notify,
+    pub(crate) log: StoreLog,
+}
+
+/// The log lines about the connections of one store. During an outage there is one per interval.
+pub(crate) struct StoreLog {
+    /// The name of the store.
+    store: Box<str>,
+    /// True if some connection was made.
+    was_connected: AtomicBool,
+    failures: LogLimit,
+}
+
+impl StoreLog {
+    pub(crate) fn new(store: Box<str>) -> Self {
+        Self { store, was_connected: AtomicBool::new(false), failures: LogLimit::new() }
+    }
+
+    /// Logs that a connection could not be made, was lost, or does not tell what is needed.
+    pub(crate) fn log_failure(&self, server: &str, reason: &str, problem: &'static str) {
+        let store = &*self.store;
+        match self.failures.record(1, std::time::Instant::now()) {
+            Some(failures) => tracing::warn!(store, server, reason, failures, "{problem}"),
+            None => tracing::debug!(store, server, reason, "{problem}"),
+        }
+    }
+
+    /// Logs a connection. The first one is reported at once, and later ones by [`StoreLog::report_recovery`].
+    fn log_connected(&self, server: &str) {
+        let store = &*self.store;
+        match self.was_connected.swap(true, Ordering::Relaxed) {
+            true => tracing::debug!(store, server, "connected to the store again"),
+            false => tracing::info!(store, server, "connected to the store"),
+        }
+    }
+
+    /// Waits until nothing may have failed for a while, and then logs that the connection works again, if it did not
+    /// before. Dropped when the connection is lost.
+    async fn report_recovery(&self, server: &str) {
+        sleep(LogLimit::QUIET_TIME).await;
+        if let Some(failures) = self.failures.record_success(std::time::Instant::now) {
+            let store = &*self.store;
+            tracing::info!(store, server, failures, "the connection to the store works again");
+        }
+    }
 }
 
 /// The connection to one server. Dropping it closes the connection.
@@ -254,17 +297,23 @@ async fn keep_connected(source: ServerSource, link: Arc<LinkState>) {
     let settings = &link.settings;
     let (mut failures, mut attempts) = (0_u32, 0_usize);
     let mut stale_before = Instant::now();
-    let mut warned: Option<ConnectionLoss> = None;
     loop {
         let (server, outcome) = connect(&source, attempts, stale_before, settings.timeout).await;
         match outcome {
             Ok(mut connection) => {
                 settings.stats.connected.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(store = %settings.store, server, "connected to the store");
-                warned = None;
+                settings.log.log_connected(&server);
                 let since = Instant::now();
-                let reason = serve(&link, &mut connection).await;
-                tracing::warn!(store = %settings.store, server, %reason, "the connection to the store was lost");
+                let reason = {
+                    let serving = serve(&link, &mut connection);
+                    tokio::pin!(serving);
+                    tokio::select! {
+                        reason = &mut serving => reason,
+                        () = settings.log.report_recovery(&server) => serving.await,
+                    }
+                };
+                let problem = "the connection to the store was lost; connecting again";
+                settings.log.log_failure(&server, &reason.to_string(), problem);
                 connection.close().await;
                 if since.elapsed() >= STABLE_AFTER {
                     failures = 0;
@@ -272,12 +321,8 @@ async fn keep_connected(source: ServerSource, link: Arc<LinkState>) {
             }
             Err(reason) => {
                 settings.stats.connection_failures.fetch_add(1, Ordering::Relaxed);
-                if warned.as_ref() == Some(&reason) {
-                    tracing::debug!(store = %settings.store, server, %reason, "still no connection to the store");
-                } else {
-                    tracing::warn!(store = %settings.store, server, %reason, "no connection to the store; trying again");
-                    warned = Some(reason.clone());
-                }
+                let problem = "no connection to the store; trying again";
+                settings.log.log_failure(&server, &reason.to_string(), problem);
                 let state = link.state.load_full();
                 link.lose(&state, reason);
                 attempts = attempts.wrapping_add(1);
@@ -357,7 +402,7 @@ async fn serve(link: &Arc<LinkState>, connection: &mut RedisConnection) -> Conne
             return loss;
         }
         caught_up = Some(Instant::now());
-        tracing::debug!(store = %settings.store, "the store was late and has caught up");
+        tracing::debug!(store = %settings.log.store, "the store was late and has caught up");
     }
 }
 

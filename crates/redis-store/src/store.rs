@@ -21,7 +21,7 @@ use crate::blocking::BlockingConnection;
 use crate::cluster::{ClusterLinks, MapReader};
 use crate::command::Command;
 use crate::reply::{ConnectionLoss, Reply, StoreError};
-use crate::server_link::{LateHandler, LinkSettings, ServerLink};
+use crate::server_link::{LateHandler, LinkSettings, ServerLink, StoreLog};
 use crate::settings::{StoreSentinel, StoreSettings};
 use crate::stats::StoreStats;
 
@@ -93,12 +93,12 @@ impl Store {
             |own: Option<&RedisAuthentication>| RedisAddress::parse_list(urls, own, tls.as_ref());
         let stats = Arc::<StoreStats>::default();
         let link_settings = Arc::new(LinkSettings {
-            store: settings.id.clone(),
             timeout: settings.timeout,
             retry_initial: settings.retry_initial,
             retry_max: settings.retry_max,
             stats: Arc::clone(&stats),
             on_lost: Notify::new(),
+            log: StoreLog::new(settings.id.clone()),
         });
         let runtime = Handle::current();
         let single =

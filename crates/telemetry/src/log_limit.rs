@@ -9,10 +9,6 @@ use std::time::{Duration, Instant};
 /// The shortest time between two lines of one kind. People read them; more lines are no more useful.
 const INTERVAL_MIN: Duration = Duration::from_secs(10);
 
-/// The time without a failure after which it counts as over. With a shorter time, a server that fails occasionally
-/// would be reported as failing and recovered in turn.
-const QUIET_TIME: Duration = Duration::from_secs(10);
-
 /// Limits the lines of one kind. Often a `static`.
 #[derive(Debug, Default)]
 pub struct LogLimit {
@@ -32,6 +28,10 @@ struct LimitState {
 }
 
 impl LogLimit {
+    /// The time without a failure after which it counts as over. With a shorter time, a server that fails occasionally
+    /// would be reported as failing and recovered in turn.
+    pub const QUIET_TIME: Duration = Duration::from_secs(10);
+
     /// Creates a limit that admits the first line.
     pub const fn new() -> Self {
         let state = LimitState { last_line: None, last_occurrence: None, unreported: 0, total: 0 };
@@ -66,7 +66,7 @@ impl LogLimit {
             return None;
         }
         let (now, mut state) = (now(), self.lock());
-        let is_quiet = |last| now.saturating_duration_since(last) >= QUIET_TIME;
+        let is_quiet = |last| now.saturating_duration_since(last) >= Self::QUIET_TIME;
         if !state.last_occurrence.is_some_and(is_quiet) {
             return None;
         }
@@ -116,10 +116,10 @@ mod tests {
         let second = start + Duration::from_secs(1);
         assert_eq!(limit.record_success(|| second), None, "it may fail again");
         let _ = limit.record(2, second);
-        let quiet = second + QUIET_TIME;
+        let quiet = second + LogLimit::QUIET_TIME;
         assert_eq!(limit.record_success(|| quiet - Duration::from_millis(1)), None);
         assert_eq!(limit.record_success(|| quiet), Some(3));
-        assert_eq!(limit.record_success(|| quiet + QUIET_TIME), None);
+        assert_eq!(limit.record_success(|| quiet + LogLimit::QUIET_TIME), None);
         assert_eq!(limit.record(1, quiet), Some(1), "a new failure is reported at once");
     }
 }

@@ -20,6 +20,7 @@ use super::client_session::{ClientSession, Incoming, SUBJECT_QUEUE_MESSAGES, Sha
 use super::headers;
 use crate::backoff::Backoff;
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
+use crate::provider_log::{LoggedConnection, ProviderLog, quoted_part};
 use crate::shared_subscriptions::SharedSubscriptions;
 use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, StreamRequest};
 
@@ -29,6 +30,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of notices of the client library that wait for this task. Notices about slow consumers may come in
 /// thousands.
 const NOTICES_MAX: usize = 256;
+
+/// The time in which a broker closes a connection after it has reported an error that is the reason for it.
+const ERROR_BEFORE_LOSS: Duration = Duration::from_secs(1);
 
 /// The number of messages that are dispatched before other work gets its turn.
 const MESSAGES_PER_TURN: usize = 64;
@@ -43,7 +47,7 @@ struct SubjectSubscription {
 
 /// The task that holds the connection of one provider.
 pub(super) struct ConnectionTask {
-    provider: Box<str>,
+    log: Arc<ProviderLog>,
     addresses: Vec<NatsAddress>,
     next_address: usize,
     backoff: Backoff,
@@ -56,14 +60,13 @@ pub(super) struct ConnectionTask {
     /// Futures that resolve to the number of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
     connections: u64,
-    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
-    /// log.
-    warned_reason: Box<str>,
+    /// The latest error that the broker has reported, and its time. The library does not say why a connection was lost.
+    latest_error: Option<(Instant, Box<str>)>,
 }
 
 impl ConnectionTask {
     pub(super) fn new(
-        provider: Box<str>,
+        log: Arc<ProviderLog>,
         addresses: Vec<NatsAddress>,
         retry: Retry,
         queue_events: usize,
@@ -72,7 +75,7 @@ impl ConnectionTask {
         commands: mpsc::Receiver<SubscribeCommand>,
     ) -> Self {
         Self {
-            provider,
+            log,
             addresses,
             next_address: 0,
             backoff: Backoff::new(retry),
@@ -83,7 +86,7 @@ impl ConnectionTask {
             commands,
             dropped: FuturesUnordered::new(),
             connections: 0,
-            warned_reason: "".into(),
+            latest_error: None,
         }
     }
 
@@ -162,11 +165,19 @@ impl ConnectionTask {
         notices: &mut mpsc::Receiver<ClientEvent>,
     ) -> ServeEnd {
         let mut session = ClientSession::new(client).await;
+        let mut failure = None;
         for (name, subject) in self.subjects.iter_mut() {
             match session.subscribe(name).await {
                 Ok((sid, abort)) => (subject.sid, subject.abort) = (sid, abort),
-                Err(reason) => return ServeEnd::ConnectionLost(reason),
+                Err(reason) => {
+                    failure = Some(reason);
+                    break;
+                }
             }
+        }
+        if let Some(reason) = failure {
+            self.record_failed_attempt(&reason);
+            return ServeEnd::ConnectionLost(reason);
         }
         self.on_connected(&session);
         // The library also announces the connection that was just made.
@@ -224,10 +235,11 @@ impl ConnectionTask {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
         self.backoff.reset();
-        self.warned_reason = "".into();
+        self.latest_error = None;
         self.stats.set_state(ProviderState::Connected);
         self.state.send_replace(ConnectionState::Connected(session.client.clone()));
-        tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
+        let server = self.current_server();
+        self.log.log_connected(LoggedConnection { purpose: None, server: &server });
     }
 
     /// Announces gaps after a loss of the connection. Messages that were received before are delivered before the gap.
@@ -236,23 +248,24 @@ impl ConnectionTask {
         self.stats.set_state(ProviderState::Disconnected);
         self.state.send_replace(ConnectionState::Disconnected(LOST.into()));
         self.subjects.announce_gap();
-        tracing::warn!(
-            provider = %self.provider,
-            streams = self.subjects.stream_count(),
-            "lost the connection to the broker; events may be missing until it is back"
-        );
+        let error = self.latest_error.take().filter(|(at, _)| at.elapsed() < ERROR_BEFORE_LOSS);
+        let reason = error.map_or_else(|| LOST.into(), |(_, reason)| reason);
+        let server = self.current_server();
+        let connection = LoggedConnection { purpose: None, server: &server };
+        self.log.log_lost(connection, &reason, Some(self.subjects.stream_count()));
+    }
+
+    /// Returns the server of the latest attempt to connect.
+    fn current_server(&self) -> String {
+        let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
+        self.addresses[tried].host_and_port()
     }
 
     fn record_failed_attempt(&mut self, reason: &str) {
         self.stats.record_error(ErrorKind::Connection);
-        let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
-        let server = self.addresses[tried].host_and_port();
-        if *self.warned_reason == *reason {
-            tracing::debug!(provider = %self.provider, server, reason, "still no connection to the broker");
-        } else {
-            tracing::warn!(provider = %self.provider, server, reason, "no connection to the broker; trying again");
-            self.warned_reason = reason.into();
-        }
+        let server = self.current_server();
+        let connection = LoggedConnection { purpose: None, server: &server };
+        self.log.log_failed_attempt(connection, reason);
     }
 
     /// Delivers a message of the broker to the streams of its subject.
@@ -324,7 +337,12 @@ impl ConnectionTask {
             }
             ClientEvent::ServerError(error) => {
                 self.stats.record_error(ErrorKind::Other);
-                tracing::warn!(provider = %self.provider, %error, "the broker reports an error");
+                let subject = match &error {
+                    ServerError::Other(text) => quoted_part(text),
+                    _ => None,
+                };
+                let (topic, reason) = (subject.unwrap_or_default(), error.to_string());
+                self.log.log_refusal(topic, &reason, "the broker reports an error");
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
                 {
@@ -332,13 +350,17 @@ impl ConnectionTask {
                         unused.abort.abort();
                     }
                 }
+                if subject.is_none() {
+                    self.latest_error = Some((Instant::now(), reason.into()));
+                }
             }
             ClientEvent::ClientError(error) => {
                 self.stats.record_error(ErrorKind::Other);
-                tracing::debug!(provider = %self.provider, %error, "the client library reports an error");
+                let provider = self.log.provider();
+                tracing::debug!(provider, %error, "the client library reports an error");
             }
             ClientEvent::LameDuckMode => {
-                tracing::info!(provider = %self.provider, "the broker is about to shut down");
+                tracing::info!(provider = self.log.provider(), "the broker is about to shut down");
             }
             // These are handled where the session is served. The router never drains a client.
             ClientEvent::Connected
@@ -365,6 +387,7 @@ mod tests {
         assert_eq!(refused_subscription(text), Some("orders.>"));
         let queue = r#"Permissions Violation for Subscription to "orders" using queue "q""#;
         assert_eq!(refused_subscription(queue), Some("orders"));
-        assert_eq!(refused_subscription(r#"Permissions Violation for Publish to "x""#), None);
+        let publication = r#"Permissions Violation for Publish to "x""#;
+        assert_eq!(refused_subscription(publication), None);
     }
 }

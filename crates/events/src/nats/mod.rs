@@ -28,6 +28,7 @@ use tokio::time::timeout;
 pub use address::{NatsAuthentication, NatsSettingsError};
 
 use crate::connection_state::{self, COMMANDS_MAX, ConnectionState, LOST, SubscribeCommand};
+use crate::provider_log::ProviderLog;
 use crate::{
     BrokerTls, Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
     PublishError, Retry, SourceError, StreamRequest, TopicUsage, TopicUse, Verdict, topic_check,
@@ -129,8 +130,9 @@ impl Nats {
         let stats = Arc::new(ProviderStats::default());
         let (state_sender, state) = ConnectionState::channel();
         let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
+        let log = ProviderLog::new(&name);
         let task = ConnectionTask::new(
-            name.clone(),
+            Arc::clone(&log),
             addresses,
             settings.retry,
             settings.queue_events,
@@ -141,6 +143,7 @@ impl Nats {
         tokio::spawn(task.run());
         let jetstream = JetStream::new(ReaderSettings {
             provider: name.clone(),
+            log,
             state: state.clone(),
             stats: Arc::clone(&stats),
             retry: settings.retry,

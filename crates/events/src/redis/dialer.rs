@@ -7,12 +7,13 @@ use redis_connection::{RESPONSE_TIMEOUT, RedisAddress, RedisConnection, ServerSo
 use tokio::time::{Instant, sleep_until};
 
 use crate::backoff::Backoff;
+use crate::provider_log::{LoggedConnection, ProviderLog};
 use crate::{ProviderStats, Retry};
 
 /// The settings and state that the dialers of one provider share.
 #[derive(Clone)]
 pub(super) struct DialerFactory {
-    pub(super) provider: Box<str>,
+    pub(super) log: Arc<ProviderLog>,
     /// The servers, for a dialer that may connect to any of them.
     pub(super) source: ServerSource,
     pub(super) retry: Retry,
@@ -28,34 +29,33 @@ impl DialerFactory {
     /// Makes a dialer that finds its server in `source`.
     pub(super) fn dialer_for(&self, purpose: &'static str, source: ServerSource) -> Dialer {
         Dialer {
-            provider: self.provider.clone(),
+            log: Arc::clone(&self.log),
             purpose,
             source,
+            server: String::new(),
             attempts: 0,
             stale_before: Instant::now(),
             backoff: Backoff::new(self.retry),
             not_before: Instant::now(),
             stats: Arc::clone(&self.stats),
-            warned_reason: "".into(),
         }
     }
 }
 
 /// Makes connections one after the other, each attempt at the next address and not before its time.
 pub(super) struct Dialer {
-    provider: Box<str>,
+    log: Arc<ProviderLog>,
     /// The use of the connection, for logs.
     purpose: &'static str,
     source: ServerSource,
+    /// The server of the latest attempt. Empty if none was found.
+    server: String,
     attempts: usize,
     /// The time of the latest failure. Knowledge about the servers from before it is out of date.
     stale_before: Instant,
     backoff: Backoff,
     not_before: Instant,
     stats: Arc<ProviderStats>,
-    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
-    /// log.
-    warned_reason: Box<str>,
 }
 
 impl Dialer {
@@ -65,24 +65,24 @@ impl Dialer {
         pushed: Option<impl AsyncPushSender>,
     ) -> Result<RedisConnection, Box<str>> {
         sleep_until(self.not_before).await;
-        let (server, result) = match self.source.find_server(self.attempts, self.stale_before).await
-        {
-            Ok(address) => (address.display_name(), self.open(&address, pushed).await),
-            Err(reason) => (String::new(), Err(reason)),
+        let found = self.source.find_server(self.attempts, self.stale_before).await;
+        self.server = found.as_ref().map(RedisAddress::display_name).unwrap_or_default();
+        let result = match found {
+            Ok(address) => self.open(&address, pushed).await,
+            Err(reason) => Err(reason),
         };
         if let Err(reason) = &result {
-            self.stats.record_error(crate::ErrorKind::Connection);
-            let (provider, purpose) = (&self.provider, self.purpose);
-            if self.warned_reason == *reason {
-                tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
-            } else {
-                tracing::warn!(%provider, purpose, server, %reason, "no connection to the broker; trying again");
-                self.warned_reason = reason.clone();
-            }
-            self.attempts = self.attempts.wrapping_add(1);
-            self.on_lost();
+            self.on_failed_attempt(reason);
         }
         result
+    }
+
+    /// Logs an attempt that has failed, and delays the next one, which is at the next address.
+    pub(super) fn on_failed_attempt(&mut self, reason: &str) {
+        self.stats.record_error(crate::ErrorKind::Connection);
+        self.log.log_failed_attempt(self.logged_connection(), reason);
+        self.attempts = self.attempts.wrapping_add(1);
+        self.delay_next_attempt();
     }
 
     async fn open(
@@ -100,14 +100,23 @@ impl Dialer {
         Ok(connection)
     }
 
-    /// Resets the delays after a connection has succeeded.
+    /// Logs a connection, and resets the delays.
     pub(super) fn on_connected(&mut self) {
         self.backoff.reset();
-        self.warned_reason = "".into();
+        self.log.log_connected(self.logged_connection());
     }
 
-    /// Delays the next attempt after a connection was lost.
-    pub(super) fn on_lost(&mut self) {
+    /// Logs that the connection was lost, with the number of streams that used it, and delays the next attempt.
+    pub(super) fn on_lost(&mut self, reason: &str, streams: Option<usize>) {
+        self.log.log_lost(self.logged_connection(), reason, streams);
+        self.delay_next_attempt();
+    }
+
+    fn logged_connection(&self) -> LoggedConnection<'_> {
+        LoggedConnection { purpose: Some(self.purpose), server: &self.server }
+    }
+
+    fn delay_next_attempt(&mut self) {
         self.stale_before = Instant::now();
         self.not_before = self.stale_before + self.backoff.next_delay();
     }

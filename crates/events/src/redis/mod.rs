@@ -32,6 +32,7 @@ pub use redis_connection::{RedisAuthentication, RedisSettingsError};
 use crate::connection_state::{
     self, COMMANDS_MAX, ConnectionState, SubscribeCommand, wait_connected,
 };
+use crate::provider_log::ProviderLog;
 use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
     PublishError, Retry, SourceError, StreamRequest, TopicUsage, TopicUse, Verdict, topic_check,
@@ -174,13 +175,14 @@ impl Redis {
         };
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
+        let log = ProviderLog::new(&name);
         let dialers =
-            DialerFactory { provider: name.clone(), source, retry, stats: Arc::clone(&stats) };
+            DialerFactory { log: Arc::clone(&log), source, retry, stats: Arc::clone(&stats) };
         let (state, subscriptions) = ConnectionState::channel();
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
             SubscriberKind::Ordinary,
-            name.clone(),
+            log,
             dialers.dialer("subscriptions"),
             queue_events,
             Arc::clone(&stats),

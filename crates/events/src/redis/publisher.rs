@@ -30,7 +30,7 @@ pub(super) async fn run(
                 };
                 connection.close().await;
                 let Some(reason) = reason else { return };
-                dialer.on_lost();
+                dialer.on_lost(&reason, None);
                 reason
             }
             Err(reason) => reason,

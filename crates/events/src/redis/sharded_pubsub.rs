@@ -126,7 +126,7 @@ impl ShardedPubSub {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
             SubscriberKind::Sharded,
-            self.dialers.provider.clone(),
+            Arc::clone(&self.dialers.log),
             self.dialers
                 .dialer_for("sharded channels", ServerSource::Any([address.clone()].into())),
             self.queue_events,
@@ -233,8 +233,8 @@ impl ShardedStream {
                     return true;
                 }
                 Err(reason) => {
-                    let provider = &sharded.dialers.provider;
-                    tracing::debug!(%provider, reason, "no node has the channels at present");
+                    let provider = sharded.dialers.log.provider();
+                    tracing::debug!(provider, reason, "no node has the channels at present");
                 }
             }
             drop(sharded);

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::dialer::Dialer;
 use super::subscriptions::{PubSubStream, SubscribeBatch, SubscriptionTable, split_patterns};
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
+use crate::provider_log::ProviderLog;
 use crate::{ErrorKind, EventStream, ProviderState, ProviderStats};
 
 /// The maximum number of channels in one command, which limits the size of commands and responses.
@@ -43,7 +44,7 @@ type BatchResult = (SubscribeBatch, RedisResult<Vec<(Arc<str>, String)>>);
 /// The task that holds a connection for subscriptions.
 pub(super) struct Subscriber {
     kind: SubscriberKind,
-    provider: Box<str>,
+    log: Arc<ProviderLog>,
     dialer: Dialer,
     stats: Arc<ProviderStats>,
     state: watch::Sender<ConnectionState<()>>,
@@ -58,7 +59,7 @@ pub(super) struct Subscriber {
 impl Subscriber {
     pub(super) fn new(
         kind: SubscriberKind,
-        provider: Box<str>,
+        log: Arc<ProviderLog>,
         dialer: Dialer,
         queue_events: usize,
         stats: Arc<ProviderStats>,
@@ -68,7 +69,7 @@ impl Subscriber {
         let channels = SubscriptionTable::new(queue_events, Arc::clone(&stats));
         Self {
             kind,
-            provider,
+            log,
             dialer,
             stats,
             state,
@@ -84,10 +85,7 @@ impl Subscriber {
         while let Some(attempt) = self.connect().await {
             let lost = match attempt {
                 Ok(connection) => match self.serve(connection).await {
-                    ServeEnd::ConnectionLost(reason) => {
-                        self.dialer.on_lost();
-                        reason
-                    }
+                    ServeEnd::ConnectionLost(reason) => reason,
                     ServeEnd::ProviderDropped => break,
                 },
                 Err(reason) => reason,
@@ -171,8 +169,8 @@ impl Subscriber {
         };
         // Events that were read are delivered before the gap, and none after it.
         connection.close().await;
-        if let ServeEnd::ConnectionLost(_) = &lost {
-            self.on_disconnected(is_up);
+        if let ServeEnd::ConnectionLost(reason) = &lost {
+            self.on_disconnected(is_up, reason);
         }
         for stream in unconfirmed {
             let _ = stream.reply.send(Err(LOST.to_owned()));
@@ -204,7 +202,7 @@ impl Subscriber {
         let mut channels = lock(&self.channels);
         for (name, reason) in refused {
             self.stats.record_error(ErrorKind::Subscription);
-            tracing::warn!(provider = %self.provider, channel = %name, reason, "the broker refuses a subscription");
+            self.log.log_refusal(&name, &reason, "the broker refuses a subscription");
             channels.end_refused(&name, &reason);
         }
         let number = channels.on_confirmed(batch);
@@ -229,20 +227,13 @@ impl Subscriber {
             self.stats.set_state(ProviderState::Connected);
         }
         self.state.send_replace(ConnectionState::Connected(()));
-        tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
     }
 
-    fn on_disconnected(&mut self, was_up: bool) {
+    fn on_disconnected(&mut self, was_up: bool, reason: &str) {
         let streams = lock(&self.channels).on_lost();
-        if was_up {
-            if self.kind == SubscriberKind::Ordinary {
-                self.stats.set_state(ProviderState::Disconnected);
-            }
-            tracing::warn!(
-                provider = %self.provider,
-                streams,
-                "lost the connection to the broker; events may be missing until it is back"
-            );
+        self.dialer.on_lost(reason, Some(streams));
+        if was_up && self.kind == SubscriberKind::Ordinary {
+            self.stats.set_state(ProviderState::Disconnected);
         }
     }
 }

@@ -25,6 +25,7 @@ use super::subject_filter::{BUCKETS, SubjectFilter};
 use crate::backoff::Backoff;
 use crate::connection_state::ConnectionState;
 use crate::event_queue::EventSender;
+use crate::provider_log::ProviderLog;
 use crate::{
     Durable, ErrorKind, Event, EventStream, PartitionOffset, ProviderStats, Retry, SourceError,
     Start, StreamEnd, StreamRequest,
@@ -41,6 +42,7 @@ const LAG_POLL_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(in crate::nats) struct ReaderSettings {
     pub(in crate::nats) provider: Box<str>,
+    pub(in crate::nats) log: Arc<ProviderLog>,
     pub(in crate::nats) state: watch::Receiver<ConnectionState<SharedClient>>,
     pub(in crate::nats) stats: Arc<ProviderStats>,
     pub(in crate::nats) retry: Retry,
@@ -53,6 +55,7 @@ pub(in crate::nats) struct ReaderSettings {
 /// The reader of one stream of the router: its queue, its position and the consumer that it should use.
 pub(super) struct JetStreamReader {
     pub(super) provider: Box<str>,
+    log: Arc<ProviderLog>,
     state: watch::Receiver<ConnectionState<SharedClient>>,
     stats: Arc<ProviderStats>,
     backoff: Backoff,
@@ -133,6 +136,7 @@ impl JetStreamReader {
         sender.set_counts(settings.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
         let reader = Self {
             provider: settings.provider.clone(),
+            log: Arc::clone(&settings.log),
             state: settings.state.clone(),
             stats: Arc::clone(&settings.stats),
             backoff: Backoff::new(settings.retry),
@@ -504,7 +508,6 @@ impl JetStreamReader {
     async fn replace_consumer(&mut self) -> Result<ActiveConsumer, Option<StreamEnd>> {
         let gone = self.sender.closed();
         tokio::pin!(gone);
-        let mut warned_of = String::new();
         loop {
             let client = match &*self.state.borrow_and_update() {
                 ConnectionState::Connected(client) => Some(client.clone()),
@@ -540,12 +543,7 @@ impl JetStreamReader {
                 ConsumerError::Refused(reason) | ConsumerError::Unanswered(reason) => reason,
             };
             self.stats.record_error(ErrorKind::Subscription);
-            if reason == warned_of {
-                tracing::debug!(provider = %self.provider, reason, "still no consumer of JetStream");
-            } else {
-                tracing::warn!(provider = %self.provider, reason, "no consumer of JetStream; trying again");
-                warned_of = reason;
-            }
+            self.log.log_no_consumer(&reason);
             if let Some(end) = self.wait_backoff().await {
                 return Err(end);
             }
@@ -572,10 +570,8 @@ impl JetStreamReader {
         ProviderStats::add(&self.stats.gaps, self.sender.announce_gap().into());
         self.position = Some(last);
         self.progress_due = true;
-        tracing::warn!(
-            provider = %self.provider,
-            "a stream of JetStream has dropped events before they were read"
-        );
+        let problem = "a stream of JetStream has dropped events before they were read";
+        self.log.log_gap("", "the stream does not keep them any more", problem);
     }
 
     fn record_stray(&mut self, consumer: &str) {

@@ -141,7 +141,7 @@ impl Streams {
             None => self.dialers.dialer("streams"),
         };
         let reader = RedisStreamReader::new(
-            self.dialers.provider.clone(),
+            Arc::clone(&self.dialers.log),
             dialer,
             self.queue_events,
             Arc::clone(&self.dialers.stats),

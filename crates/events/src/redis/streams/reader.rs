@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::commands::{self, KeyStartError, is_about_the_key};
 use super::stream_table::{CatchUpRead, ENTRIES_PER_READ, KeyRead, KeyStart, StreamTable};
 use crate::connection_state::{ConnectionState, ServeEnd};
+use crate::provider_log::ProviderLog;
 use crate::redis::dialer::Dialer;
 use crate::{ErrorKind, EventStream, ProviderStats, Start};
 
@@ -56,7 +57,7 @@ enum QueryResult {
 
 /// The task that reads the streams of one server, or of one slot of a cluster.
 pub(in crate::redis) struct RedisStreamReader {
-    provider: Box<str>,
+    log: Arc<ProviderLog>,
     dialer: Dialer,
     stats: Arc<ProviderStats>,
     state: watch::Sender<ConnectionState<()>>,
@@ -73,7 +74,7 @@ pub(in crate::redis) struct RedisStreamReader {
 
 impl RedisStreamReader {
     pub(in crate::redis) fn new(
-        provider: Box<str>,
+        log: Arc<ProviderLog>,
         dialer: Dialer,
         queue_events: usize,
         stats: Arc<ProviderStats>,
@@ -82,7 +83,7 @@ impl RedisStreamReader {
     ) -> Self {
         let table = StreamTable::new(queue_events, Arc::clone(&stats));
         Self {
-            provider,
+            log,
             dialer,
             stats,
             state,
@@ -100,10 +101,7 @@ impl RedisStreamReader {
         while let Some(attempt) = self.connect().await {
             let lost = match attempt {
                 Ok((asking, reading)) => match self.serve(asking, reading).await {
-                    ServeEnd::ConnectionLost(reason) => {
-                        self.dialer.on_lost();
-                        reason
-                    }
+                    ServeEnd::ConnectionLost(reason) => reason,
                     ServeEnd::ProviderDropped => break,
                 },
                 Err(reason) => reason,
@@ -119,7 +117,7 @@ impl RedisStreamReader {
         let connecting = async {
             let asking = self.dialer.connect(NO_PUSHES).await?;
             let reading = asking.open_another(READ_WAIT + RESPONSE_TIMEOUT).await;
-            Ok((asking, reading.inspect_err(|_| self.dialer.on_lost())?))
+            Ok((asking, reading.inspect_err(|reason| self.dialer.on_failed_attempt(reason))?))
         };
         tokio::pin!(connecting);
         loop {
@@ -148,10 +146,8 @@ impl RedisStreamReader {
         reading.close().await;
         self.table.on_lost();
         if let ServeEnd::ConnectionLost(reason) = &lost {
-            tracing::warn!(
-                provider = %self.provider, %reason,
-                "lost the connection to the broker's streams; reading continues at the same position after reconnecting"
-            );
+            // Reading continues at the same positions.
+            self.dialer.on_lost(reason, None);
         }
         lost
     }
@@ -174,7 +170,6 @@ impl RedisStreamReader {
         }
         self.dialer.on_connected();
         self.state.send_replace(ConnectionState::Connected(()));
-        tracing::debug!(provider = %self.provider, connections = self.connections, "reading streams");
     }
 
     async fn read(
@@ -332,7 +327,8 @@ impl RedisStreamReader {
     fn end_refused(&mut self, key: &str, reason: &str) {
         self.stats.record_error(ErrorKind::Subscription);
         let streams = self.table.end_refused(key, reason);
-        tracing::warn!(provider = %self.provider, key, reason, streams, "the broker refuses a stream");
+        self.log.log_refusal(key, reason, "the broker refuses a stream");
+        tracing::debug!(provider = self.log.provider(), key, streams, "streams have ended");
     }
 
     /// Returns the number of entries of each key to read at once, for that number of keys.
