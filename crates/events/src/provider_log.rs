@@ -140,19 +140,19 @@ impl ProviderLog {
     /// Logs that the broker refuses a subscription or a publication, or ends a subscription. A reason may contain the
     /// topic. An empty topic is unknown.
     pub(crate) fn log_refusal(&self, topic: &str, reason: &str, problem: &'static str) {
-        self.log_about_topic(&self.refusals, topic, reason, problem);
-    }
-
-    /// Logs that streams of a topic have lost events. An empty topic is unknown.
-    pub(crate) fn log_gap(&self, topic: &str, reason: &str, problem: &'static str) {
-        self.log_about_topic(&self.gaps, topic, reason, problem);
-    }
-
-    fn log_about_topic(&self, limit: &LogLimit, topic: &str, reason: &str, problem: &'static str) {
         let provider = self.provider();
-        if let Some(suppressed) = limit.admit(Instant::now()) {
+        if let Some(suppressed) = self.refusals.admit(Instant::now()) {
             let shown = hide_topic(reason, topic);
             tracing::warn!(provider, reason = &*shown, suppressed, "{problem}");
+        }
+        tracing::debug!(provider, topic, reason, "{problem}");
+    }
+
+    /// Logs that streams of a topic have lost events. The reason does not contain the topic. An empty topic is unknown.
+    pub(crate) fn log_gap(&self, topic: &str, reason: &str, problem: &'static str) {
+        let provider = self.provider();
+        if let Some(suppressed) = self.gaps.admit(Instant::now()) {
+            tracing::warn!(provider, reason, suppressed, "{problem}");
         }
         tracing::debug!(provider, topic, reason, "{problem}");
     }

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientContext;
@@ -13,6 +13,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::sync::Notify;
 
+use crate::provider_log::{LoggedConnection, ProviderLog};
 use crate::{ErrorKind, ProviderStats};
 
 /// The lifetime of a token as reported to the library. The library requests a new one after four fifths of this time,
@@ -47,43 +48,76 @@ impl OauthToken {
     }
 }
 
+/// A failure of the connection to a broker, without credentials.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct BrokerFailure {
+    /// The address of the broker. Empty if it is unknown.
+    pub(super) server: Box<str>,
+    pub(super) reason: Box<str>,
+}
+
+impl BrokerFailure {
+    /// Parses a reason of the library, such as `ssl://host:9093/bootstrap: Connection refused (after 2ms in state
+    /// CONNECT)`. Durations and counters, which differ each time, are left out.
+    fn parse(text: &str) -> Self {
+        let text = text.split(" (after ").next().unwrap_or(text);
+        let (server, reason) = match text.split_once(": ") {
+            Some((name, reason)) => match broker_address(name) {
+                Some(server) => (server, reason),
+                None => ("", text),
+            },
+            None => ("", text),
+        };
+        Self { server: server.into(), reason: reason.into() }
+    }
+}
+
+/// Returns the address in a broker's name of the library, such as `ssl://host:9093/bootstrap` or `host:9092/1`.
+fn broker_address(name: &str) -> Option<&str> {
+    let (address, _) = name.rsplit_once('/')?;
+    let address = address.rsplit_once("://").map_or(address, |(_, address)| address);
+    let (_, port) = address.rsplit_once(':')?;
+    port.parse::<u16>().is_ok().then_some(address)
+}
+
 /// The health of the connections of one provider.
 pub(super) struct ConnectionHealth {
-    pub(super) provider: Box<str>,
+    pub(super) log: Arc<ProviderLog>,
     pub(super) stats: Arc<ProviderStats>,
-    /// The latest failure, without credentials.
-    latest_failure: Mutex<Box<str>>,
+    /// The latest failure since a broker responded.
+    latest_failure: Mutex<Option<BrokerFailure>>,
     /// Notified when no broker can be reached.
     pub(super) down: Notify,
 }
 
 impl ConnectionHealth {
-    pub(super) fn new(provider: Box<str>, stats: Arc<ProviderStats>) -> Self {
-        Self {
-            provider,
-            stats,
-            latest_failure: Mutex::new("not connected yet".into()),
-            down: Notify::new(),
-        }
+    pub(super) fn new(provider: &str, stats: Arc<ProviderStats>) -> Self {
+        let log = ProviderLog::new(provider);
+        Self { log, stats, latest_failure: Mutex::new(None), down: Notify::new() }
     }
 
-    /// Returns the latest failure.
-    pub(super) fn reason(&self) -> Box<str> {
-        self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the latest failure since a broker responded.
+    pub(super) fn latest_failure(&self) -> Option<BrokerFailure> {
+        self.lock_latest_failure().clone()
     }
 
-    /// Counts a failure of a connection, and logs it as a warning if it is a new one.
+    /// Forgets the latest failure, because a broker has responded.
+    pub(super) fn forget_failure(&self) {
+        *self.lock_latest_failure() = None;
+    }
+
+    /// Counts and logs a failure of a connection.
     pub(super) fn record_failure(&self, reason: &str) {
         self.stats.record_error(ErrorKind::Connection);
-        // The same failure has different durations and counters each time.
-        let reason = reason.split(" (after ").next().unwrap_or(reason);
-        let mut latest_failure = self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if **latest_failure == *reason {
-            tracing::debug!(provider = %self.provider, %reason, "still no connection to the broker");
-        } else {
-            tracing::warn!(provider = %self.provider, %reason, "no connection to the broker; trying again");
-            *latest_failure = reason.into();
-        }
+        let failure = BrokerFailure::parse(reason);
+        let connection = LoggedConnection { purpose: None, server: &failure.server };
+        self.log.log_failed_attempt(connection, &failure.reason);
+        *self.lock_latest_failure() = Some(failure);
+    }
+
+    /// Locks the latest failure. No code panics under this lock, so a poisoned lock holds a valid value.
+    fn lock_latest_failure(&self) -> MutexGuard<'_, Option<BrokerFailure>> {
+        self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +132,13 @@ impl ClientContext for ClientCallbacks {
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // Everything that an operator must know is also reported as an error. This log is for developers.
-        tracing::debug!(provider = %self.health.provider, ?level, facility, message, "librdkafka");
+        tracing::debug!(
+            provider = self.health.log.provider(),
+            ?level,
+            facility,
+            message,
+            "librdkafka"
+        );
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -123,7 +163,8 @@ impl ClientContext for ClientCallbacks {
             // The consumer loop handles these errors.
             _ => {
                 self.health.stats.record_error(ErrorKind::Other);
-                tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");
+                let provider = self.health.log.provider();
+                tracing::debug!(provider, %error, reason, "the library reports");
             }
         }
     }
@@ -142,3 +183,47 @@ impl ClientContext for ClientCallbacks {
 }
 
 impl ConsumerContext for ClientCallbacks {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_and_the_reason_are_parsed_from_the_librarys_text() {
+        let parse = |text| {
+            let BrokerFailure { server, reason } = BrokerFailure::parse(text);
+            (server.to_string(), reason.to_string())
+        };
+        let expected = |server: &str, reason: &str| (server.to_owned(), reason.to_owned());
+        for (text, server, reason) in [
+            (
+                "b1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused \
+                 (after 2ms in state CONNECT, 3 identical error(s) suppressed)",
+                "b1:9092",
+                "Connect to ipv4#127.0.0.1:9092 failed: Connection refused",
+            ),
+            (
+                "sasl_ssl://b1:9093/1: SASL authentication failed",
+                "b1:9093",
+                "SASL authentication failed",
+            ),
+            ("[::1]:9092/2: Disconnected", "[::1]:9092", "Disconnected"),
+            ("GroupCoordinator: Disconnected", "", "GroupCoordinator: Disconnected"),
+            ("/run/token: No such file or directory", "", "/run/token: No such file or directory"),
+            ("no token is configured", "", "no token is configured"),
+        ] {
+            assert_eq!(parse(text), expected(server, reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_forgotten_when_a_broker_has_responded() {
+        let health = ConnectionHealth::new("kafka/default", Arc::default());
+        health.record_failure("b1:9092/1: Connection refused (after 2ms in state CONNECT)");
+        let failure =
+            BrokerFailure { server: "b1:9092".into(), reason: "Connection refused".into() };
+        assert_eq!(health.latest_failure(), Some(failure));
+        health.forget_failure();
+        assert_eq!(health.latest_failure(), None);
+    }
+}

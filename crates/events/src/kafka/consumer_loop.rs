@@ -317,17 +317,17 @@ impl ConsumerLoop {
             }
         }
         if !changes.is_empty() {
-            let (provider, count) = (&self.health.provider, changes.len());
-            tracing::info!(%provider, count, "new partitions are read from their start");
+            let (provider, count) = (self.health.log.provider(), changes.len());
+            tracing::info!(provider, count, "new partitions are read from their start");
         }
         self.unassign(unwanted).await?;
         self.apply_changes(changes).await
     }
 
     fn log_topic_end(&self, topic: &str, reason: &str) {
-        let provider = &self.health.provider;
         self.health.stats.record_error(ErrorKind::Subscription);
-        tracing::warn!(%provider, topic, reason, "the topic cannot be read any more; its streams end");
+        let problem = "a topic cannot be read any more; its streams end";
+        self.health.log.log_refusal(topic, reason, problem);
     }
 
     /// Moves partitions whose offset is out of range, and begins to read all partitions again, because the library does
@@ -352,11 +352,10 @@ impl ConsumerLoop {
             let offset = if at < first { first } else { end };
             let gaps = self.dispatcher.skip_to(&partition, offset);
             ProviderStats::add(&self.health.stats.gaps, gaps);
-            let ((topic, partition), provider) = (&partition, &self.health.provider);
-            tracing::warn!(
-                %provider, %topic, partition, wanted = at, first, end,
-                "the next events do not exist any more; continuing with a gap"
-            );
+            let (topic, partition) = &partition;
+            let reason = format!("partition {partition} has {first} to {end}, and {at} is next");
+            let problem = "the next events of a topic do not exist any more; continuing with a gap";
+            self.health.log.log_gap(topic, &reason, problem);
         }
         let partitions = self.dispatcher.partitions();
         let known: Vec<TopicPartition> =
@@ -430,8 +429,9 @@ impl ConsumerLoop {
                 | Code::NotImplemented
                 | Code::UnsupportedCompressionType),
             ) => {
-                let provider = &self.health.provider;
-                tracing::error!(%provider, %code, "events could not be read; all streams receive a gap");
+                // The router continues by itself, so this is no error. A publisher may repeat it with each event.
+                let problem = "events could not be read; all streams receive a gap";
+                self.health.log.log_gap("", &code.to_string(), problem);
                 let gaps = self.dispatcher.announce_gap();
                 ProviderStats::add(&self.health.stats.gaps, gaps);
             }

@@ -124,8 +124,8 @@ impl DedicatedConsumer {
             };
             failures += 1;
             if failures == FAILURES_MAX {
-                let provider = &self.common.health.provider;
-                tracing::warn!(%provider, reason = broken.0, "a consumer has failed; its stream ends");
+                let problem = "a consumer has failed; its stream ends";
+                self.common.health.log.log_refusal("", &broken.0, problem);
                 return listener.sender.end(StreamEnd::Refused(broken.0));
             }
         }

@@ -77,7 +77,7 @@ impl Kafka {
         let name: Box<str> = format!("kafka/{}", settings.id).into();
         let stats = Arc::new(ProviderStats::default());
         let dedicated_permits = Arc::new(Semaphore::new(settings.fetch.readers));
-        let health = Arc::new(ConnectionHealth::new(name.clone(), stats));
+        let health = Arc::new(ConnectionHealth::new(&name, stats));
         let denied_topics = DeniedTopics::default();
         let common = Arc::new(SharedState { settings, health, dedicated_permits, denied_topics });
         let (state_sender, state) = ConnectionState::channel();

@@ -23,6 +23,7 @@ use super::dispatch::Listener;
 use super::shared_state::{MESSAGES_AT_ONCE, SharedState};
 use crate::backoff::Backoff;
 use crate::connection_state::ConnectionState;
+use crate::provider_log::LoggedConnection;
 use crate::{ProviderState, ProviderStats, StreamEnd};
 
 /// The time for which all streams wait for a full one. A burst passes in this time without being noticed.
@@ -31,6 +32,9 @@ const FULL_STREAM_WAIT: Duration = Duration::from_millis(20);
 /// The minimum interval between such waits: a stream that makes room for one event at a time must not set the pace of
 /// all.
 const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
+
+/// The reason that is reported if no broker responds and the library reports no failure.
+const NO_RESPONSE: &str = "no broker responds";
 
 /// The number of listeners that are added by one call of the library.
 const LISTENERS_AT_ONCE: usize = 256;
@@ -49,6 +53,8 @@ pub(super) struct SharedConsumer {
     watched: HashSet<u64>,
     backoff: Backoff,
     was_connected: bool,
+    /// True while a broker responds, as far as is known.
+    is_up: bool,
     /// The time when all streams last waited for a full one.
     waited_at: Option<Instant>,
 }
@@ -70,6 +76,7 @@ impl SharedConsumer {
             watched: HashSet::new(),
             backoff,
             was_connected: false,
+            is_up: false,
             waited_at: None,
         }
     }
@@ -103,7 +110,7 @@ impl SharedConsumer {
                     }
                 }
             };
-            self.on_disconnected(&broken.0);
+            self.on_disconnected(Some(&broken.0));
             sleep(self.backoff.next_delay()).await;
             if self.joining.is_closed() {
                 return;
@@ -156,13 +163,13 @@ impl SharedConsumer {
                         self.on_connected(&client);
                         probe = None;
                     } else {
-                        self.on_disconnected(&health.reason());
+                        self.on_disconnected(None);
                         let after = self.backoff.next_delay();
                         probe = Some(probe_after(&client, after));
                     }
                 }
                 () = health.down.notified(), if is_up => {
-                    self.on_disconnected(&health.reason());
+                    self.on_disconnected(None);
                     probe = Some(probe_after(&client, self.backoff.next_delay()));
                 }
                 message = messages.next() => {
@@ -211,8 +218,8 @@ impl SharedConsumer {
             return Ok(());
         }
         if let Some(listener) = consumer.remove(vec![id]).await?.pop() {
-            let provider = &self.common.health.provider;
-            tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and gets a consumer of its own");
+            let provider = self.common.health.log.provider();
+            tracing::debug!(provider, topics = ?listener.topics, "a stream has fallen behind and gets a consumer of its own");
             let give_back = self.give_back.clone();
             let (common, client) = (Arc::clone(&self.common), Arc::clone(&consumer.client));
             tokio::spawn(dedicated_consumer::run_when_permitted(
@@ -223,22 +230,51 @@ impl SharedConsumer {
     }
 
     fn on_connected(&mut self, client: &Arc<ConsumerClient>) {
-        let stats = &self.common.health.stats;
+        let health = &self.common.health;
+        let stats = &health.stats;
         if self.was_connected {
             ProviderStats::add(&stats.reconnects, 1);
         }
         self.was_connected = true;
         self.backoff.reset();
         stats.set_state(ProviderState::Connected);
-        tracing::info!(provider = %self.common.health.provider, "connected");
+        self.is_up = true;
+        health.forget_failure();
+        // The library chooses the broker.
+        health.log.log_connected(LoggedConnection { purpose: None, server: &self.servers() });
         self.state.send_replace(ConnectionState::Connected(Arc::clone(client)));
     }
 
-    fn on_disconnected(&mut self, reason: &str) {
+    /// Handles that no broker responds, or that the client has failed for a reason of its own.
+    fn on_disconnected(&mut self, reason: Option<&str>) {
+        let health = &self.common.health;
         if self.was_connected {
-            self.common.health.stats.set_state(ProviderState::Disconnected);
+            health.stats.set_state(ProviderState::Disconnected);
         }
-        self.state.send_replace(ConnectionState::Disconnected(reason.into()));
+        let failure = health.latest_failure();
+        // The callbacks have logged such a failure.
+        let is_logged = reason.is_none() && failure.is_some();
+        let server = match &failure {
+            Some(failure) if !failure.server.is_empty() => failure.server.to_string(),
+            _ => self.servers(),
+        };
+        let reason: Box<str> = match (reason, failure) {
+            (Some(reason), _) => reason.into(),
+            (None, Some(failure)) => failure.reason,
+            (None, None) => NO_RESPONSE.into(),
+        };
+        let connection = LoggedConnection { purpose: None, server: &server };
+        if std::mem::take(&mut self.is_up) {
+            health.log.log_lost(connection, &reason, Some(self.watched.len()));
+        } else if !is_logged {
+            health.log.log_failed_attempt(connection, &reason);
+        }
+        self.state.send_replace(ConnectionState::Disconnected(reason));
+    }
+
+    /// Returns the configured brokers, for log lines.
+    fn servers(&self) -> String {
+        self.common.settings.brokers.join(",")
     }
 }
 
