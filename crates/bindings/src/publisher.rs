@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{Event, PublishError};
+use events::{Event, Provider, PublishError};
 use execute::{ErrorCode, EventRequest, GraphqlError, LocalFuture, Publisher};
 use graph::EventRole;
 use telemetry::spans::MessageDestination;
@@ -63,10 +63,10 @@ impl Publisher for EventPublisher {
             let publishing = provider.publish(outgoing.message);
             let reason = match tokio::time::timeout_at(deadline.into(), publishing).await {
                 Ok(Ok(())) => return Ok(true),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => error.reason_without_topic(),
                 Err(_) => "the broker did not accept it in time".to_owned(),
             };
-            tracing::warn!(provider = provider.name(), %topic, reason, "an event was not published");
+            log_failure(&**provider, &topic, &reason, "an event was not published");
             Ok(false)
         })
     }
@@ -85,11 +85,14 @@ impl Publisher for EventPublisher {
             let response = match tokio::time::timeout_at(deadline.into(), asking).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
-                    tracing::warn!(provider = provider.name(), %topic, %error, "a request over a broker failed");
+                    let (reason, problem) =
+                        (error.reason_without_topic(), "a request over a broker failed");
+                    log_failure(&**provider, &topic, &reason, problem);
                     return Err(client_error(provider.name(), &error));
                 }
                 Err(_) => {
-                    tracing::warn!(provider = provider.name(), %topic, "a request over a broker got no response in time");
+                    let reason = "there was no response in time";
+                    log_failure(&**provider, &topic, reason, "a request over a broker failed");
                     let message = format!("{} delivered no response in time.", provider.name());
                     return Err(GraphqlError::new(ErrorCode::Timeout, message));
                 }
@@ -107,6 +110,15 @@ impl Publisher for EventPublisher {
             }
         })
     }
+}
+
+/// Logs that a message was not sent or got no response. Clients can cause many of these, so there is one warning per
+/// interval for each provider. The topic may contain values of clients, and is in debug lines only.
+fn log_failure(provider: &dyn Provider, topic: &str, reason: &str, problem: &'static str) {
+    if let Some(suppressed) = provider.stats().publication_log.admit(Instant::now()) {
+        tracing::warn!(provider = provider.name(), reason, suppressed, "{problem}");
+    }
+    tracing::debug!(provider = provider.name(), topic, reason, "{problem}");
 }
 
 /// Returns the error that clients get. The log has the details.

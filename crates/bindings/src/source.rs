@@ -8,6 +8,7 @@ use events::{
     Durable, EventFuture, EventStream, Provider, SourceError, Start, StreamRequest,
     SubgraphSubscription, SubscriptionClient,
 };
+use telemetry::LogLimit;
 
 /// Topics of a provider, a subscription of a subgraph, or the results of a live query.
 #[derive(Clone)]
@@ -68,6 +69,15 @@ impl Source {
             SourceKind::States(source) => source.name(),
             SourceKind::Topics { provider, .. } => provider.name(),
             SourceKind::Subgraph { client, .. } => client.name(),
+        }
+    }
+
+    /// Returns the limit of log lines about streams that could not be opened.
+    pub fn refused_stream_log(&self) -> &LogLimit {
+        static OF_OTHERS: LogLimit = LogLimit::new();
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => &provider.stats().refused_stream_log,
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => &OF_OTHERS,
         }
     }
 

@@ -1,8 +1,11 @@
 //! Mapping from errors in preparing an operation to GraphQL errors, and from error codes to HTTP statuses.
 
+use std::time::Instant;
+
 use execute::{ErrorCode, GraphqlError, Location, PathSegment};
 use http::StatusCode;
 use prepare::{PrepareError, Problem};
+use telemetry::LogLimit;
 
 /// Returns the GraphQL errors of an operation that could not be prepared.
 pub fn errors(error: &PrepareError) -> Vec<GraphqlError> {
@@ -31,10 +34,15 @@ pub fn errors(error: &PrepareError) -> Vec<GraphqlError> {
             vec![GraphqlError::new(ErrorCode::PlanningFailed, error.to_string())]
         }
         PrepareError::Internal(message) => {
-            tracing::error!(
-                reason = message,
-                "preparing an operation failed because of a defect of the router"
-            );
+            // A client can repeat such an operation.
+            static LIMIT: LogLimit = LogLimit::new();
+            if let Some(suppressed) = LIMIT.admit(Instant::now()) {
+                tracing::error!(
+                    reason = message,
+                    suppressed,
+                    "preparing an operation failed because of a defect of the router"
+                );
+            }
             vec![GraphqlError::new(ErrorCode::InternalServerError, message.clone())]
         }
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::event::Message;
 use crate::event_stream::{Durable, EventStream, SourceError, StreamRequest};
+use crate::provider_log::hide_topic;
 use crate::provider_stats::ProviderStats;
 use crate::topic::{TopicUsage, check_plain_topic};
 use crate::topic_check::{self, TopicUse, Verdict};
@@ -155,4 +156,15 @@ pub enum PublishError {
         /// The reason.
         reason: String,
     },
+}
+
+impl PublishError {
+    /// Returns the reason without the topic, which may contain values of clients.
+    pub fn reason_without_topic(&self) -> String {
+        match self {
+            Self::Unavailable { reason, .. } => reason.clone(),
+            Self::NoResponder { .. } => "the topic has no subscriber that responds".to_owned(),
+            Self::Refused { topic, reason, .. } => hide_topic(reason, topic).into_owned(),
+        }
+    }
 }

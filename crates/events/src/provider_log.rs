@@ -196,7 +196,7 @@ impl ProviderLog {
 }
 
 /// Returns a reason without the topic that it may contain.
-fn hide_topic<'r>(reason: &'r str, topic: &str) -> Cow<'r, str> {
+pub(crate) fn hide_topic<'r>(reason: &'r str, topic: &str) -> Cow<'r, str> {
     match topic.is_empty() || !reason.contains(topic) {
         true => reason.into(),
         false => reason.replace(topic, "…").into(),

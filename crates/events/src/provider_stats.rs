@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use telemetry::LogLimit;
+
 use crate::topic_stats::{StreamCounts, TopicRegistry, TopicStats};
 
 /// The state of the connection of a provider.
@@ -75,6 +77,10 @@ pub struct ProviderStats {
     pub gaps: AtomicU64,
     /// The number of streams that are open now.
     pub streams: AtomicU64,
+    /// Limits the log lines about streams that could not be opened. Clients choose their topics.
+    pub refused_stream_log: LogLimit,
+    /// Limits the log lines about events that were not published, and about requests that failed.
+    pub publication_log: LogLimit,
     errors: [AtomicU64; ErrorKind::ALL.len()],
     state: AtomicU8,
     topics: TopicRegistry,

@@ -107,7 +107,8 @@ impl Shard {
     fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
         let Some(trigger) = self.triggers.get_mut(id).filter(|it| !it.is_ending()) else { return };
         let provider = trigger.source.name();
-        tracing::info!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
+        // Topics may contain values of clients, and so may the reason.
+        tracing::debug!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
         let reason = match end {
             StreamEnd::Complete => EndReason::Complete,
             end => EndReason::Error(Box::new(source_end(provider, end))),

@@ -83,7 +83,6 @@ impl Shard {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "a subscription could not be opened");
                 stats::add(&self.stats.refused_provider, waiting.pending.len());
                 let error = source_error(&error);
                 for pending in waiting.pending {

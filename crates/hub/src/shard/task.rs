@@ -551,17 +551,10 @@ impl ShardTask {
                     WantedStream::Reader(wanted) => source.open_reader(wanted).await,
                 }
             };
-            if source.is_of_subgraph() || source.has_states() {
-                // It has limits of its own for each step, which the configuration sets.
-                return (of, opening.await);
+            let result = open_within_timeout(&source, opening).await;
+            if let (StreamOwner::Trigger(_), Err(error)) = (&of, &result) {
+                log_refusal(&source, error);
             }
-            let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
-                Ok(result) => result,
-                Err(_) => Err(SourceError::Unavailable {
-                    provider: source.name().into(),
-                    reason: format!("no response within {OPEN_TIMEOUT:?}"),
-                }),
-            };
             (of, result)
         });
         self.opening.push(Abortable::new(open, registration));
@@ -582,6 +575,34 @@ impl ShardTask {
         });
         self.resolving.push(Abortable::new(outcome_received, abort));
     }
+}
+
+/// Waits for a provider to open a stream, within its time limit.
+async fn open_within_timeout(
+    source: &Source,
+    opening: impl Future<Output = Result<EventStream, SourceError>>,
+) -> Result<EventStream, SourceError> {
+    if source.is_of_subgraph() || source.has_states() {
+        // It has limits of its own for each step, which the configuration sets.
+        return opening.await;
+    }
+    tokio::time::timeout(OPEN_TIMEOUT, opening).await.unwrap_or_else(|_| {
+        Err(SourceError::Unavailable {
+            provider: source.name().into(),
+            reason: format!("no response within {OPEN_TIMEOUT:?}"),
+        })
+    })
+}
+
+/// Logs that a stream could not be opened. Clients choose the topics, so there is one warning per interval for each
+/// provider, and the topics are in debug lines only.
+fn log_refusal(source: &Source, error: &SourceError) {
+    let provider = source.name();
+    if let Some(suppressed) = source.refused_stream_log().admit(Instant::now()) {
+        let reason = error.reason_without_topics(source.topics());
+        tracing::warn!(provider, reason, suppressed, "a subscription could not be opened");
+    }
+    tracing::debug!(provider, topics = ?source.topics(), %error, "a subscription could not be opened");
 }
 
 /// Sleeps until `instant`, or for ever without one.
