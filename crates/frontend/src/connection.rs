@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::{ConnectionPermit, TakenOver};
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::TlsServer;
+use telemetry::LogLimit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -251,7 +252,14 @@ fn complete_takeover(
     let (socket, session, unread) = match stream.into_parts() {
         Ok(parts) => parts,
         Err(error) => {
-            tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
+            static LIMIT: LogLimit = LogLimit::new();
+            if let Some(suppressed) = LIMIT.admit(Instant::now()) {
+                tracing::error!(
+                    %error,
+                    suppressed,
+                    "a socket cannot be taken from its runtime, and its connection is closed; please report this"
+                );
+            }
             return;
         }
     };

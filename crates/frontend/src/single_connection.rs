@@ -1,11 +1,14 @@
 //! Requests of single connection mode (GraphQL over SSE), the least used transport: one event stream carries several
 //! operations, each started by a request of its own. The service holds the service.
 
+use std::time::Instant;
+
 use clients::authentication::Identity;
 use clients::refusal::Refusal;
 use execute::{ErrorCode, GraphqlError};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
+use telemetry::LogLimit;
 use wire::result_stream::StreamFormat;
 
 use super::batch;
@@ -155,7 +158,11 @@ async fn start(
 fn random_token() -> Option<String> {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
-        tracing::error!(%error, "the system provides no random bytes, so streams cannot be reserved");
+        static LIMIT: LogLimit = LogLimit::new();
+        if let Some(suppressed) = LIMIT.admit(Instant::now()) {
+            let problem = "the system provides no random bytes, so streams cannot be reserved";
+            tracing::error!(%error, suppressed, "{problem}");
+        }
         return None;
     }
     let mut token = TOKEN_PREFIX.to_owned();

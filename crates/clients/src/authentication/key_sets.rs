@@ -317,7 +317,8 @@ impl FollowedKeySet {
         if !self.schedule().expire(now) {
             return;
         }
-        tracing::error!(
+        // It heals by itself when the issuer responds again, so it is no error.
+        tracing::warn!(
             issuer = self.name,
             "the keys of an issuer could not be read again within `max_age` and are not used any more; its tokens get \
              the response AUTHENTICATION_UNAVAILABLE until they can be read"

@@ -24,6 +24,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use multer::{Constraints, Multipart, SizeLimit};
 use prepare::OperationRequest;
+use telemetry::LogLimit;
 use tokio::time::Instant;
 
 use self::form_source::FormSource;
@@ -228,7 +229,11 @@ fn parse_operation(text: &Bytes) -> Result<OperationRequest, UploadRefusal> {
 fn random_secret() -> Option<String> {
     let mut random = [0; SECRET_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
-        tracing::error!(%error, "the system provides no random bytes, so files cannot be received");
+        static LIMIT: LogLimit = LogLimit::new();
+        if let Some(suppressed) = LIMIT.admit(std::time::Instant::now()) {
+            let problem = "the system provides no random bytes, so files cannot be received";
+            tracing::error!(%error, suppressed, "{problem}");
+        }
         return None;
     }
     Some(random.iter().map(|byte| format!("{byte:02x}")).collect())
