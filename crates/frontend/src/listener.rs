@@ -178,7 +178,7 @@ async fn earn_place(server: &HttpServer) {
 }
 
 /// True for errors that `accept` passes on from the connection and that do not concern the listener (accept(2)).
-fn is_connection_error(error: &std::io::Error) -> bool {
+pub fn is_connection_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

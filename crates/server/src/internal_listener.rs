@@ -3,8 +3,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use frontend::listener::is_connection_error;
 use frontend::response::Response;
 use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use http::Request;
@@ -13,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::TlsServer;
+use telemetry::LogLimit;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -59,14 +61,29 @@ impl InternalListener {
                 return;
             }
         };
+        let address = listener.local_addr().map(|it| it.to_string()).unwrap_or_default();
+        let warnings = LogLimit::new();
         let room = Arc::new(Semaphore::new(connections_max));
         let mut connections = JoinSet::new();
         loop {
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             while connections.try_join_next().is_some() {}
-            let Ok((socket, _)) = listener.accept().await else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+            let socket = match listener.accept().await {
+                Ok((socket, _)) => socket,
+                Err(error) if is_connection_error(&error) => continue,
+                Err(error) => {
+                    if let Some(suppressed) = warnings.admit(Instant::now()) {
+                        tracing::warn!(
+                            listener = name,
+                            address,
+                            %error,
+                            suppressed,
+                            "connections cannot be accepted; the listener tries again"
+                        );
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
             };
             // Best effort: without it responses are slower.
             let _ = socket.set_nodelay(true);
