@@ -338,6 +338,9 @@ pub fn render(diagnostics: &[Diagnostic], style: Style) -> String {
 /// Writes messages to the log, one line each. Line breaks of the excerpt are part of a field.
 pub fn log(diagnostics: &[Diagnostic]) {
     if !tracing::enabled!(tracing::Level::ERROR) {
+        if diagnostics.iter().all(|it| matches!(it.severity, Severity::Warning)) {
+            return;
+        }
         // The level `off` must not hide the reason why the router does not start.
         let text = render(diagnostics, Style::Plain);
         let _ = std::io::stderr().lock().write_all(text.as_bytes());

@@ -104,7 +104,9 @@ pub fn log_settings(path: Option<&Path>) -> Option<Log> {
     let text = read_file(path?).ok()?;
     let root = yaml::read(&text, &mut Findings::default())?;
     let Content::Mapping(entries) = root.content else { return None };
-    let log = entries.into_iter().find(|entry| entry.key == "log")?.value;
+    let mut log = entries.into_iter().find(|entry| entry.key == "log")?.value;
+    let env = |name: &str| std::env::var_os(name);
+    environment::expand(&mut log, &text, &env, &mut Findings::default());
     let schema = schema::plain_schema();
     let part = &schema["properties"]["log"];
     let checked = check::check_part(&log, schema, part, &mut Findings::default());

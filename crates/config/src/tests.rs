@@ -643,6 +643,8 @@ fn the_format_of_logs_is_read_from_a_configuration_that_is_wrong_elsewhere() {
     assert_eq!(format("limits: {deepth: 7}\nlog: {format: json}"), Some(LogFormat::Json));
     assert_eq!(format("log: {format: text}\nlisten: nowhere"), Some(LogFormat::Text));
     assert_eq!(format("log: {format: yaml}"), Some(LogFormat::Auto));
+    let by_variable = "log: {format: \"${NO_SUCH_VARIABLE:-json}\"}\nlisten: nowhere";
+    assert_eq!(format(by_variable), Some(LogFormat::Json));
     assert_eq!(format("limits: {depth: 7}"), None);
     assert_eq!(format("log: ["), None);
     assert_eq!(log_settings(None), None);

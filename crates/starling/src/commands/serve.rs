@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use config::diagnostic::{self, Diagnostic};
-use config::{LogFormat, Overrides};
+use config::diagnostic::{self, Diagnostic, Severity};
+use config::{Log, Overrides};
 use server::{ConfigSource, Options, Signal, Signals, SupergraphSource};
+use telemetry::logging::LevelFilter;
 
 use crate::usage;
 
@@ -49,8 +50,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     if let Err(diagnostic) =
         usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
     {
-        super::report(&[*diagnostic]);
-        return ExitCode::FAILURE;
+        return refuse_start(arguments, &[*diagnostic]);
     }
     let overrides = Overrides {
         listen: arguments.listen,
@@ -62,32 +62,16 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         Err(diagnostics) => {
             let diagnostics =
                 usage::recognize_composition(arguments.config.as_deref(), diagnostics);
-            // The log settings may be readable even if the rest of the configuration is not.
-            match config::log_settings(arguments.config.as_deref()) {
-                Some(log) if log.format == LogFormat::Json => {
-                    telemetry::logging::start(log.level.into(), log.is_json());
-                    diagnostic::log(&diagnostics);
-                }
-                _ => super::report(&diagnostics),
-            }
-            return ExitCode::FAILURE;
+            return refuse_start(arguments, &diagnostics);
         }
     };
     let log = loaded.config.log.clone();
     telemetry::logging::start(log.level.into(), log.is_json());
-    // Log collectors that expect JSON lines would lose text.
-    let report = match log.is_json() {
-        true => diagnostic::log,
-        false => super::report,
-    };
-    report(&loaded.warnings);
+    report(&log, &loaded.warnings);
     profile::start_memory_return();
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            super::print_error(&format!("cannot start threads: {error}\n"));
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return report_failure(&log, &format!("cannot start threads: {error}")),
     };
     let source = ConfigSource {
         path: arguments.config.clone(),
@@ -100,8 +84,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         let mut signals = match Signals::listen() {
             Ok(signals) => signals,
             Err(error) => {
-                super::print_error(&format!("cannot listen to signals: {error}\n"));
-                return ExitCode::FAILURE;
+                return report_failure(&log, &format!("cannot listen to signals: {error}"));
             }
         };
         let started = tokio::select! {
@@ -122,20 +105,47 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
                 super::shut_down(running, signals).await
             }
             Err(server::StartError::Refused(diagnostics)) => {
-                report(&diagnostics);
+                report(&log, &diagnostics);
                 ExitCode::FAILURE
             }
-            Err(error) if log.is_json() => {
-                diagnostic::log(&[Diagnostic::error("start", error.to_string())]);
-                ExitCode::FAILURE
-            }
-            Err(error) => {
-                super::print_error(&format!("error: {error}\n"));
-                ExitCode::FAILURE
-            }
+            Err(error) => report_failure(&log, &error.to_string()),
         }
     });
     // After a second signal tasks may still run; the process does not wait for them.
     runtime.shutdown_background();
     code
+}
+
+/// Reports why the router does not start, before the log has begun: in the format that the log would have. The settings
+/// of the log may be readable even if the rest of the configuration is not.
+fn refuse_start(arguments: &ServeArguments, diagnostics: &[Diagnostic]) -> ExitCode {
+    let log = config::log_settings(arguments.config.as_deref()).unwrap_or_default();
+    if log.is_json() {
+        telemetry::logging::start(log.level.into(), true);
+    }
+    report(&log, diagnostics);
+    ExitCode::FAILURE
+}
+
+/// Reports a failure of the start that no file and no argument is to blame for.
+fn report_failure(log: &Log, reason: &str) -> ExitCode {
+    if log.is_json() {
+        report(log, &[Diagnostic::error("start", reason)]);
+    } else {
+        super::print_error(&format!("error: {reason}\n"));
+    }
+    ExitCode::FAILURE
+}
+
+/// Reports findings in the format of the log: log collectors that expect JSON lines would lose text.
+fn report(log: &Log, diagnostics: &[Diagnostic]) {
+    if !log.is_json() {
+        return super::report(diagnostics);
+    }
+    let has_errors = diagnostics.iter().any(|it| matches!(it.severity, Severity::Error));
+    if has_errors && !tracing::enabled!(tracing::Level::ERROR) {
+        // The level `off` must not hide the reason why the router does not start.
+        telemetry::logging::set_level(Some(LevelFilter::ERROR));
+    }
+    diagnostic::log(diagnostics);
 }

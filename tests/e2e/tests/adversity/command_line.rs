@@ -30,6 +30,23 @@ fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     format!("exit {code}\n{output}").replace(&place, "$HERE")
 }
 
+/// Returns exit code and findings of `serve`, which writes them as JSON, as `check` prints them.
+fn findings_of_serve(configuration: &str, graph: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
+    std::fs::write(folder.path().join("starling.yaml"), configuration).unwrap();
+    let place = folder.path().display().to_string();
+    let (code, out, err) = run(SERVE.map(|word| word.replace("$HERE", &place)));
+    assert_eq!(out, "");
+    let findings = err.lines().filter_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line)
+            .unwrap_or_else(|error| panic!("a line of the log is no JSON: {error}: {line}"));
+        line["code"].is_string().then(|| line["excerpt"].as_str().unwrap_or_default().to_owned())
+    });
+    let findings = findings.collect::<Vec<_>>().join("\n\n").replace(&place, "$HERE");
+    format!("exit {}\n{findings}\n", code.unwrap_or_default())
+}
+
 /// Removes log lines, which contain the time, except for errors.
 fn without_log(line: &str) -> Option<String> {
     if !line.starts_with("{\"timestamp\"") {
@@ -78,7 +95,10 @@ fn an_invalid_configuration_is_refused_with_line_column_and_help() {
     ] {
         let check = outcome(&CHECK, configuration, &supergraph());
         if check.starts_with("exit 1") {
-            let serve = outcome(&SERVE, configuration, &supergraph());
+            let serve = match configuration.contains("format: text") {
+                true => outcome(&SERVE, configuration, &supergraph()),
+                false => findings_of_serve(configuration, &supergraph()),
+            };
             assert_eq!(check, serve, "check and serve disagree");
         }
         outcomes += &case(configuration, &check);
@@ -375,8 +395,13 @@ fn start_up_errors_are_json_where_the_log_is() {
     for (configuration, graph, code) in [
         ("log: {format: json}\nlimits: {deepth: 7}", &*supergraph(), "unknown-key"),
         ("log: {format: json}", cut, "supergraph"),
+        ("log: {format: json, level: off}\nlimits: {deepth: 7}", &*supergraph(), "unknown-key"),
+        ("log: {format: json, level: off}", cut, "supergraph"),
         // Standard error is not a terminal here.
         ("", cut, "supergraph"),
+        ("limits: {deepth: 7}", &*supergraph(), "unknown-key"),
+        ("listen: [", &*supergraph(), "yaml-syntax"),
+        ("log: {format: \"${NO_SUCH_VARIABLE:-json}\"}\npath: x", &*supergraph(), "invalid-value"),
         (
             "authentication: {jwt: {issuers: [{secret: too-short}]}}",
             &*supergraph(),
@@ -389,6 +414,10 @@ fn start_up_errors_are_json_where_the_log_is() {
         assert!(lines.clone().all(|line| line.starts_with("log: ")), "{output}");
         assert!(lines.any(|line| line.contains(&format!(" {code}: "))), "{output}");
     }
+    let exchanged = outcome(&["serve", "--config", "$HERE/supergraph.graphql"], "", cut);
+    assert!(exchanged.starts_with("exit 1\nlog:  exchanged-files: "), "{exchanged}");
+    let text = outcome(&SERVE, "log: {format: text}\nlimits: {deepth: 7}", &supergraph());
+    assert!(text.starts_with("exit 1\nerror[unknown-key]: "), "{text}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut words = SERVE;
@@ -452,15 +481,11 @@ fn unknown_command_line_arguments_are_refused() {
 
         --- serve --config $HERE/nowhere.yaml
         exit 1
-        error[unreadable-file]: cannot read the configuration $HERE/nowhere.yaml: No such file or directory (os error 2)
-         |
-         = help: check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
+        log:  unreadable-file: cannot read the configuration $HERE/nowhere.yaml: No such file or directory (os error 2); check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
 
         --- serve --config $HERE
         exit 1
-        error[unreadable-file]: cannot read the configuration $HERE: Is a directory (os error 21)
-         |
-         = help: check the path given by `--config`
+        log:  unreadable-file: cannot read the configuration $HERE: Is a directory (os error 21); check the path given by `--config`
 
         --- serve --supergraph $HERE/nowhere.graphql
         exit 1
@@ -495,9 +520,7 @@ fn unknown_command_line_arguments_are_refused() {
 
         --- serve --config $HERE/supergraph.graphql
         exit 1
-        error[exchanged-files]: $HERE/supergraph.graphql is a GraphQL file by its name, and --config takes YAML
-         |
-         = help: write --supergraph $HERE/supergraph.graphql
+        log:  exchanged-files: $HERE/supergraph.graphql is a GraphQL file by its name, and --config takes YAML; write --supergraph $HERE/supergraph.graphql
 
         --- check --supergraph $HERE/starling.yaml
         exit 1
