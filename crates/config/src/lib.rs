@@ -303,8 +303,9 @@ pub struct Config {
     /// The path and the code of an error always reach clients: codes such as `OUT_OF_STOCK` belong to the interface of
     /// a graph. The message reaches them if this section allows it, because messages may contain queries, addresses and
     /// names; otherwise clients see a fixed text. Other `extensions` are dropped unless they are listed. `starling
-    /// demo` shows messages. The log contains the complete errors: a warning with the first one and the number of
-    /// others, at most every ten seconds for each subgraph, and each of them at the level `debug`.
+    /// demo` shows messages. The log has a warning with the code and the path of the first error and the number of all,
+    /// at most every ten seconds for each subgraph. Messages may repeat values of requests, so only the level `debug`
+    /// has them.
     pub include_subgraph_errors: IncludeSubgraphErrors,
 
     /// Timeouts and bounds of requests to subgraphs.

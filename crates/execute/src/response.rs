@@ -10,6 +10,10 @@ use crate::bounds::ERROR_EXTENSIONS_BYTES_MAX;
 use crate::document_pool::PooledDocument;
 use crate::{ErrorCode, GraphqlError};
 
+/// The maximum length of a name in the path of an error that the log shows, and of its segments.
+const PATH_NAME_BYTES_MAX: usize = 64;
+const PATH_SEGMENTS_MAX: usize = 16;
+
 /// A well-formed response.
 #[derive(Debug)]
 pub(crate) struct ParsedResponse {
@@ -189,6 +193,32 @@ pub(crate) fn error_path(document: &Document, node: NodeId) -> Vec<NodeId> {
     }
 }
 
+/// The `path` of one element of `errors` as text, such as `_entities.0.price`; `None` if there is none. A segment that
+/// is neither a name nor an index is left out: the text is for the log, which gets no values.
+pub(crate) fn path_text(document: &Document, node: NodeId) -> Option<String> {
+    if document.kind(node) != Kind::Object {
+        return None;
+    }
+    let is_name = |bytes: &[u8]| {
+        let is_of_name = |byte: &u8| *byte == b'_' || byte.is_ascii_alphanumeric();
+        bytes.len() <= PATH_NAME_BYTES_MAX && bytes.iter().all(is_of_name)
+    };
+    let segment = |node: NodeId| {
+        match document.kind(node) {
+            Kind::String => document.as_str(node).filter(|it| is_name(it.as_bytes())).map(Cow::into_owned),
+            Kind::Number => document.as_i64(node).map(|it| it.to_string()),
+            _ => None,
+        }
+    };
+    let path = error_path(document, node);
+    let shown: Vec<String> = path
+        .iter()
+        .take(PATH_SEGMENTS_MAX)
+        .map(|&it| segment(it).unwrap_or_else(|| "…".to_owned()))
+        .collect();
+    (!shown.is_empty()).then(|| shown.join("."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +240,22 @@ mod tests {
         assert_eq!(extensions(r#"{"message":"a","extensions":["code"]}"#, &[]), None);
         assert_eq!(extensions(r#"{"message":"a","extensions":{"code":{"sql":"b"}}}"#, &[]), None);
         assert_eq!(extensions(r#""a""#, &[]), None);
+    }
+
+    #[test]
+    fn the_path_for_the_log_has_names_and_indices_only() {
+        let path = |error: &'static str| {
+            let mut document = Document::new();
+            let node = document.parse(Bytes::from_static(error.as_bytes())).expect("JSON");
+            path_text(&document, node)
+        };
+        let shown = path(r#"{"message":"a","path":["_entities",0,"price"]}"#);
+        assert_eq!(shown.as_deref(), Some("_entities.0.price"));
+        let shown = path(r#"{"message":"a","path":["user","ann@example.com",null]}"#);
+        assert_eq!(shown.as_deref(), Some("user.….…"));
+        for error in [r#"{"message":"a"}"#, r#"{"path":[]}"#, r#"{"path":"a"}"#, r#""a""#] {
+            assert_eq!(path(error), None, "{error}");
+        }
     }
 
     #[test]

@@ -115,18 +115,16 @@ pub struct SubgraphEndpoint {
     pub port: Option<u16>,
 }
 
-/// The errors of one response of a subgraph whose messages are hidden from clients. The log is the
-/// only place that shows them.
+/// The errors of one response of a subgraph whose messages are hidden from clients. Messages may repeat values of the
+/// request, so only the level `debug` of the log shows them.
 #[derive(Clone, Debug)]
 pub struct HiddenErrors<'a> {
     /// The number of errors.
     pub count: usize,
-    /// The message of the first error, cut to a bound.
-    pub message: &'a str,
     /// The code of the first error, if it has one.
     pub code: Option<&'a str>,
-    /// The `extensions` of the first error as JSON text, if it has any; cut to a bound.
-    pub extensions: Option<&'a str>,
+    /// The path of the first error in the response of the subgraph, such as `_entities.0.price`, if it has one.
+    pub path: Option<&'a str>,
 }
 
 /// One request to a subgraph.

@@ -613,11 +613,12 @@ impl Subgraph for Upstream {
         if let Some(count) = self.state.reported_log.record(count, self.clock.now()) {
             tracing::warn!(
                 subgraph = &*self.name,
-                message = errors.message,
+                address = self.target.address_text(),
                 code = errors.code,
-                extensions = errors.extensions,
+                path = errors.path,
                 errors = count,
-                "a subgraph reports errors whose messages are hidden from clients (include_subgraph_errors)"
+                "a subgraph reports errors whose messages are hidden from clients (include_subgraph_errors); the level \
+                 `debug` shows them"
             );
         }
     }

@@ -10,7 +10,7 @@ use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 use super::Execution;
 use super::in_flight::{FetchState, SentRequest};
 use crate::bounds::{
-    CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
+    CONTEXTS_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,
 };
 use crate::error_path::{self, Position};
@@ -203,13 +203,11 @@ impl<'a> Execution<'a> {
         };
         let mut hidden = errors.iter().copied().take(ERRORS_MAX).filter(is_hidden);
         let Some(first) = hidden.next() else { return };
-        let message = response::message_of(document, first);
         self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
             // Those above the bound do not reach clients either.
             count: 1 + hidden.count() + errors.len().saturating_sub(ERRORS_MAX),
-            message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
             code: response::code_of(document, first).as_deref(),
-            extensions: response::extensions_text(document, first).as_deref(),
+            path: response::path_text(document, first).as_deref(),
         });
     }
 
