@@ -98,8 +98,8 @@ pub fn start(level: LevelFilter, is_json: bool) {
     }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        let message = panic.payload_as_str().unwrap_or("no message");
-        tracing::error!(place, message, "the router has a defect; please report it");
+        let reason = panic.payload_as_str().unwrap_or("no message");
+        tracing::error!(place, reason, "the router has a defect; please report it");
     }));
 }
 

@@ -134,9 +134,9 @@ impl ClientContext for ClientCallbacks {
         // Everything that an operator must know is also reported as an error. This log is for developers.
         tracing::debug!(
             provider = self.health.log.provider(),
-            ?level,
+            severity = ?level,
             facility,
-            message,
+            text = message,
             "librdkafka"
         );
     }

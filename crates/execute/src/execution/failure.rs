@@ -155,7 +155,7 @@ impl<'a> Execution<'a> {
         tracing::debug!(
             subgraph = name,
             code,
-            message = &*error.message,
+            reason = &*error.message,
             extensions = error.extensions.as_deref(),
             "an error whose message is hidden from clients (include_subgraph_errors)"
         );
@@ -186,7 +186,7 @@ impl<'a> Execution<'a> {
                 tracing::debug!(
                     subgraph = self.subgraph_name(fetch),
                     code = response::code_of(document, error),
-                    message = &*response::message_of(document, error),
+                    reason = &*response::message_of(document, error),
                     extensions = response::extensions_text(document, error),
                     "a subgraph reported an error"
                 );

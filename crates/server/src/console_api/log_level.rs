@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use telemetry::logging::{self, LevelFilter};
 use tokio::task::AbortHandle;
+use tracing::Level;
 
 /// The longest time in minutes: a level that was forgotten must not fill a disk.
 const MINUTES_MAX: u64 = 60;
@@ -30,7 +31,7 @@ struct ChangedLevel {
 pub(super) fn change(state: &TemporaryLevel, level: &str, minutes: &str) -> Result<Value, String> {
     let wanted = parse(level, minutes)?;
     let mut changed = state.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if !logging::set_level(wanted.map(|(level, _)| level)) {
+    if !set_level(wanted) {
         return Err("the log of this process cannot be changed".to_owned());
     }
     if let Some(before) = changed.take() {
@@ -43,22 +44,43 @@ pub(super) fn change(state: &TemporaryLevel, level: &str, minutes: &str) -> Resu
             let mut changed = state.0.lock().unwrap_or_else(PoisonError::into_inner);
             // A later change has replaced this one, which ends with it.
             if changed.as_ref().is_some_and(|it| Instant::now() >= it.until) {
-                logging::set_level(None);
+                set_level(None);
                 *changed = None;
-                tracing::info!("the log has its configured level again");
             }
         });
         ChangedLevel { level, until, end: end.abort_handle() }
     });
     drop(changed);
+    Ok(describe(state))
+}
+
+/// Changes the level and logs that: before the change if the log shows the line then, and otherwise after it. A change
+/// to `error` would hide its own line, and the log would not say why it is silent. Returns false if the level cannot be
+/// changed.
+fn set_level(wanted: Option<(LevelFilter, Duration)>) -> bool {
+    let is_shown = match wanted {
+        Some(_) => tracing::enabled!(Level::WARN),
+        None => tracing::enabled!(Level::INFO),
+    };
+    if is_shown {
+        log_change(wanted);
+    }
+    let is_set = logging::set_level(wanted.map(|(level, _)| level));
+    if is_set && !is_shown {
+        log_change(wanted);
+    }
+    is_set
+}
+
+fn log_change(wanted: Option<(LevelFilter, Duration)>) {
     match wanted {
         Some((level, time)) => {
             let minutes = time.as_secs() / 60;
-            tracing::warn!(%level, minutes, "an operator has changed the level of the log");
+            // A field `level` would be there twice: each line has its own.
+            tracing::warn!(new_level = %level, minutes, "an operator has changed the level of the log");
         }
         None => tracing::info!("the log has its configured level again"),
     }
-    Ok(describe(state))
 }
 
 /// Returns the level and how long it stays; null if it is the one of the start.

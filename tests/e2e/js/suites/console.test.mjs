@@ -413,6 +413,13 @@ describe("the console", () => {
         () => router.output().includes("an operator has changed the level of the log"),
         "a line in the log",
       );
+      await page.locator("#log select").selectOption("error");
+      await page.locator("#log button").click();
+      await page.getByText("The log has the level error for another 5 minutes.").waitFor();
+      await eventually(
+        () => router.output().split("an operator has changed the level of the log").length === 3,
+        "a line about the level that hides it",
+      );
       await page.locator("#log select").selectOption("configured");
       await page.locator("#log button").click();
       await page.getByText("The log has its configured level.").waitFor();
