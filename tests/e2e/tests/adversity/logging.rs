@@ -1,4 +1,4 @@
-//! A standard error that cannot be written or is not read, and log messages about failing subgraphs.
+//! A standard error that cannot be written or is not read, and log lines about failing subgraphs.
 
 use std::fs::OpenOptions;
 use std::io::{Read, pipe};
@@ -93,6 +93,20 @@ fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
     }
     shop.subgraph("reviews").clear_fault();
     assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "not valid JSON"]);
+    shop.assert_unaffected();
+}
+
+#[test]
+fn the_message_of_a_subgraph_is_in_no_line_of_the_default_level() {
+    let shop = Shop::open();
+    log_a_lot(&shop);
+    let output = shop.router.output();
+    let warning = output.lines().find(|line| line.contains("a subgraph reports errors"));
+    let warning = warning.unwrap_or_else(|| panic!("there is no warning: {output}"));
+    for part in ["WARN", "reviews", "http://127.0.0.1:"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert!(!output.contains("shelf"), "{output}");
     shop.assert_unaffected();
 }
 
