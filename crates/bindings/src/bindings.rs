@@ -148,7 +148,12 @@ impl Bindings {
                 bindings.load_filter(graph, id, &mut errors);
             }
         }
-        if errors.is_empty() { Ok(bindings) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let subscribe = bindings.subscribe.values().map(|it| &it.topics);
+        subscribe.chain(bindings.send.values().map(|it| &it.topics)).for_each(Topics::register);
+        Ok(bindings)
     }
 
     /// Returns the coordinate of the field, such as `Subscription.orderMoved`. Cursors are valid for that field only.

@@ -42,9 +42,12 @@ impl EventPublisher {
             self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
         outgoing.message.headers.extend(trace_context::message_context(request));
         if let Some(span) = request.span {
+            let topic = &outgoing.message.topic;
+            let template = outgoing.provider.stats().topic_template(topic);
             span.note_destination(MessageDestination {
                 provider: outgoing.provider.name().into(),
-                topic: outgoing.message.topic.clone(),
+                is_template: template.is_some(),
+                topic: template.unwrap_or_else(|| topic.clone()),
             });
         }
         Ok(outgoing)

@@ -72,6 +72,14 @@ impl Source {
         }
     }
 
+    /// Returns the template with placeholders that a topic of a provider was rendered from, if there is one.
+    pub fn topic_template(&self, topic: &str) -> Option<Box<str>> {
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => provider.stats().topic_template(topic),
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => None,
+        }
+    }
+
     /// Returns the limit of log lines about streams that could not be opened.
     pub fn refused_stream_log(&self) -> &LogLimit {
         static OF_OTHERS: LogLimit = LogLimit::new();

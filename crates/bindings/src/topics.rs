@@ -84,6 +84,13 @@ impl Topics {
         Some(Self { provider: provider?, templates, usage })
     }
 
+    /// Registers the topics at the provider, whose metrics show them in place of rendered ones.
+    pub(crate) fn register(&self) {
+        for template in &self.templates {
+            self.provider.stats().register_topic(&template.name(), &template.texts());
+        }
+    }
+
     /// Renders the topics for these arguments: at least one.
     pub(crate) fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
         let refused = |error| {

@@ -103,6 +103,18 @@ impl ProviderStats {
         self.topics.list()
     }
 
+    /// Registers a topic of a schema, such as `moved.{{args.id}}`. Topics that it can be rendered to are counted under
+    /// its name, because they may contain values of clients. `texts` are those around its placeholders: one more than
+    /// there are placeholders.
+    pub fn register_topic(&self, name: &str, texts: &[String]) {
+        self.topics.register(name, texts);
+    }
+
+    /// Returns the registered topic with placeholders that a topic was rendered from, if there is one.
+    pub fn topic_template(&self, topic: &str) -> Option<Box<str>> {
+        self.topics.template_of(topic)
+    }
+
     /// Makes the counters for a new stream of these topics.
     pub(crate) fn stream_counts<'t>(
         &self,

@@ -1,6 +1,8 @@
 //! Counters by topic, and the lag of streams behind the events that the broker stores. Topics may contain values from
-//! clients, so only a limited number is counted under their own names.
+//! clients. A topic that matches a template of a schema is counted under the name of the template, and only a limited
+//! number of others under their own names.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -74,39 +76,127 @@ impl LagGauge {
     }
 }
 
+/// The maximum number of templates of one provider. When more come, those that were registered longest ago are
+/// forgotten: they belong to graphs of long ago.
+const TEMPLATES_MAX: usize = 4096;
+
+/// A topic as a schema names it, such as `moved.{{args.id}}`, or without placeholders.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct TopicTemplate {
+    name: Box<str>,
+    /// The texts around the placeholders: one more than there are placeholders.
+    texts: Box<[Box<str>]>,
+    /// Grows with each registration.
+    registered: u64,
+}
+
+impl TopicTemplate {
+    /// True if rendering the template can make this topic.
+    fn matches(&self, topic: &str) -> bool {
+        let [first, between @ .., last] = &*self.texts else { return *self.name == *topic };
+        let rest = topic.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
+        let Some(mut rest) = rest else { return false };
+        between.iter().all(|text| match rest.split_once(&**text) {
+            Some((_, after)) => {
+                rest = after;
+                true
+            }
+            None => false,
+        })
+    }
+
+    fn has_placeholders(&self) -> bool {
+        self.texts.len() > 1
+    }
+
+    /// Returns the order of templates: the most specific ones first.
+    fn rank(&self) -> (Reverse<usize>, usize) {
+        (Reverse(self.texts.iter().map(|text| text.len()).sum()), self.texts.len())
+    }
+}
+
 /// The counters of all topics of one provider.
 #[derive(Debug, Default)]
 pub(crate) struct TopicRegistry {
-    named: RwLock<HashMap<Box<str>, Arc<TopicStats>>>,
+    names: RwLock<TopicNames>,
     others: Arc<TopicStats>,
+}
+
+/// The names under which topics are counted.
+#[derive(Debug, Default)]
+struct TopicNames {
+    stats: HashMap<Box<str>, Arc<TopicStats>>,
+    /// The topics of schemas, by [`TopicTemplate::rank`].
+    templates: Vec<TopicTemplate>,
+    registered: u64,
+}
+
+impl TopicNames {
+    fn find_template(&self, topic: &str) -> Option<&TopicTemplate> {
+        self.templates.iter().find(|template| template.matches(topic))
+    }
+
+    /// Returns the name of the template that a topic was rendered from, or else the topic.
+    fn name_of<'t>(&'t self, topic: &'t str) -> &'t str {
+        self.find_template(topic).map_or(topic, |template| &template.name)
+    }
 }
 
 impl TopicRegistry {
     /// Returns the counters of a topic, or the shared counters if the topic has none of its own.
     pub(crate) fn stats_of(&self, topic: &str) -> Arc<TopicStats> {
-        // If a thread panicked while it held the lock, the map is still consistent.
-        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stats) = named.get(topic) {
+        // If a thread panicked while it held the lock, the names are still consistent.
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let known = names.stats.get(topic).or_else(|| names.stats.get(names.name_of(topic)));
+        if let Some(stats) = known {
             return Arc::clone(stats);
         }
-        if named.len() >= TOPICS_NAMED_MAX {
+        if names.stats.len() >= TOPICS_NAMED_MAX {
             return Arc::clone(&self.others);
         }
-        drop(named);
-        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
-        if named.len() >= TOPICS_NAMED_MAX && !named.contains_key(topic) {
+        drop(names);
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let name: Box<str> = names.name_of(topic).into();
+        if names.stats.len() >= TOPICS_NAMED_MAX && !names.stats.contains_key(&name) {
             return Arc::clone(&self.others);
         }
-        Arc::clone(named.entry(topic.into()).or_default())
+        Arc::clone(names.stats.entry(name).or_default())
+    }
+
+    /// Registers a topic of a schema. `texts` are those around its placeholders: one more than there are placeholders.
+    pub(crate) fn register(&self, name: &str, texts: &[String]) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.registered += 1;
+        let registered = names.registered;
+        if let Some(known) = names.templates.iter_mut().find(|it| *it.name == *name) {
+            known.registered = registered;
+            return;
+        }
+        if names.templates.len() >= TEMPLATES_MAX {
+            let oldest = names.templates.iter().map(|it| it.registered).min();
+            names.templates.retain(|it| Some(it.registered) != oldest);
+        }
+        let texts = texts.iter().map(|text| text.as_str().into()).collect();
+        let template = TopicTemplate { name: name.into(), texts, registered };
+        let at = names.templates.partition_point(|it| it.rank() <= template.rank());
+        names.templates.insert(at, template);
+    }
+
+    /// Returns the name of the template that a topic was rendered from. `None` if that has no placeholders, or if the
+    /// topic is of no schema.
+    pub(crate) fn template_of(&self, topic: &str) -> Option<Box<str>> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let template = names.find_template(topic).filter(|it| it.has_placeholders())?;
+        Some(template.name.clone())
     }
 
     /// Returns all counters by name, with those of the other topics last if there are any.
     pub(crate) fn list(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
-        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
-            named.iter().map(|(name, stats)| (name.clone(), Arc::clone(stats))).collect();
+            names.stats.iter().map(|(name, stats)| (name.clone(), Arc::clone(stats))).collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        if named.len() >= TOPICS_NAMED_MAX {
+        if names.stats.len() >= TOPICS_NAMED_MAX {
             all.push((OTHER_TOPICS.into(), Arc::clone(&self.others)));
         }
         all
@@ -259,6 +349,47 @@ mod tests {
         let published = |at: usize| (&*all[at].0, all[at].1.published.load(Relaxed));
         assert_eq!(published(0), ("t000", 2));
         assert_eq!(published(TOPICS_NAMED_MAX), (OTHER_TOPICS, 10));
+    }
+
+    #[test]
+    fn a_rendered_topic_is_counted_under_the_name_of_its_template() {
+        let topics = TopicRegistry::default();
+        let register = |name: &str, texts: &[&str]| {
+            topics.register(name, &texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        };
+        register("moved.{{args.id}}", &["moved.", ""]);
+        register("moved.all", &["moved.all"]);
+        register("moved.{{args.id}}.by.{{args.by}}", &["moved.", ".by.", ""]);
+        register("moved.{{args.id}}", &["moved.", ""]);
+        for (topic, template) in [
+            ("moved.s3cret", Some("moved.{{args.id}}")),
+            ("moved.s3cret.by.ann", Some("moved.{{args.id}}.by.{{args.by}}")),
+            ("moved.all", None),
+            ("orders.7", None),
+        ] {
+            assert_eq!(topics.template_of(topic).as_deref(), template, "{topic}");
+            topics.stats_of(topic).published.fetch_add(1, Relaxed);
+        }
+        let counts = StreamCounts::new(&topics, ["moved.1", "moved.2"]);
+        counts.record_received("moved.2");
+        counts.set_lag(Some(3), None);
+        let names: Vec<_> = topics.list().into_iter().map(|(name, _)| name).collect();
+        let expected =
+            ["moved.all", "moved.{{args.id}}", "moved.{{args.id}}.by.{{args.by}}", "orders.7"];
+        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
+        let of_template = topics.stats_of("moved.9");
+        assert_eq!([of_template.published.load(Relaxed), of_template.streams.load(Relaxed)], [1, 2]);
+        assert_eq!((of_template.received.load(Relaxed), of_template.lag().events), (1, Some(3)));
+    }
+
+    #[test]
+    fn templates_of_graphs_of_long_ago_are_forgotten() {
+        let topics = TopicRegistry::default();
+        for number in 0..=TEMPLATES_MAX {
+            topics.register(&format!("t{number}.{{{{args.id}}}}"), &[format!("t{number}."), "".into()]);
+        }
+        assert_eq!(topics.template_of("t0.a"), None);
+        assert_eq!(topics.template_of("t1.a").as_deref(), Some("t1.{{args.id}}"));
     }
 
     #[test]

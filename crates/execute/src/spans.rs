@@ -115,7 +115,11 @@ fn message_span(span: Span, message: &MessageTrace, generation: &Generation) -> 
         let system = provider.split('/').next().unwrap_or_default().to_owned();
         attributes.push(Attribute::text("messaging.system", system));
         let topic = destination.topic.to_string();
-        attributes.push(Attribute::text("messaging.destination.name", topic));
+        let name = match destination.is_template {
+            true => "messaging.destination.template",
+            false => "messaging.destination.name",
+        };
+        attributes.push(Attribute::text(name, topic));
         attributes.push(Attribute::text("starling.provider", provider.to_string()));
     }
     let error = message.has_failed.then(|| "the message was not sent, or got no response".into());

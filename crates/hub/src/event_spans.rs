@@ -163,12 +163,19 @@ impl EventFacts {
             let subgraph = source.name().trim_start_matches("subgraph/").to_owned();
             attributes.push(Attribute::text("starling.subgraph", subgraph));
         } else {
+            // A rendered topic may contain values of clients.
+            let destination = match source.topic_template(&self.topic) {
+                Some(template) => {
+                    Attribute::text("messaging.destination.template", String::from(template))
+                }
+                None => Attribute::text("messaging.destination.name", shorten(&self.topic)),
+            };
             let system = source.name().split('/').next().unwrap_or_default().to_owned();
             attributes.extend([
                 Attribute::text("messaging.system", system),
                 Attribute::text("messaging.operation.type", "process"),
                 Attribute::text("messaging.operation.name", "process"),
-                Attribute::text("messaging.destination.name", shorten(&self.topic)),
+                destination,
                 Attribute::text("starling.provider", source.name().to_owned()),
             ]);
         }

@@ -194,6 +194,33 @@ impl Template {
             .collect()
     }
 
+    /// Returns the template in one spelling, such as `moved.{{args.id}}`.
+    pub(crate) fn name(&self) -> String {
+        let mut name = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => name.push_str(text),
+                Part::Argument(path, _) => {
+                    let kind = if path.claim.is_some() { "" } else { "args." };
+                    name.push_str(&format!("{{{{{kind}{path}}}}}"));
+                }
+            }
+        }
+        name
+    }
+
+    /// Returns the texts around the placeholders: one more than there are placeholders.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => texts.last_mut().expect("there is one").push_str(text),
+                Part::Argument(..) => texts.push(String::new()),
+            }
+        }
+        texts
+    }
+
     /// Renders the topics for these arguments: one, or with lists among them one for each combination of their values,
     /// of which there may be `most`. `check_value` decides which values are allowed; its second argument is true for a
     /// value at the start of a topic.
@@ -237,6 +264,23 @@ mod tests {
     use plan::{Value, VariableId, Variables};
 
     use super::*;
+
+    #[test]
+    fn a_template_has_one_name_and_the_texts_around_its_placeholders() {
+        for (source, name, texts) in [
+            ("moved", "moved", &["moved"][..]),
+            ("moved.{{ args.id }}", "moved.{{args.id}}", &["moved.", ""]),
+            (
+                "{{claims.tenant}}.{{ args.at.zone | tokens }}.x",
+                "{{claims.tenant}}.{{args.at.zone}}.x",
+                &["", ".", ".x"],
+            ),
+        ] {
+            let template = Template::parse_topic(source, &['.']).expect("it is right");
+            assert_eq!(template.name(), name);
+            assert_eq!(template.texts(), texts);
+        }
+    }
 
     fn rendered(template: &str, json: &'static str) -> Result<String, String> {
         let arguments = JsonArguments::parse(&json.into(), ClaimValues::default()).unwrap();

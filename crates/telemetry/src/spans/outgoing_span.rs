@@ -21,8 +21,10 @@ pub struct OutgoingSpan {
 pub struct MessageDestination {
     /// The name of the broker in the configuration, with its kind: `nats/default`.
     pub provider: Box<str>,
-    /// The name of the topic.
+    /// The name of the topic, or its template, such as `moved.{{args.id}}`, if it contains values of the request.
     pub topic: Box<str>,
+    /// True if `topic` is a template.
+    pub is_template: bool,
 }
 
 impl OutgoingSpan {

@@ -351,7 +351,7 @@ describe("traces", () => {
     assert.equal(message.kind, "producer");
     assert.deepEqual(message.attributes, {
       "messaging.system": "memory", "messaging.operation.type": "send", "messaging.operation.name": "send",
-      "messaging.destination.name": "notices.late", "starling.field": "announce",
+      "messaging.destination.template": "notices.{{args.text}}", "starling.field": "announce",
       "starling.provider": "memory/default",
     });
   });
