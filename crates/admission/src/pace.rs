@@ -32,6 +32,16 @@ impl Pace {
         self.next = turn + self.interval;
         Some(wait)
     }
+
+    /// Returns the time until the next turn comes.
+    pub fn until_next(&self, now: Duration) -> Duration {
+        self.next.saturating_sub(now)
+    }
+
+    /// Gives back a turn that was taken and is not used.
+    pub fn give_back(&mut self) {
+        self.next = self.next.saturating_sub(self.interval);
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +70,15 @@ mod tests {
         assert_eq!(taken, 22, "two at once, and 20 in the two seconds after them");
         assert_eq!(pace.take(MS(500), MS(2000)), None);
         assert_eq!(pace.take(MS(600), MS(2000)), Some(MS(2000)));
+    }
+
+    #[test]
+    fn a_turn_that_is_given_back_is_the_next_one() {
+        let mut pace = Pace::new(10).expect("a pace");
+        assert_eq!(pace.take(MS(0), MS(0)), Some(MS(0)));
+        assert_eq!((pace.until_next(MS(0)), pace.until_next(MS(150))), (MS(100), MS(0)));
+        pace.give_back();
+        assert_eq!(pace.take(MS(0), MS(0)), Some(MS(0)));
     }
 
     #[test]

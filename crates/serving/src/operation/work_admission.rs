@@ -2,6 +2,7 @@
 
 use admission::memory::MemoryCharge;
 use clients::authentication::Identity;
+use clients::handshake_pace::HandshakeClient;
 use clients::memory_refusal::memory_used_up;
 use clients::request_source::RequestSource;
 use execute::{ClientKey, GraphqlError};
@@ -54,7 +55,7 @@ async fn admit_arriving(
 
 /// Admits a WebSocket handshake: a router without memory or, with overload protection, at its limit takes no further
 /// connections, because their subscriptions would be more work. While the limit is reached, the handshake waits. With
-/// overload protection, handshakes have an even pace besides.
+/// overload protection, handshakes have an even pace besides, in turns by client.
 ///
 /// # Errors
 /// `OVERLOADED`: the handshake is refused.
@@ -67,13 +68,19 @@ pub async fn admit_handshake(
 ) -> Result<(), Vec<GraphqlError>> {
     // Counted while it waits.
     let _memory = charge(serving)?;
-    if let Some(pace) = &serving.limits.handshakes {
-        let turn = pace.wait(&serving.limits.memory).await;
-        turn.map_err(|refusal| refused(serving, overloaded(&refusal)))?;
-    }
-    // The work is done by the time at which it could be measured, so the ticket is given back as one of abandoned work.
+    // The work is done by the time at which it could be measured, so tickets are given back as those of abandoned work.
     // The metrics of clients count operations only.
     let arriving = ArrivingRequest { identity, headers, address, source };
+    if let (Some(pace), Some(overload)) = (&serving.limits.handshakes, &serving.overload) {
+        if pace.has_waiting() {
+            // At the limit, the client learns so now, and not after seconds of waiting.
+            drop(admit_to_limit(serving, &[], arriving).await?);
+        }
+        let is_anonymous = identity.is_anonymous();
+        let client = HandshakeClient { is_anonymous, key: overload.client(&arriving) };
+        let turn = pace.wait(client, &serving.limits.memory).await;
+        turn.map_err(|refusal| refused(serving, overloaded(&refusal)))?;
+    }
     admit_to_limit(serving, &[], arriving).await.map(drop)
 }
 

@@ -114,6 +114,17 @@ impl OverloadProtection {
         self.classes.claims()
     }
 
+    /// Returns the client of a request, which shares of the limit and turns are given to.
+    pub(crate) fn client(&self, request: &ArrivingRequest<'_>) -> u64 {
+        match self.classes.client(request) {
+            Some(key) => self.hasher.hash_one(&*key),
+            None => {
+                let key = request.identity.client_key().unwrap_or(request.address);
+                self.hasher.hash_one(key)
+            }
+        }
+    }
+
     /// Admits the operations of one request, which are done as one piece of work: waits in the queue while the limit is
     /// reached, until `deadline` at most. Dropping the future leaves the queue.
     ///
@@ -127,13 +138,7 @@ impl OverloadProtection {
         deadline: Instant,
     ) -> Result<WorkTicket, GraphqlError> {
         let class = self.classes.class(&request);
-        let client = match self.classes.client(&request) {
-            Some(key) => self.hasher.hash_one(&*key),
-            None => {
-                let key = request.identity.client_key().unwrap_or(request.address);
-                self.hasher.hash_one(key)
-            }
-        };
+        let client = self.client(&request);
         let operation = self.operation_key(operations);
         let held = self.admission.admit(Request { client, operation, class }, deadline).await?;
         Ok(WorkTicket::new(held))
