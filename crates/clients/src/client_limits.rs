@@ -1,5 +1,5 @@
-//! The limits of clients that hold over every transport: open connections, unread responses, large requests, and
-//! WebSocket handshakes.
+//! The limits of clients that hold over every transport: open connections (and those that speak HTTP), unread responses,
+//! large requests, and WebSocket handshakes.
 
 use std::sync::Arc;
 
@@ -11,12 +11,15 @@ use crate::byte_budget::{ByteAccount, ByteBudget};
 use crate::connections::{ConnectionLimits, Connections};
 use crate::handshake_pace::HandshakePace;
 use crate::offload::Offload;
+use crate::served_connections::ServedConnections;
 
 /// The limits of clients over every transport. There is one for the whole process.
 #[derive(Debug)]
 pub struct ClientLimits {
     /// Open client connections.
     pub connections: Connections,
+    /// The connections that speak HTTP, some of which are closed when the memory is short.
+    pub served: Arc<ServedConnections>,
     /// The pace of WebSocket handshakes; `None` if there is no bound.
     pub handshakes: Option<HandshakePace>,
     /// The responses that clients have not read yet.
@@ -42,6 +45,7 @@ impl ClientLimits {
                 all: connections_max,
                 of_address: http.max_connections_per_ip as usize,
             }),
+            served: ServedConnections::new(memory),
             handshakes: HandshakePace::new(admission, workers),
             response_bytes: ByteBudget::within(http.response_queue_bytes_total, memory),
             response_bytes_per_connection: http.response_queue_bytes,

@@ -55,6 +55,8 @@ pub enum ConnectionRefused {
     OfAddress,
     /// The process may open no further file.
     Descriptors,
+    /// `limits.memory` is nearly used up; see [`crate::served_connections`].
+    Memory,
 }
 
 /// One connection, counted until this is dropped. After a takeover from HTTP, the WebSocket or stream owns it.

@@ -29,6 +29,7 @@ pub mod refusal;
 pub mod request_extensions;
 pub mod request_ids;
 pub mod request_source;
+pub mod served_connections;
 pub mod shutdown;
 pub mod trace_headers;
 pub mod workers;

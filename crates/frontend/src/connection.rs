@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::{ConnectionPermit, TakenOver};
 use clients::request_source::ConnectionOrigin;
+use clients::served_connections::ServedConnection;
 use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -71,6 +72,7 @@ pub(super) async fn serve(
     server: Arc<HttpServer>,
     accepted: AcceptedSocket,
     permit: ConnectionPermit,
+    served: Arc<ServedConnection>,
     origin: ConnectionOrigin,
 ) {
     let mut shutdown = server.shutdown.signal();
@@ -78,13 +80,14 @@ pub(super) async fn serve(
         established = establish(&server, accepted) => established,
         // No request has been received yet.
         _ = shutdown.wait_for(|stop| *stop) => return,
+        () = served.closing() => return,
     };
     match established {
         Ok(Some((stream, ClientProtocol::Http1))) => {
-            serve_http1(server, stream, permit, origin).await;
+            serve_http1(server, stream, permit, served, origin).await;
         }
         Ok(Some((stream, ClientProtocol::Http2))) => {
-            http2::serve(server, stream, &permit, origin).await;
+            http2::serve(server, stream, &permit, served, origin).await;
         }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
@@ -154,6 +157,7 @@ async fn serve_http1(
     server: Arc<HttpServer>,
     stream: ClientStream,
     permit: ConnectionPermit,
+    served: Arc<ServedConnection>,
     origin: ConnectionOrigin,
 ) {
     let mut shutdown = server.shutdown.signal();
@@ -163,11 +167,15 @@ async fn serve_http1(
     let service = service_fn(|request| {
         let (server, handover) = (Arc::clone(&server), handover.clone());
         let client = Rc::clone(&client);
+        let in_progress = served.begin_request();
         async move {
             let client_request = ClientRequest::alone(&client);
             let response = pipeline::handle(&server.pipeline, &client_request, request).await;
             let response = handover.intercept(response).await;
-            let paced = |body| PacedBody::new(client.charge(body), client.account(), PIECE_BYTES);
+            let paced = |body| {
+                let body = PacedBody::new(client.charge(body), client.account(), PIECE_BYTES);
+                body.of_request(in_progress)
+            };
             Ok::<_, Infallible>(response.map(paced))
         }
     });
@@ -191,6 +199,15 @@ async fn serve_http1(
             ended = step => break ended,
             _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
                 // Ends when the request in progress has its response.
+                Pin::new(&mut connection).graceful_shutdown();
+                is_draining = true;
+            }
+            () = served.closing(), if !is_draining => {
+                tracing::debug!("an idle connection is closed, because the memory is short");
+                if !served.has_requested() {
+                    // The HTTP library would wait for the end of a head.
+                    return;
+                }
                 Pin::new(&mut connection).graceful_shutdown();
                 is_draining = true;
             }

@@ -12,11 +12,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::ConnectionPermit;
 use clients::request_source::ConnectionOrigin;
+use clients::served_connections::ServedConnection;
 use clients::workers;
 use execute::{ErrorCode, GraphqlError};
 use http::{Request, StatusCode};
@@ -60,17 +62,22 @@ const CANCELLED_MAX: u64 = 200;
 /// bytes that it has, whether the window is open or not, and each piece that it takes is a sign of life.
 const PIECE_BYTES: usize = 16 << 10;
 
+/// The time that a client has to close an idle connection when the memory is short.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Serves HTTP/2 on `stream` to its end.
 pub(super) async fn serve(
     server: Arc<HttpServer>,
     stream: ClientStream,
     permit: &ConnectionPermit,
+    served: Arc<ServedConnection>,
     origin: ConnectionOrigin,
 ) {
     let mut shutdown = server.shutdown.signal();
     let http = &server.settings;
     let streams = Http2Streams(Rc::new(Http2StreamsState {
         server: Arc::clone(&server),
+        served: Arc::clone(&served),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
         responded: Cell::new(0),
@@ -100,9 +107,13 @@ pub(super) async fn serve(
         .keep_alive_timeout(http.http2.ping_interval)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut is_draining = false;
+    let (mut is_draining, mut is_closing) = (false, false);
     let result = loop {
-        let timeout = if is_draining { http.stall_timeout } else { http.header_timeout };
+        let timeout = match (is_draining, is_closing) {
+            (_, true) => CLOSE_TIME_MAX,
+            (true, false) => http.stall_timeout,
+            (false, false) => http.header_timeout,
+        };
         let idle_until = streams.0.idle_since() + timeout;
         tokio::select! {
             result = connection.as_mut() => break result,
@@ -115,6 +126,9 @@ pub(super) async fn serve(
                 if streams.0.idle_since() + timeout > Instant::now() {
                     continue;
                 }
+                if is_closing {
+                    return;
+                }
                 if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
@@ -124,6 +138,12 @@ pub(super) async fn serve(
                 connection.as_mut().graceful_shutdown();
                 streams.0.idle_since.set(Instant::now());
                 is_draining = true;
+            }
+            () = served.closing(), if !is_closing => {
+                tracing::debug!("an idle connection is closed, because the memory is short");
+                connection.as_mut().graceful_shutdown();
+                streams.0.idle_since.set(Instant::now());
+                (is_draining, is_closing) = (true, true);
             }
             () = client.account().evicted() => {
                 tracing::debug!("a connection with unread responses is closed: there are too many");
@@ -167,6 +187,7 @@ struct Http2Streams(Rc<Http2StreamsState>);
 
 struct Http2StreamsState {
     server: Arc<HttpServer>,
+    served: Arc<ServedConnection>,
     /// The number of open streams.
     open: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -219,6 +240,7 @@ thread_local! {
 async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
     // One connection can carry as much load as a hundred.
     let _occupied = workers::hold_worker();
+    let _in_progress = state.served.begin_request();
     let progress = Rc::new(StreamProgress::default());
     let stall_time_max = state.server.settings.stall_timeout;
     {

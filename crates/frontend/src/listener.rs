@@ -196,13 +196,17 @@ fn assign_to_worker(
             return;
         }
     };
+    let Some(served) = server.limits.served.enter() else {
+        reject(accepted, ConnectionRefused::Memory);
+        return;
+    };
     let serving = Arc::clone(server);
     server.workers.run(Box::new(move || {
         Box::pin(async move {
             // The earlier work of the worker comes first.
             tokio::task::yield_now().await;
             drop(place);
-            connection::serve(serving, accepted, permit, origin).await;
+            connection::serve(serving, accepted, permit, served, origin).await;
         })
     }));
 }
@@ -221,6 +225,11 @@ fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
         ConnectionRefused::Descriptors => {
             ("503 Service Unavailable", "the router may open no further file; try again later")
         }
+        ConnectionRefused::Memory => (
+            "503 Service Unavailable",
+            "the router has no memory left for further connections (`limits.memory`); try again \
+             later",
+        ),
         ConnectionRefused::OfAddress => (
             "429 Too Many Requests",
             "this address has as many connections as it may have \

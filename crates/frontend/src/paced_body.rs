@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clients::byte_budget::ByteAccount;
+use clients::served_connections::ServedRequest;
 use http_body::{Body, Frame, SizeHint};
 
 use super::response::ResponseBody;
@@ -18,13 +19,20 @@ pub(super) struct PacedBody {
     body: ResponseBody,
     account: Arc<ByteAccount>,
     piece_bytes: usize,
+    /// The request, which is in progress until its response has been sent.
+    _request: Option<ServedRequest>,
 }
 
 impl PacedBody {
     /// Returns a body that notes in `account`, to which it is charged, that the client reads. No piece is larger than
     /// `piece_bytes`.
     pub(super) fn new(body: ResponseBody, account: &Arc<ByteAccount>, piece_bytes: usize) -> Self {
-        Self { body, account: Arc::clone(account), piece_bytes }
+        Self { body, account: Arc::clone(account), piece_bytes, _request: None }
+    }
+
+    /// Keeps a request in progress until the body has been sent.
+    pub(super) fn of_request(self, request: ServedRequest) -> Self {
+        Self { _request: Some(request), ..self }
     }
 }
 

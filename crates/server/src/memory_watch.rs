@@ -1,5 +1,6 @@
 //! Measures the memory of the process for the memory budget, more often when less of it is free. When memory is short,
-//! the allocator returns free memory, slow clients lose their waiting events, and caches become smaller.
+//! the allocator returns free memory, idle connections are closed, slow clients lose their waiting events, and caches
+//! become smaller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,6 +83,7 @@ pub(crate) async fn watch_memory(
         let unread = if has_refused { memory.held(MemoryKind::Responses) / UNREAD_PART } else { 0 };
         let unread = unread.max(memory.excess_of_work()).max(memory.excess());
         limits.response_bytes.shed(bytes(unread));
+        limits.served.relieve();
         // Small queues are not the reason of a shortage, and dropping them would not end it.
         let queued = (queues.bytes() as u64).saturating_sub(budget / QUEUES_PART);
         queues.shed(bytes(memory.excess().min(queued)));

@@ -19,6 +19,7 @@ use clients::handshake_pace::HANDSHAKE_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::{OPERATION_METRICS, OperationMetrics};
+use clients::served_connections::SERVED_CONNECTION_METRICS;
 use config::DEFAULT_GRAPH;
 use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
@@ -217,6 +218,7 @@ fn write_process(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
 
 fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
     out.write(OPEN_CONNECTION_METRICS, &sources.http.limits.connections)?;
+    out.write(SERVED_CONNECTION_METRICS, &sources.http.limits.served)?;
     out.write(CONNECTION_METRICS, &sources.http.metrics)?;
     out.write(HTTP_METRICS, &sources.http.pipeline.metrics)?;
     out.write(REFUSAL_METRICS, &sources.http.pipeline.refusals)?;

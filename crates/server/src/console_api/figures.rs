@@ -157,6 +157,7 @@ impl FigureReader {
         let [all, of_address] = self.sources.http.limits.connections.refused();
         add("connection: http.max_connections", all as f64);
         add("connection: http.max_connections_per_ip", of_address as f64);
+        add("connection: limits.memory", self.sources.http.limits.served.refused() as f64);
         let hubs = || self.sources.hub_stats();
         let refused: u64 = hubs().map(|it| it.refused_overload.load(Relaxed)).sum();
         add("subscription: too many subscribers", refused as f64);

@@ -1,17 +1,21 @@
-// The memory budget: bodies, responses and slow clients that want eight times as much as the router may take. The
-// process survives, small queries are served all the time, refusals are counted, and afterwards nothing is held.
+// The memory budget: bodies, responses and slow clients that want eight times as much as the router may take, and
+// thousands of idle connections. The process survives, small queries are served all the time, refusals are counted, and
+// afterwards nothing is held.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import net from "node:net";
 import { after, before, describe, it } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { compose } from "../composition.mjs";
 import { scrape } from "../metrics.mjs";
 import { startServe } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 
 const MIB = 1024 * 1024;
+/** The reason to skip the tests on a system without `/proc`. */
+const NO_PROC = process.platform === "linux" ? false : "it reads /proc";
 const BUDGET = 128 * MIB;
 /** What the measurement may miss between two readings, and pages that the kernel counts for the process. */
 const TOLERANCE = 16 * MIB;
@@ -114,7 +118,7 @@ async function requestLarge(router, number, reads) {
   return client;
 }
 
-describe("a memory budget of 128 MiB", { skip: process.platform === "linux" ? false : "it reads /proc" }, () => {
+describe("a memory budget of 128 MiB", { skip: NO_PROC }, () => {
   let subgraph, router;
 
   before(async () => {
@@ -245,5 +249,94 @@ describe("a memory budget of 128 MiB", { skip: process.platform === "linux" ? fa
       async () => (await scrape(router)).sum("starling_memory_held_bytes") === 0,
       "the memory of all work to be released",
     );
+  });
+});
+
+describe("a memory budget of 64 MiB and idle connections", { skip: NO_PROC }, () => {
+  /** A small budget, of which connections are always served that take a sixteenth. */
+  const SMALL_BUDGET = 64 * MIB;
+  /** Connections that are opened at a time, and at most. Each keeps a buffer for its head: together over 200 MiB. */
+  const BATCH = 100;
+  const BATCHES_MAX = 80;
+  const PADDING = `x-padding: ${"x".repeat(24 * 1024)}\r\n`;
+  const SMALL = JSON.stringify({ query: "{ small }" });
+  let subgraph, router;
+
+  before(async () => {
+    subgraph = await startSubgraph();
+    router = await startServe({
+      supergraph: await compose({ values: { sdl: "type Query { small: String }", url: subgraph.url } }),
+      config: { limits: { memory: "64MiB" }, admission: { enabled: false }, workers: 2 },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraph?.stop();
+  });
+
+  /** Sends a small query on a connection, with further headers. */
+  const request = (client, headers = "") =>
+    write(client, head(SMALL.length).replace("\r\n\r\n", `\r\n${headers}\r\n`) + SMALL);
+
+  it("closes idle connections and refuses new ones, and serves those in use", async () => {
+    const clients = [];
+    const served = { count: 0, failed: [], peak: 0 };
+    let isOver = false;
+    const neighbour = (async () => {
+      const client = await connect(router);
+      while (!isOver) {
+        client.text = "";
+        await request(client);
+        await eventually(() => client.text.includes("}}") || client.socket.destroyed, "a response for the neighbour");
+        if (/^HTTP\/1\.1 200 /.test(client.text)) served.count += 1;
+        else served.failed.push(client.text);
+        if (client.socket.destroyed) break;
+        served.peak = Math.max(served.peak, await privateBytes(router.pid));
+        await pause(20);
+      }
+      client.socket.destroy();
+    })();
+
+    const counted = async () => {
+      const metrics = await scrape(router);
+      return ["starling_http_connections_refused_memory_total", "starling_http_connections_closed_idle_total"]
+        .map((name) => metrics.value(name));
+    };
+    try {
+      let [refused, closed] = await counted();
+      assert.deepEqual([refused, closed], [0, 0]);
+      for (let batch = 0; batch < BATCHES_MAX && !(refused > 0 && closed > 0); batch += 1) {
+        const opened = await Promise.all(Array.from({ length: BATCH }, () => connect(router)));
+        clients.push(...opened);
+        // A refused connection gets its response before it has sent anything.
+        await pause(50);
+        await Promise.all(opened.filter(({ text }) => text === "").map((client) => request(client, PADDING)));
+        [refused, closed] = await counted();
+      }
+      assert.ok(refused > 0, `refused of ${clients.length} connections`);
+      assert.ok(closed > 0, `closed of ${clients.length} connections`);
+      const { text } = await eventually(() => clients.find((it) => /^HTTP\/1\.1 503 /.test(it.text)), "a refusal");
+      assert.match(text, /\r\nretry-after: \d+\r\n/);
+      assert.match(text, /\r\nconnection: close\r\n/);
+      assert.match(text, /limits\.memory.*"code":"OVERLOADED"/);
+    } finally {
+      isOver = true;
+      for (const { socket } of clients) socket.destroy();
+      await neighbour;
+    }
+    assert.ok(router.isRunning(), router.output());
+    assert.deepEqual(served.failed, [], `of ${served.count} queries`);
+    assert.ok(served.count > 0);
+    assert.ok(served.peak < SMALL_BUDGET + TOLERANCE, `${(served.peak / MIB).toFixed(1)} MiB`);
+  });
+
+  it("accepts connections again when the memory is free", async () => {
+    await eventually(async () => {
+      const client = await connect(router);
+      await request(client);
+      await eventually(() => client.text !== "" || client.socket.destroyed, "a response");
+      client.socket.destroy();
+      return /^HTTP\/1\.1 200 /.test(client.text);
+    }, "a new connection to be served");
   });
 });
