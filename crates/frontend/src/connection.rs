@@ -17,9 +17,9 @@ use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use net::TlsServer;
+use net::{TlsServer, TlsServerStream};
 use telemetry::LogLimit;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::client_connection::{ClientConnection, ClientRequest};
@@ -33,6 +33,10 @@ use super::{http2, pipeline};
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The time for which a TLS handshake in progress occupies a place. The computing is done by then, and clients that let
+/// their handshakes wait must not keep others out.
+const TLS_PLACE_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// The time for which input is read from a client that speaks another protocol, until it closes its side too. The time
 /// and [`CLOSE_BYTES_MAX`] bound a client that does not stop sending.
@@ -124,12 +128,14 @@ async fn establish(
             let _ = socket.set_nodelay(true);
             #[cfg(target_os = "linux")]
             let _ = socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
-            let socket = WriteTimeout::new(socket, http.stall_timeout);
             match tls {
-                None => ClientStream::new(Carrier::Tcp(socket)),
+                None => {
+                    let socket = WriteTimeout::new(socket, http.stall_timeout);
+                    ClientStream::new(Carrier::Tcp(socket))
+                }
                 Some(tls) => {
-                    let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.handshake(socket));
-                    match handshake.await {
+                    let handshake = tls_handshake(server, &tls, socket);
+                    match tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await {
                         Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
                         Ok(Err(error)) => {
                             server.metrics.count_tls_failure();
@@ -151,6 +157,44 @@ async fn establish(
         Ok(protocol) => Ok(protocol?.map(|protocol| (stream, protocol))),
         Err(_) => Ok(None),
     }
+}
+
+/// Does the TLS handshake with a client that has begun it, once there is a place for it
+/// ([`HttpServer::tls_handshakes`]).
+///
+/// # Errors
+/// The handshake fails, or the client has gone before it begins: then nothing is computed for it.
+async fn tls_handshake(
+    server: &HttpServer,
+    tls: &TlsServer,
+    socket: TcpStream,
+) -> io::Result<TlsServerStream<WriteTimeout<TcpStream>>> {
+    // A client that sends nothing needs no place.
+    wait_for_input(&socket).await?;
+    let place = server.tls_handshakes.acquire().await;
+    // It may have gone while it waited.
+    wait_for_input(&socket).await?;
+    let socket = WriteTimeout::new(socket, server.settings.stall_timeout);
+    let mut handshake = std::pin::pin!(tls.handshake(socket));
+    tokio::select! {
+        biased;
+        done = &mut handshake => return done,
+        () = tokio::time::sleep(TLS_PLACE_TIME_MAX) => {}
+    }
+    drop(place);
+    handshake.await
+}
+
+/// Waits until a client has sent something.
+///
+/// # Errors
+/// The client has closed the connection.
+async fn wait_for_input(socket: &TcpStream) -> io::Result<()> {
+    if socket.ready(Interest::READABLE).await?.is_read_closed() {
+        let reason = "the client has gone before its TLS handshake began";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+    }
+    Ok(())
 }
 
 async fn serve_http1(
@@ -282,4 +326,31 @@ fn complete_takeover(
     };
     let early = [early, &*unread].concat();
     takeover.complete(TakenOver { socket, session, early, permit });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_tls_handshake_begins_with_a_client_that_has_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(address).await.expect("the listener is there");
+        let (socket, _) = listener.accept().await.expect("the client is there");
+        let nothing = tokio::time::timeout(Duration::from_millis(20), wait_for_input(&socket));
+        assert!(nothing.await.is_err(), "the client has sent nothing");
+        client.write_all(b"\x16").await.expect("the router is there");
+        wait_for_input(&socket).await.expect("the client is still there");
+        drop(client);
+        let noticed = async {
+            while wait_for_input(&socket).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let noticed = tokio::time::timeout(Duration::from_secs(10), noticed).await;
+        noticed.expect("input that waits does not hide that the client has gone");
+    }
 }

@@ -16,6 +16,11 @@ use super::pipeline::Pipeline;
 /// in the kernel: workers with much to do serve these few between their requests.
 pub const ACCEPTED_PER_CORE: usize = 16;
 
+/// The number of TLS handshakes that are in progress at a time, for each worker on average. Computing so many takes a
+/// worker some 0.2 s, far less than their clients wait: those that begin can finish. Further ones wait, which costs
+/// little.
+pub const TLS_HANDSHAKES_PER_CORE: usize = 256;
+
 /// The HTTP server of the public listeners.
 pub struct HttpServer {
     /// The settings of connections.
@@ -26,6 +31,8 @@ pub struct HttpServer {
     pub accepting: Arc<Semaphore>,
     /// The further ones that responses have earned.
     pub accept_pace: Mutex<AcceptPace>,
+    /// The places of TLS handshakes in progress ([`TLS_HANDSHAKES_PER_CORE`]).
+    pub tls_handshakes: Semaphore,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

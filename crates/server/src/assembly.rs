@@ -17,7 +17,7 @@ use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
 use frontend::endpoint::Endpoints;
-use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer};
+use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, TLS_HANDSHAKES_PER_CORE};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
 use frontend::pipeline::Pipeline;
@@ -235,6 +235,7 @@ pub(crate) fn assemble(
         },
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         accept_pace: Mutex::default(),
+        tls_handshakes: Semaphore::new(TLS_HANDSHAKES_PER_CORE * workers.count()),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),
