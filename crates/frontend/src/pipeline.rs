@@ -98,12 +98,17 @@ pub(super) async fn handle(
     });
     let served = pipeline.endpoints.of(&request);
     let graph = served.graph_of(request.uri().path());
-    let log = pipeline.access_log.as_ref();
-    let record = log.map(|it| RequestRecord::begin(it, client.connection().origin(), &mut request));
+    let mut record = pipeline.access_log.as_deref().map(|it| {
+        let names = (request_id.as_ref().map(|it| &it.1), graph.map(|it| &**it));
+        RequestRecord::begin(it, client.connection().origin(), names, &mut request)
+    });
     let span = pipeline.tracer.as_ref().map(|it| {
         let (origin, endpoint) = (client.connection().origin(), (&*served.page.path, graph));
         ServerSpan::begin(it, origin, endpoint, &mut request)
     });
+    if let Some(record) = &mut record {
+        record.set_trace(span.as_ref().map(ServerSpan::trace));
+    }
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = pipeline.compressor.negotiate(request.headers());
     let reports = pipeline.load_reports.as_deref();
@@ -138,9 +143,7 @@ pub(super) async fn handle(
         reports.add(format, &mut response);
     }
     if let Some(record) = record {
-        let trace = span.as_ref().map(ServerSpan::trace);
-        let (id, graph) = (request_id.as_ref().map(|it| &it.1), graph.map(|it| &**it));
-        record.finish(id, trace, graph, &response);
+        record.finish(&response);
     }
     if let Some(span) = span {
         span.finish(&response);

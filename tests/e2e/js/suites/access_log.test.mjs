@@ -1,6 +1,8 @@
 // The access log and request ids: what each transport leaves in the log, which lines are written, and where the id goes.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFile, rename } from "node:fs/promises";
+import net from "node:net";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
 import { SUBSCRIPTION_BY_ID, event, memorySupergraph, startSubgraphs } from "../board.mjs";
@@ -102,6 +104,29 @@ describe("the access log", () => {
     await send(router, { query: FLIGHTS });
     const [{ status, errors, operation }] = await router.linesOf("request", 1);
     assert.deepEqual([status, errors, operation], [200, 1, "All"]);
+  });
+
+  it("has a request whose client has left before the response", async () => {
+    const flights = keep(await startSubgraph(() => new Promise(() => {})));
+    const router = await open({}, {
+      subgraphs: { ...subgraphs.configuration, flights: { url: flights.url } }, request_id: { enabled: true },
+    });
+    const body = JSON.stringify({ query: FLIGHTS });
+    const socket = net.connect(router.ports.graphql, "127.0.0.1");
+    await once(socket, "connect");
+    socket.write(
+      "POST /graphql HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nx-request-id: left-1\r\n" +
+        `content-length: ${body.length}\r\n\r\n${body}`,
+    );
+    await eventually(() => flights.requests.length > 0, "the request of the router");
+    socket.destroy();
+    const [{ time, duration_ms: duration, operation_id: id, ...others }] = await router.linesOf("request", 1);
+    assert.ok(time && duration > 0);
+    assert.match(id, HEX_ID);
+    assert.deepEqual(others, {
+      event: "request", request_id: "left-1", address: "127.0.0.1", method: "POST", path: "/graphql",
+      protocol: "HTTP/1.1", operation: "All", kind: "query", reason: "cancelled",
+    });
   });
 
   it("has the operations of a WebSocket, and the beginning and the end of its subscriptions", async () => {
