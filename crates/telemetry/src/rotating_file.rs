@@ -16,6 +16,8 @@ pub(crate) struct RotatingFile {
     /// `None` after a failure.
     file: Option<File>,
     bytes: u64,
+    /// True if the last attempt to replace the file failed, and the log has said so.
+    has_failed: bool,
 }
 
 impl RotatingFile {
@@ -24,20 +26,21 @@ impl RotatingFile {
     /// # Errors
     /// Those of the system.
     pub(crate) fn open(path: PathBuf, bytes_max: u64, kept: u32) -> io::Result<Self> {
-        let mut file = Self { path, bytes_max, kept, file: None, bytes: 0 };
+        let mut file = Self { path, bytes_max, kept, file: None, bytes: 0, has_failed: false };
         file.reopen()?;
         Ok(file)
     }
 
-    /// Writes whole lines.
+    /// Writes whole lines. A file that cannot be replaced grows beyond its size: lines matter more.
     ///
     /// # Errors
     /// Those of the system. The next call opens the file again.
     pub(crate) fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if !self.is_in_place() {
+            self.reopen()?;
+        }
         if self.bytes > 0 && self.bytes.saturating_add(lines.len() as u64) > self.bytes_max {
             self.rotate()?;
-        } else if !self.is_in_place() {
-            self.reopen()?;
         }
         let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
         let written = file.write_all(lines);
@@ -65,19 +68,39 @@ impl RotatingFile {
         }
     }
 
+    /// Replaces the file by a new one, or continues it if that fails. The log has the first of several failures.
     fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
-        if self.kept == 0 {
-            fs::remove_file(&self.path)?;
-        }
-        for number in (0..self.kept).rev() {
-            let (from, to) = (numbered(&self.path, number), numbered(&self.path, number + 1));
-            match fs::rename(from, to) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                renamed => renamed?,
+        match self.move_files() {
+            Ok(()) => self.has_failed = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(
+                        file = %self.path.display(),
+                        %error,
+                        "a file of lines has reached its size and cannot be replaced: it is continued"
+                    );
+                }
             }
         }
         self.reopen()
+    }
+
+    /// Makes room for a new file: removes the present one, or moves it and the former ones up by a number.
+    fn move_files(&self) -> io::Result<()> {
+        // Another program may have removed or moved a file.
+        let unless_missing = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        if self.kept == 0 {
+            return unless_missing(fs::remove_file(&self.path));
+        }
+        for number in (0..self.kept).rev() {
+            let (from, to) = (numbered(&self.path, number), numbered(&self.path, number + 1));
+            unless_missing(fs::rename(from, to))?;
+        }
+        Ok(())
     }
 }
 
@@ -150,5 +173,39 @@ mod tests {
         file.write_lines(b"two\n").expect("a write");
         assert_eq!(folder.read("moved").as_deref(), Some("before\none\n"));
         assert_eq!(folder.read("log").as_deref(), Some("two\n"));
+    }
+
+    #[test]
+    fn a_full_file_that_was_removed_is_begun_again() {
+        for kept in [0, 1] {
+            let folder = Folder::new(&format!("removed-{kept}"));
+            let path = folder.0.join("log");
+            let mut file = RotatingFile::open(path.clone(), 8, kept).expect("a file");
+            file.write_lines(b"1234567\n").expect("a write");
+            fs::remove_file(&path).expect("a removal");
+            for line in [b"second\n", b"third!\n"] {
+                file.write_lines(line).expect("a write");
+            }
+            assert_eq!(folder.read("log").as_deref(), Some("third!\n"), "{kept}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_continued_until_it_can_be() {
+        let folder = Folder::new("irreplaceable");
+        let mut file = RotatingFile::open(folder.0.join("log"), 8, 1).expect("a file");
+        // A folder that is not empty cannot be replaced by a file.
+        let obstacle = folder.0.join("log.1");
+        fs::create_dir_all(obstacle.join("full")).expect("a folder");
+        for line in [b"first\n", b"again\n", b"more.\n"] {
+            file.write_lines(line).expect("a write");
+        }
+        assert_eq!(folder.read("log").as_deref(), Some("first\nagain\nmore.\n"));
+        assert!(file.has_failed);
+        fs::remove_dir_all(&obstacle).expect("a removal");
+        file.write_lines(b"last\n").expect("a write");
+        assert_eq!(folder.read("log").as_deref(), Some("last\n"));
+        assert_eq!(folder.read("log.1").as_deref(), Some("first\nagain\nmore.\n"));
+        assert!(!file.has_failed);
     }
 }
