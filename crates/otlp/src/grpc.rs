@@ -157,7 +157,8 @@ fn read_response(headers: &HeaderMap, body: &[u8]) -> Result<GrpcResponse, Fetch
     let Some(status) = status else {
         return Err(FetchError::Protocol("the response is not gRPC: it has no status".into()));
     };
-    let reason = text(&MESSAGE).unwrap_or_default();
+    let reason =
+        decode_reason(headers.get(&MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default());
     let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].escape_debug().to_string();
     let has_details = headers.contains_key(DETAILS);
     let message = match status {
@@ -165,6 +166,27 @@ fn read_response(headers: &HeaderMap, body: &[u8]) -> Result<GrpcResponse, Fetch
         _ => Bytes::new(),
     };
     Ok(GrpcResponse { status, reason, has_details, message })
+}
+
+/// Decodes the percent-encoded reason of a status. As the protocol demands, a broken escape stays as it is, and bytes that
+/// are no UTF-8 are replaced.
+fn decode_reason(mut encoded: &[u8]) -> String {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let mut decoded = Vec::with_capacity(encoded.len());
+    while let Some((&first, rest)) = encoded.split_first() {
+        encoded = rest;
+        match rest {
+            [high, low, after @ ..] if first == b'%' => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    decoded.push(high << 4 | low);
+                    encoded = after;
+                }
+                _ => decoded.push(first),
+            },
+            _ => decoded.push(first),
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// Returns the only message of a body.
@@ -201,5 +223,18 @@ mod tests {
         }
         assert!(read_response(&HeaderMap::new(), &[0; 5]).is_err());
         assert!(read_response(&headers("x"), &[0; 5]).is_err());
+    }
+
+    #[test]
+    fn the_reason_of_a_status_is_decoded_and_escaped() {
+        let reason = |message: &'static str| {
+            let mut headers = headers("8");
+            headers.insert(MESSAGE, HeaderValue::from_static(message));
+            read_response(&headers, &[]).expect("a response").reason
+        };
+        assert_eq!(reason("quota 100%25 used: f%C3%BCr heute"), "quota 100% used: für heute");
+        assert_eq!(reason("50%, %4, %zz and %2"), "50%, %4, %zz and %2");
+        assert_eq!(reason("a%0Ab %ff"), "a\\nb \u{fffd}");
+        assert_eq!(reason(""), "");
     }
 }
