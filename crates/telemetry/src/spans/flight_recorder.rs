@@ -110,12 +110,16 @@ impl FlightRecorder {
             RecordReason::Failed => &self.stats.failed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        // Freeing a trace takes as long as its spans are many, and failing requests wait for the lock: the evicted ones
+        // are dropped behind it.
+        let mut evicted = Vec::new();
         let mut state = self.lock();
         while state.traces.len() >= self.settings.traces_max
             || state.bytes + bytes > self.settings.bytes_max
         {
-            let Some((freed, _)) = state.traces.pop_front() else { break };
+            let Some((freed, trace)) = state.traces.pop_front() else { break };
             state.bytes -= freed;
+            evicted.push(trace);
             self.stats.evicted.fetch_add(1, Ordering::Relaxed);
         }
         state.last_number += 1;
@@ -124,6 +128,8 @@ impl FlightRecorder {
         state.bytes += bytes;
         self.stats.traces.store(state.traces.len() as u64, Ordering::Relaxed);
         self.stats.bytes.store(state.bytes as u64, Ordering::Relaxed);
+        drop(state);
+        drop(evicted);
     }
 
     /// Returns all traces, the newest first.
