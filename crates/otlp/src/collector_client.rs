@@ -61,6 +61,16 @@ impl CollectorClient {
         }
     }
 
+    /// Logs that the collector has not taken the last spans before the end of the router.
+    pub(crate) fn log_lost_spans(&self, spans: u64) {
+        tracing::warn!(
+            collector = self.shown_url,
+            spans,
+            "the last {} are lost: the collector did not take them in time",
+            self.signal.name()
+        );
+    }
+
     /// Logs that the collector takes data again, if it did not before.
     pub(crate) fn log_success(&self) {
         if let Some(failures) = self.failure_log.record_success(Instant::now) {

@@ -5,6 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use telemetry::read;
 use telemetry::spans::Tracer;
 use upstream::TargetError;
 
@@ -49,6 +52,17 @@ impl Default for RetryTimes {
     }
 }
 
+/// The maximum number of requests that are sent at once at the end of the router, beside the one in flight. A collector
+/// may need a second for each.
+const LAST_REQUESTS_MAX: usize = 4;
+
+/// A batch of traces. Its spans count as lost when it is dropped, unless the collector has accepted them.
+struct TraceBatch<'a> {
+    tracer: &'a Tracer,
+    body: Bytes,
+    spans: u64,
+}
+
 /// Sends traces to a collector.
 #[derive(Debug)]
 pub struct TraceExporter {
@@ -76,42 +90,89 @@ impl TraceExporter {
 
     async fn run(self, tracer: Arc<Tracer>, mut stop: StopSignal) {
         loop {
-            let is_ending = tokio::select! {
+            tokio::select! {
                 biased;
-                () = stop.wait() => true,
-                () = tracer.wait_for_batch() => false,
-                () = tokio::time::sleep(self.interval) => false,
-            };
-            loop {
-                let traces = tracer.take_batch();
-                if traces.is_empty() {
-                    break;
+                () = stop.wait() => {
+                    return self.finish(&tracer, &stop, std::future::ready(())).await;
                 }
-                let spans = traces.iter().map(|it| it.spans.len() as u64).sum();
-                let body = message::encode(&self.identity, &traces);
-                drop(traces);
-                self.export(body, spans, &tracer, &mut stop).await;
+                () = tracer.wait_for_batch() => {}
+                () = tokio::time::sleep(self.interval) => {}
             }
-            if is_ending {
-                return;
+            while let Some(batch) = self.take_batch(&tracer) {
+                let mut export = Box::pin(self.export(batch, stop.clone()));
+                tokio::select! {
+                    biased;
+                    () = &mut export => {}
+                    () = stop.wait() => return self.finish(&tracer, &stop, export).await,
+                }
             }
         }
     }
 
-    /// Sends one batch until the collector has taken it, refused it, or failed for too long.
-    async fn export(&self, body: Bytes, spans: u64, tracer: &Tracer, stop: &mut StopSignal) {
+    /// Sends the traces that wait, beside a request in flight, until the time of the end is over. The log has the number
+    /// of spans that the collector has not taken.
+    async fn finish(
+        &self,
+        tracer: &Tracer,
+        stop: &StopSignal,
+        in_flight: impl Future<Output = ()>,
+    ) {
         let stats = &tracer.stats;
+        let lost_before = read(&stats.lost);
+        let rest = async {
+            let mut requests = FuturesUnordered::new();
+            loop {
+                while requests.len() < LAST_REQUESTS_MAX
+                    && let Some(batch) = self.take_batch(tracer)
+                {
+                    requests.push(self.export(batch, stop.clone()));
+                }
+                if requests.next().await.is_none() {
+                    return;
+                }
+            }
+        };
+        let deadline = stop.deadline().unwrap_or_else(tokio::time::Instant::now);
+        // The batches of requests without a response are dropped, and count as lost.
+        let _ = tokio::time::timeout_at(deadline, join(in_flight, rest)).await;
+        loop {
+            let traces = tracer.take_batch();
+            if traces.is_empty() {
+                break;
+            }
+            let spans = traces.iter().map(|it| it.spans.len() as u64).sum();
+            stats.lost.fetch_add(spans, Ordering::Relaxed);
+        }
+        let lost = read(&stats.lost) - lost_before;
+        if lost > 0 {
+            self.client.log_lost_spans(lost);
+        }
+    }
+
+    /// Takes the traces of one request; `None` if none wait.
+    fn take_batch<'a>(&self, tracer: &'a Tracer) -> Option<TraceBatch<'a>> {
+        let traces = tracer.take_batch();
+        if traces.is_empty() {
+            return None;
+        }
+        let spans = traces.iter().map(|it| it.spans.len() as u64).sum();
+        Some(TraceBatch { tracer, body: message::encode(&self.identity, &traces), spans })
+    }
+
+    /// Sends one batch until the collector has taken it, refused it, or failed for too long.
+    async fn export(&self, mut batch: TraceBatch<'_>, mut stop: StopSignal) {
+        let stats = &batch.tracer.stats;
         let times = &self.retry;
         let give_up_at = Instant::now() + times.time_max;
         let mut pause = times.pause_min;
         loop {
-            let failure = match self.client.send(body.clone()).await {
+            let failure = match self.client.send(batch.body.clone()).await {
                 Ok(response) => {
                     let (refused, reason) = message::read_refused(&response);
                     stats.exports.fetch_add(1, Ordering::Relaxed);
-                    let refused = refused.min(spans);
-                    stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
-                    stats.lost.fetch_add(refused, Ordering::Relaxed);
+                    let refused = refused.min(batch.spans);
+                    stats.exported.fetch_add(batch.spans - refused, Ordering::Relaxed);
+                    batch.spans = refused;
                     match refused {
                         0 => self.client.log_success(),
                         _ => {
@@ -131,13 +192,18 @@ impl TraceExporter {
             let is_over =
                 !failure.is_temporary || stop.is_given() || Instant::now() + wanted >= give_up_at;
             if is_over {
-                stats.lost.fetch_add(spans, Ordering::Relaxed);
                 return;
             }
             pause = (pause * 2).min(times.pause_max);
             // At the end of the router there is one more attempt without a pause.
             stop.wait_at_most(wanted).await;
         }
+    }
+}
+
+impl Drop for TraceBatch<'_> {
+    fn drop(&mut self) {
+        self.tracer.stats.lost.fetch_add(self.spans, Ordering::Relaxed);
     }
 }
 

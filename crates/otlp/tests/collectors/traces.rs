@@ -238,6 +238,40 @@ async fn the_end_of_the_router_exports_all_that_waits() {
 }
 
 #[tokio::test]
+async fn the_end_of_the_router_does_not_wait_for_a_request_without_a_response() {
+    // The first request gets no response.
+    let mut collector = MockCollector::start(|number| match number {
+        1 => Some(status(StatusCode::OK)),
+        _ => None,
+    })
+    .await;
+    let tracer = tracer(1 << 20);
+    let task = start(settings(collector.address), &tracer);
+    record(&tracer, "first");
+    collector.next().await;
+    (0..10).for_each(|_| record(&tracer, "beside"));
+    let end = task.end_within(Duration::from_secs(3));
+    let (received, ()) = tokio::join!(collector.next(), end);
+    assert_eq!(spans(&received).len(), 10);
+    let stats = &tracer.stats;
+    assert_eq!((read(&stats.exported), read(&stats.lost)), (10, 1));
+    assert_eq!((read(&stats.exports), read(&stats.failures)), (1, 0));
+}
+
+#[tokio::test]
+async fn traces_that_wait_at_the_end_are_counted_if_the_collector_hangs() {
+    let mut collector = MockCollector::start(|_| None).await;
+    let tracer = tracer(1 << 20);
+    let task = start(settings(collector.address), &tracer);
+    record(&tracer, "first");
+    collector.next().await;
+    (0..95).for_each(|_| record(&tracer, "more"));
+    task.end_within(Duration::from_millis(50)).await;
+    assert_eq!((read(&tracer.stats.exported), read(&tracer.stats.lost)), (0, 96));
+    assert!(tracer.take_batch().is_empty());
+}
+
+#[tokio::test]
 async fn a_collector_by_grpc_gets_the_same_traces() {
     let mut collector = MockCollector::start_grpc(&[14, 0, 3]).await;
     let tracer = tracer(1 << 20);
