@@ -1,5 +1,5 @@
 //! The access log: a line for each request by HTTP, each operation on a connection that has left HTTP, and the
-//! beginning and the end of each subscription.
+//! beginning and the end of each subscription, and the end of each WebSocket.
 //!
 //! Lines are made where the events happen (`frontend`, `live`), from an [`AccessLogEntry`]. The thread of the log
 //! writes them; nothing here waits.
@@ -62,6 +62,8 @@ pub enum LogEvent {
     SubscriptionStarted,
     /// A subscription has ended.
     SubscriptionEnded,
+    /// A WebSocket has ended.
+    WebSocketEnded,
 }
 
 impl LogEvent {
@@ -71,6 +73,7 @@ impl LogEvent {
             Self::Operation => "operation",
             Self::SubscriptionStarted => "subscription_started",
             Self::SubscriptionEnded => "subscription_ended",
+            Self::WebSocketEnded => "websocket_ended",
         }
     }
 }
@@ -96,8 +99,12 @@ pub struct AccessLogEntry<'a> {
     pub version: Option<Version>,
     /// The transport of a subscription or an operation on a connection that has left HTTP.
     pub transport: Option<&'static str>,
+    /// The WebSocket that the event belongs to.
+    pub connection: Option<ConnectionId>,
     /// The headers of the request.
     pub headers: Option<&'a HeaderMap>,
+    /// The claims of the client, for an event without an operation.
+    pub claims: Option<&'a Claims>,
     /// The operation, if it is known.
     pub operation: Option<&'a LoggedOperation>,
     /// The HTTP status.
@@ -110,8 +117,39 @@ pub struct AccessLogEntry<'a> {
     pub errors: u64,
     /// The code of the first error of an operation that did not run.
     pub code: Option<ErrorCode>,
+    /// The number of operations that a WebSocket has had.
+    pub operations: Option<u64>,
     /// The reason of an end.
     pub reason: Option<&'a str>,
+    /// The code of a WebSocket's first close frame, and the text in it.
+    pub close: Option<(u16, &'a str)>,
+}
+
+/// The id of a WebSocket, by which its lines are joined. It is random, since the lines of several routers may come
+/// together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// Draws an id.
+    pub fn random() -> Self {
+        Self(fastrand::u64(..))
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(HexDigits::<16>::new(self.0.into()).as_str())
+    }
+}
+
+/// The handshake of a WebSocket, as later lines show it. A handshake has one if the access log is written.
+#[derive(Clone, Debug)]
+pub struct LoggedHandshake {
+    /// The id of the WebSocket.
+    pub connection: ConnectionId,
+    /// The id of the request.
+    pub request_id: Option<HeaderValue>,
 }
 
 /// An operation as lines show it.
@@ -244,7 +282,7 @@ impl AccessLog {
             client_address: entry.origin.address,
             is_tls: entry.origin.is_tls,
             client: ClientFacts { name: info.name, version: info.version },
-            claims: ClaimFacts::from(operation.and_then(|it| it.claims.as_ref())),
+            claims: ClaimFacts::from(operation.map_or(entry.claims, |it| it.claims.as_ref())),
             operation: operation.map(|it| OperationFacts {
                 name: it.name.as_deref().unwrap_or_default(),
                 kind: kind_name(it.kind),
@@ -284,6 +322,9 @@ impl AccessLog {
         line.text("path", entry.path);
         line.text("protocol", entry.version.map_or("", version_name));
         line.text("transport", entry.transport.unwrap_or_default());
+        if let Some(connection) = entry.connection {
+            line.plain("connection", connection);
+        }
         line.text("graph", entry.graph.unwrap_or_default());
         if let Some(status) = entry.status {
             line.number("status", status.into());
@@ -308,7 +349,14 @@ impl AccessLog {
             line.number("errors", entry.errors);
         }
         line.text("code", entry.code.map_or("", ErrorCode::as_str));
+        if let Some(operations) = entry.operations {
+            line.number("operations", operations);
+        }
         line.text("reason", entry.reason.unwrap_or_default());
+        if let Some((code, reason)) = entry.close {
+            line.number("close_code", code.into());
+            line.text("close_reason", reason);
+        }
         for LogField { name, value } in &self.fields {
             let value = value.evaluate(facts).ok();
             if let Some(text) = value.as_ref().and_then(expressions::Value::text) {
@@ -456,13 +504,24 @@ mod tests {
             reason: Some("client"),
             ..AccessLogEntry::default()
         };
+        let closed = AccessLogEntry {
+            event: LogEvent::WebSocketEnded,
+            transport: Some("websocket"),
+            connection: Some(ConnectionId(0xaf)),
+            operations: Some(3),
+            reason: Some("client_closed"),
+            close: Some((1000, "bye now")),
+            ..AccessLogEntry::default()
+        };
         assert_eq!(
-            lines("known", text_settings(), &[request, ended]),
+            lines("known", text_settings(), &[request, ended, closed]),
             [
                 "event=request request_id=r1 method=POST path=/graphql protocol=HTTP/2 status=200 duration_ms=1.500 \
                  bytes=15 operation=Top kind=query operation_id=00000000000000000000000000000007 cost=12 client=web \
                  errors=2",
                 "event=subscription_ended transport=websocket graph=beta reason=client",
+                "event=websocket_ended transport=websocket connection=00000000000000af operations=3 \
+                 reason=client_closed close_code=1000 close_reason=\"bye now\"",
             ]
         );
     }

@@ -127,7 +127,7 @@ pub struct AccessLogField {
 const GRAPH_FIELD: &str = "graph";
 
 /// The names of the fields that lines have without configuration.
-pub const ACCESS_LOG_FIELDS: [&str; 21] = [
+pub const ACCESS_LOG_FIELDS: [&str; 25] = [
     "time",
     "event",
     "request_id",
@@ -137,6 +137,7 @@ pub const ACCESS_LOG_FIELDS: [&str; 21] = [
     "path",
     "protocol",
     "transport",
+    "connection",
     "status",
     "duration_ms",
     "bytes",
@@ -148,6 +149,9 @@ pub const ACCESS_LOG_FIELDS: [&str; 21] = [
     "errors",
     "code",
     "cost",
+    "operations",
+    "close_code",
+    "close_reason",
     "reason",
 ];
 

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use clients::access_log::{AccessLog, AccessLogEntry, LogEvent, OperationNote};
+use clients::access_log::{AccessLog, AccessLogEntry, ConnectionId, LogEvent, OperationNote};
 use clients::request_source::ConnectionOrigin;
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use http_body::Body;
@@ -75,6 +75,7 @@ impl<'a> RequestRecord<'a> {
             ResponseBody::Stream(_) | ResponseBody::Takeover(_) => None,
         };
         self.write(AccessLogEntry {
+            connection: response.extensions().get::<ConnectionId>().copied(),
             status: Some(response.status().as_u16()),
             bytes,
             errors: errors.map_or(0, |it| it.count),

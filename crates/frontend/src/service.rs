@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::access_log::LoggedHandshake;
 use clients::authentication::Identity;
 use clients::kept_operations::KeptTotal;
 use clients::refusal::Refusal;
@@ -193,4 +194,6 @@ pub struct AcceptedHandshake {
     pub identity: Identity,
     /// The origin of the connection.
     pub origin: ConnectionOrigin,
+    /// The handshake for the access log, if that is written.
+    pub logged: Option<LoggedHandshake>,
 }

@@ -1,6 +1,8 @@
 //! The WebSocket handshake of GraphQL (RFC 6455, section 4.2). After it the connection leaves HTTP.
 
+use clients::access_log::{ConnectionId, LoggedHandshake, OperationNote};
 use clients::authentication::Identity;
+use clients::request_ids::AssignedId;
 use clients::request_source::ConnectionOrigin;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
@@ -62,12 +64,21 @@ pub(super) fn upgrade<B: Body>(
             response.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
+    let logged = request.extensions().get::<OperationNote>().map(|_| LoggedHandshake {
+        connection: ConnectionId::random(),
+        request_id: request.extensions().get::<AssignedId>().map(|it| it.1.clone()),
+    });
+    if let Some(logged) = &logged {
+        // For the line of the handshake.
+        response.extensions_mut().insert(logged.connection);
+    }
     let takeover = service.open_websocket(AcceptedHandshake {
         subprotocol: accept.subprotocol,
         accepts_compression: accept.deflate.is_some(),
         headers: request.headers().clone(),
         identity,
         origin,
+        logged,
     });
     *response.body_mut() = ResponseBody::Takeover(takeover);
     response

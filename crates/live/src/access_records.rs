@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clients::access_log::{AccessLog, AccessLogEntry, LogEvent, LoggedOperation};
+use clients::access_log::{
+    AccessLog, AccessLogEntry, ConnectionId, LogEvent, LoggedHandshake, LoggedOperation,
+};
+use clients::request_source::ConnectionOrigin;
 use execute::{GraphqlError, Payload};
 use http::{HeaderName, HeaderValue};
 use reactor::Token;
 use serving::prepared_request::PreparedRequest;
+use wire::websocket::{CloseCode, Closed, ClosedBy};
 
 use crate::client_context::KeptContext;
-use crate::end_reasons::CONNECTION_CLOSED;
+use crate::end_reasons::{CLIENT_CLOSED, CONNECTION_CLOSED, CONNECTION_LOST, ROUTER_CLOSED};
 use crate::metrics::Transport;
 use crate::operation_runner::OperationRunner;
 
@@ -21,9 +25,30 @@ pub(crate) struct OperationRecord {
     graph: Option<Arc<str>>,
     began: Instant,
     transport: Transport,
+    socket: Option<LoggedSocket>,
     request_id: Option<(HeaderName, HeaderValue)>,
     operation: Option<LoggedOperation>,
 }
+
+/// An open WebSocket, as the lines of its operations show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoggedSocket {
+    connection: ConnectionId,
+    origin: ConnectionOrigin,
+}
+
+/// The record of an open WebSocket.
+pub(crate) struct WebSocketRecord {
+    socket: LoggedSocket,
+    /// The id of the handshake.
+    request_id: Option<HeaderValue>,
+    began: Instant,
+    /// The number of operations that the client has sent.
+    operations: u64,
+}
+
+// An idle WebSocket keeps it while the access log is written, with an entry of some 20 bytes in a map.
+const _: () = assert!(size_of::<WebSocketRecord>() <= 104);
 
 /// The record of a live subscription. Dropping it writes the last line.
 pub(crate) struct SubscriptionRecord {
@@ -31,6 +56,7 @@ pub(crate) struct SubscriptionRecord {
     graph: Option<Arc<str>>,
     began: Instant,
     transport: Transport,
+    socket: Option<LoggedSocket>,
     operation: LoggedOperation,
     reason: &'static str,
 }
@@ -67,10 +93,15 @@ impl SubscriptionRecords {
 
 impl OperationRunner {
     /// Begins the record of an operation over a WebSocket; `None` if the access log is not written.
-    pub(crate) fn begin_record(&self, transport: Transport) -> Option<OperationRecord> {
+    pub(crate) fn begin_record(
+        &self,
+        transport: Transport,
+        socket: Option<LoggedSocket>,
+    ) -> Option<OperationRecord> {
         let log = Arc::clone(self.access_log.as_ref()?);
         let (graph, began) = (self.serving.graph_name.clone(), Instant::now());
-        Some(OperationRecord { log, graph, began, transport, request_id: None, operation: None })
+        let (request_id, operation) = (None, None);
+        Some(OperationRecord { log, graph, began, transport, socket, request_id, operation })
     }
 
     /// Returns an operation as the access log shows it; `None` if that is not written.
@@ -84,11 +115,12 @@ impl OperationRunner {
         &self,
         transport: Transport,
         operation: Option<LoggedOperation>,
+        socket: Option<LoggedSocket>,
     ) -> Option<Box<SubscriptionRecord>> {
         let (log, operation) = self.access_log.as_ref().zip(operation)?;
         let (log, graph) = (Arc::clone(log), self.serving.graph_name.clone());
         let (began, reason) = (Instant::now(), CONNECTION_CLOSED);
-        let record = SubscriptionRecord { log, graph, began, transport, operation, reason };
+        let record = SubscriptionRecord { log, graph, began, transport, socket, operation, reason };
         record.write(LogEvent::SubscriptionStarted);
         Some(Box::new(record))
     }
@@ -112,8 +144,9 @@ impl OperationRecord {
             event: LogEvent::Operation,
             request_id: self.request_id.as_ref().map(|it| &it.1),
             graph: self.graph.as_deref(),
-            origin: context.origin,
+            origin: self.socket.map_or(context.origin, |it| it.origin),
             transport: Some(self.transport.name()),
+            connection: self.socket.map(|it| it.connection),
             headers: Some(&context.headers),
             operation: self.operation.as_ref(),
             bytes,
@@ -137,9 +170,65 @@ impl SubscriptionRecord {
             event,
             graph: self.graph.as_deref(),
             transport: Some(self.transport.name()),
+            connection: self.socket.map(|it| it.connection),
             operation: Some(&self.operation),
             duration: has_ended.then(|| self.began.elapsed()),
             reason: has_ended.then_some(self.reason),
+            ..AccessLogEntry::default()
+        });
+    }
+}
+
+impl WebSocketRecord {
+    /// Begins the record of a WebSocket from this peer after its handshake.
+    pub(crate) fn begin(
+        logged: LoggedHandshake,
+        origin: ConnectionOrigin,
+        now: Instant,
+    ) -> Box<Self> {
+        let LoggedHandshake { connection, request_id } = logged;
+        let socket = LoggedSocket { connection, origin };
+        Box::new(Self { socket, request_id, began: now, operations: 0 })
+    }
+
+    /// Returns what the lines of an operation show.
+    pub(crate) fn socket(&self) -> LoggedSocket {
+        self.socket
+    }
+
+    /// Counts an operation that the client has sent.
+    pub(crate) fn count_operation(&mut self) {
+        self.operations += 1;
+    }
+
+    /// Writes the line of a WebSocket that has ended. `context` is that of its client, and `closed` the end; `None` if
+    /// the transport has ended before the protocol.
+    pub(crate) fn finish(
+        self: Box<Self>,
+        runner: &OperationRunner,
+        context: &KeptContext,
+        closed: Option<&Closed>,
+    ) {
+        let Some(log) = &runner.access_log else { return };
+        let reason = match closed.map(|it| it.by) {
+            Some(ClosedBy::Peer) => CLIENT_CLOSED,
+            Some(ClosedBy::Us) => ROUTER_CLOSED,
+            Some(ClosedBy::Loss) | None => CONNECTION_LOST,
+        };
+        let close = closed.map_or((CloseCode::ABNORMAL.0, ""), |it| (it.code.0, &*it.reason));
+        log.write(&AccessLogEntry {
+            event: LogEvent::WebSocketEnded,
+            request_id: self.request_id.as_ref(),
+            graph: runner.serving.graph_name.as_deref(),
+            origin: self.socket.origin,
+            transport: Some(Transport::WebSocket.name()),
+            connection: Some(self.socket.connection),
+            headers: Some(&context.headers),
+            claims: context.claims.as_ref(),
+            duration: Some(self.began.elapsed()),
+            operations: Some(self.operations),
+            reason: Some(reason),
+            close: Some(close),
             ..AccessLogEntry::default()
         });
     }

@@ -136,7 +136,7 @@ impl ConnectionOperations {
             Ok(subscribed) => {
                 count.count_opened();
                 let open = self.runner.metrics.open_subscription(self.transport);
-                let record = self.runner.begin_subscription(self.transport, logged);
+                let record = self.runner.begin_subscription(self.transport, logged, None);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.

@@ -25,6 +25,15 @@ pub(super) const OTHER_CLAIMS: &str = "the graph reads other claims now: connect
 /// The reason of an end that nothing else explains: the client has closed its connection, or has lost it.
 pub(crate) const CONNECTION_CLOSED: &str = "connection_closed";
 
+/// The client has closed its WebSocket.
+pub(crate) const CLIENT_CLOSED: &str = "client_closed";
+
+/// The router has closed a WebSocket.
+pub(crate) const ROUTER_CLOSED: &str = "router_closed";
+
+/// A WebSocket has ended without a close frame, or its client did not respond any more.
+pub(crate) const CONNECTION_LOST: &str = "connection_lost";
+
 /// The source of the subscription has no more events.
 pub(crate) const SOURCE_COMPLETED: &str = "source_completed";
 

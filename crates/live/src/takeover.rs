@@ -1,6 +1,7 @@
 //! The parts of a connection that leaves HTTP/1.1: what a reactor needs to serve it.
 
 use bytes::Bytes;
+use clients::access_log::LoggedHandshake;
 use http::Version;
 use serving::prepared_request::PreparedRequest;
 use tokio::sync::mpsc;
@@ -29,6 +30,8 @@ pub struct AcceptedWebSocket {
     pub negotiated: NegotiatedProtocol,
     /// The headers and the identity of the handshake.
     pub context: ClientContext,
+    /// The handshake for the access log, if that is written.
+    pub logged: Option<LoggedHandshake>,
 }
 
 /// A response after its head; its body will be results.

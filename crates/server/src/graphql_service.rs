@@ -273,11 +273,18 @@ impl GraphqlService for GraphqlEndpoint {
     }
 
     fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover {
-        let AcceptedHandshake { subprotocol, accepts_compression, headers, identity, origin } =
-            accepted;
+        let AcceptedHandshake {
+            subprotocol,
+            accepts_compression,
+            headers,
+            identity,
+            origin,
+            logged,
+        } = accepted;
         self.takeover(LiveConnection::WebSocket(AcceptedWebSocket {
             negotiated: NegotiatedProtocol { subprotocol, deflates: accepts_compression },
             context: ClientContext { headers, identity, origin },
+            logged,
         }))
     }
 }

@@ -19,6 +19,7 @@ use wire::websocket::ReadMessage;
 use super::client_machine::ClientMachine;
 use super::context::ReactorContext;
 use super::subscription_opening::SubscriptionOpening;
+use crate::access_records::WebSocketRecord;
 use crate::client_context::ClientContext;
 use crate::metrics::{OpenGauge, Transport};
 use crate::sse_single_connection::open_stream::OpenStream;
@@ -70,6 +71,8 @@ pub(crate) struct Adoption {
     /// Input that was read before the takeover.
     pub(super) early: Vec<u8>,
     pub(super) context: ClientContext,
+    /// The record of a WebSocket for the access log, if that is written.
+    pub(super) record: Option<Box<WebSocketRecord>>,
     pub(super) permit: ConnectionPermit,
     pub(super) open: OpenGauge,
     pub(super) first: FirstOperation,

@@ -26,6 +26,7 @@ use socket2::SockRef;
 use wire::http1::{FramedBody, Framing};
 use wire::result_stream::{ResultStream, StreamFormat};
 
+use super::access_records::WebSocketRecord;
 use super::client_context::ClientContext;
 use super::jitter;
 use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
@@ -107,8 +108,10 @@ impl ReactorHandles {
         // megabytes.
         let _ = SockRef::from(&socket).set_send_buffer_size(settings.kernel_queue_bytes);
         let now = Instant::now();
+        let mut record = None;
         let (machine, context, first) = match live {
-            LiveConnection::WebSocket(AcceptedWebSocket { negotiated, context }) => {
+            LiveConnection::WebSocket(AcceptedWebSocket { negotiated, context, logged }) => {
+                record = logged.map(|it| WebSocketRecord::begin(it, context.origin, now));
                 let machine = reactor.websocket.make_machine(negotiated, now);
                 let machine = ClientMachine::WebSocket(machine);
                 let headers = reactor.needed_headers.select(&context.headers);
@@ -132,6 +135,7 @@ impl ReactorHandles {
             stream: Stream::new(socket, session),
             early,
             context,
+            record,
             permit,
             open: reactor.runner.metrics.open_stream(machine.transport()),
             machine,

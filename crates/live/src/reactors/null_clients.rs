@@ -36,6 +36,7 @@ impl ReactorHandles {
             machine: ClientMachine::WebSocket(machine),
             early: greeting.to_vec(),
             context: ClientContext::default(),
+            record: None,
             permit: connections.enter(None)?,
             open: reactor.runner.metrics.open_stream(Transport::WebSocket),
             first: FirstOperation::FromClient,

@@ -167,9 +167,35 @@ describe("the access log", () => {
     assert.deepEqual([refused.operation, refused.kind, refused.errors, refused.code],
       ["Moves", "subscription", 1, "OVERLOADED"]);
     await socket.dispose();
-    await router.linesOf("subscription_ended", 1);
+    await router.linesOf("websocket_ended", 1);
     const events = router.lines().map(({ event: name }) => name).filter((it) => it !== "request");
-    assert.deepEqual(events.sort(), ["operation", "subscription_ended", "subscription_started"]);
+    assert.deepEqual(events.sort(), ["operation", "subscription_ended", "subscription_started", "websocket_ended"]);
+  });
+
+  it("joins the lines of a WebSocket by its id, and says how it has ended", async () => {
+    const router = await open();
+    const socket = openSocket(router);
+    await socket.subscribe(FLIGHTS).next();
+    socket.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } });
+    await router.linesOf("subscription_started", 1);
+    await socket.dispose();
+    const [{ time, duration_ms: duration, connection, ...ended }] = await router.linesOf("websocket_ended", 1);
+    assert.ok(time && duration > 0);
+    assert.match(connection, /^[0-9a-f]{16}$/);
+    assert.deepEqual(ended, {
+      event: "websocket_ended", address: "127.0.0.1", transport: "websocket", operations: 2, reason: "client_closed",
+      close_code: 1000, close_reason: "Normal Closure",
+    });
+    for (const name of ["request", "operation", "subscription_started", "subscription_ended"]) {
+      assert.deepEqual((await router.linesOf(name, 1)).map((it) => it.connection), [connection], name);
+    }
+
+    const other = openSocket(router);
+    await other.subscribe(FLIGHTS).next();
+    await router.stop();
+    const { connection: another, reason, close_code: code, operations } = router.lines().at(-1);
+    assert.deepEqual([reason, code, operations], ["router_closed", 1001, 1]);
+    assert.notEqual(another, connection);
   });
 
   it("has the end of a stream of events with its reason", async () => {

@@ -35,7 +35,7 @@ use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
 use super::watched_members::WatchedMembers;
-use crate::access_records::SubscriptionRecords;
+use crate::access_records::{SubscriptionRecords, WebSocketRecord};
 use crate::client_context::{ClientContext, KeptContext};
 use crate::end_reasons::{CLIENT_COMPLETED, CONNECTION_CLOSED};
 use crate::operation_start::OperationStart;
@@ -60,6 +60,9 @@ pub(crate) struct SubscriptionServer {
     next_eviction: Option<Instant>,
     /// The records of live subscriptions for the access log; none if that is not written.
     records: SubscriptionRecords,
+    /// The records of open WebSockets for the access log; none if that is not written.
+    // Beside the connections, whose memory it would take while no log is written.
+    websockets: HashMap<Token, Box<WebSocketRecord>>,
     /// The subscribers with a watched history.
     watched: WatchedMembers,
     /// The number of operations that rate limits have refused, by connection; only connections that had any.
@@ -95,6 +98,7 @@ impl SubscriptionServer {
             reading: HashMap::new(),
             next_eviction: None,
             records: SubscriptionRecords::default(),
+            websockets: HashMap::new(),
             watched: WatchedMembers::default(),
             rate_limited: HashMap::new(),
             renewals: HashMap::new(),
@@ -106,7 +110,8 @@ impl SubscriptionServer {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { stream, machine, early, context, permit, open, first, later } = adoption;
+        let Adoption { stream, machine, early, context, record, permit, open, first, later } =
+            adoption;
         let (context, kept_token) = self.keep(context);
         self.schedule_expiry(kept_token.as_ref());
         let transport = machine.transport();
@@ -129,6 +134,9 @@ impl SubscriptionServer {
                 return;
             }
         };
+        if let Some(record) = record {
+            self.websockets.insert(token, record);
+        }
         if let Some(input) = later {
             // The message is handled after the effects of the greeting.
             self.outlet.mailbox().send(Message::SimulatedInput(token, input));
@@ -202,13 +210,17 @@ impl Application for SubscriptionServer {
                 self.check_started(sockets, token, number, None);
             }
             ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
-            ServerEvent::Ended(_) => {
+            ServerEvent::Ended(closed) => {
                 self.stop_reading(token);
-                if let Some(client) = sockets.client(token) {
+                let client = sockets.client(token).map(|client| {
                     client.backlog = None;
                     client.stop_all();
-                }
+                    &*client
+                });
                 self.end_all_records(token, self.reason_of_close());
+                if let Some(client) = client {
+                    self.end_websocket_record(token, client, Some(&closed));
+                }
             }
         }
     }
@@ -308,6 +320,7 @@ impl Application for SubscriptionServer {
     fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
         self.end_all_records(token, self.reason_of_close());
+        self.end_websocket_record(token, &client, None);
         self.unread.remove(&token);
         self.renewals.remove(&token);
         self.rate_limited.remove(&token);

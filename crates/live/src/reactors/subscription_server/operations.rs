@@ -23,6 +23,7 @@ use super::super::message::{JoinedSubscription, Message, OperationOutcome, Start
 use super::super::outlet::ReactorOutlet;
 use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
+use crate::access_records::LoggedSocket;
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
@@ -35,7 +36,7 @@ use crate::websocket_span::WebSocketSpan;
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
     pub(super) fn start_operation(
-        &self,
+        &mut self,
         sockets: &mut ClientSockets,
         token: Token,
         number: u32,
@@ -65,8 +66,15 @@ impl SubscriptionServer {
         client.operations.add(number, ClientOperation::Task(abort), &mut client.first_start);
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let (transport, held) = (client.transport, client.operations.kept());
+        let socket = self.websockets.get_mut(&token).map(|record| {
+            // A subscription that moves with a renewed token is no further operation.
+            if matches!(wanted, StartRequest::Unprepared(_)) {
+                record.count_operation();
+            }
+            record.socket()
+        });
         let operation_run =
-            StartingOperation { outlet, token, number, address, transport, held, started };
+            StartingOperation { outlet, token, number, address, transport, socket, held, started };
         let (runner, context) = (Arc::clone(&reactor.runner), Arc::clone(&client.context));
         reactor.workers.run(Box::new(move || {
             Box::pin(async move {
@@ -204,6 +212,8 @@ struct StartingOperation {
     /// The key of the client's address.
     address: ClientKey,
     transport: Transport,
+    /// The WebSocket for the access log, if that is written.
+    socket: Option<LoggedSocket>,
     /// The amounts that the connection's live subscriptions kept when the operation was started.
     held: Amounts,
     /// `None` once it has its outcome.
@@ -215,7 +225,7 @@ impl StartingOperation {
         mut self,
         runner: &OperationRunner,
         wanted: StartRequest,
-        context: &KeptContext,
+        context: &Arc<KeptContext>,
         identity: Identity,
     ) {
         let (mut record, mut stream_spans) = (None, None);
@@ -231,8 +241,8 @@ impl StartingOperation {
             // The line of its request shows the operation.
             StartRequest::Prepared(ready) | StartRequest::Moved(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                record = runner.begin_record(self.transport);
-                let KeptContext { headers, origin, .. } = context;
+                record = runner.begin_record(self.transport, self.socket);
+                let KeptContext { headers, origin, .. } = &**context;
                 let trace = runner.serving.start_trace(headers);
                 let spans = span.as_ref().map(WebSocketSpan::begin_operation);
                 let source = RequestSource::of_websocket(&runner.serving.path, *origin);
@@ -267,6 +277,7 @@ impl StartingOperation {
                 let opening = SubscriptionOpening {
                     count: (!is_moved).then(begin_count),
                     logged: runner.logged_operation(&ready),
+                    socket: self.socket,
                     record: record.take(),
                     spans: stream_spans,
                     span,

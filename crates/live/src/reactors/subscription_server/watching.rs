@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use hub::{GroupId, Subscriber};
 use reactor::Token;
+use wire::websocket::Closed;
 
 use super::broadcast::GroupResult;
 use super::send_times::SendTimes;
 use super::{ClientSockets, SubscriptionServer};
-use crate::reactors::client::ClientOperation;
+use crate::reactors::client::{Client, ClientOperation};
 use crate::reactors::group_members::GroupMembers;
 use crate::reactors::message::{FoundMember, FoundMembers};
 use crate::reactors::watched_members::WatchedMembers;
@@ -88,6 +89,20 @@ impl SubscriptionServer {
     pub(super) fn end_all_records(&mut self, token: Token, reason: &'static str) {
         self.records.end_all(token, reason);
         self.watched.end_all(token, reason);
+    }
+
+    /// Writes the line of a WebSocket that has ended.
+    pub(super) fn end_websocket_record(
+        &mut self,
+        token: Token,
+        client: &Client,
+        closed: Option<&Closed>,
+    ) {
+        if let Some(record) = self.websockets.remove(&token)
+            && let Some(reactor) = &self.reactor
+        {
+            record.finish(&reactor.runner, &client.context, closed);
+        }
     }
 }
 
