@@ -117,6 +117,8 @@ pub struct AccessLogEntry<'a> {
     pub errors: u64,
     /// The code of the first error of an operation that did not run.
     pub code: Option<ErrorCode>,
+    /// The number of results that a subscription has sent.
+    pub events: Option<u64>,
     /// The number of operations that a WebSocket has had.
     pub operations: Option<u64>,
     /// The reason of an end.
@@ -150,6 +152,15 @@ pub struct LoggedHandshake {
     pub connection: ConnectionId,
     /// The id of the request.
     pub request_id: Option<HeaderValue>,
+}
+
+/// The request that has begun a subscription, as the lines of that show it: the request itself is gone by then.
+#[derive(Clone, Debug, Default)]
+pub struct LoggedRequest {
+    /// The origin of the connection.
+    pub origin: ConnectionOrigin,
+    /// The headers that lines need.
+    pub headers: HeaderMap,
 }
 
 /// An operation as lines show it.
@@ -349,6 +360,9 @@ impl AccessLog {
             line.number("errors", entry.errors);
         }
         line.text("code", entry.code.map_or("", ErrorCode::as_str));
+        if let Some(events) = entry.events {
+            line.number("events", events);
+        }
         if let Some(operations) = entry.operations {
             line.number("operations", operations);
         }
@@ -501,6 +515,7 @@ mod tests {
             event: LogEvent::SubscriptionEnded,
             graph: Some("beta"),
             transport: Some("websocket"),
+            events: Some(7),
             reason: Some("client"),
             ..AccessLogEntry::default()
         };
@@ -519,7 +534,7 @@ mod tests {
                 "event=request request_id=r1 method=POST path=/graphql protocol=HTTP/2 status=200 duration_ms=1.500 \
                  bytes=15 operation=Top kind=query operation_id=00000000000000000000000000000007 cost=12 client=web \
                  errors=2",
-                "event=subscription_ended transport=websocket graph=beta reason=client",
+                "event=subscription_ended transport=websocket graph=beta events=7 reason=client",
                 "event=websocket_ended transport=websocket connection=00000000000000af operations=3 \
                  reason=client_closed close_code=1000 close_reason=\"bye now\"",
             ]

@@ -127,7 +127,7 @@ pub struct AccessLogField {
 const GRAPH_FIELD: &str = "graph";
 
 /// The names of the fields that lines have without configuration.
-pub const ACCESS_LOG_FIELDS: [&str; 25] = [
+pub const ACCESS_LOG_FIELDS: [&str; 26] = [
     "time",
     "event",
     "request_id",
@@ -150,6 +150,7 @@ pub const ACCESS_LOG_FIELDS: [&str; 25] = [
     "code",
     "cost",
     "operations",
+    "events",
     "close_code",
     "close_reason",
     "reason",

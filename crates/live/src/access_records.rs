@@ -6,9 +6,11 @@ use std::time::Instant;
 
 use clients::access_log::{
     AccessLog, AccessLogEntry, ConnectionId, LogEvent, LoggedHandshake, LoggedOperation,
+    LoggedRequest,
 };
 use clients::request_source::ConnectionOrigin;
 use execute::{GraphqlError, Payload};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use reactor::Token;
 use serving::prepared_request::PreparedRequest;
@@ -50,14 +52,24 @@ pub(crate) struct WebSocketRecord {
 // An idle WebSocket keeps it while the access log is written, with an entry of some 20 bytes in a map.
 const _: () = assert!(size_of::<WebSocketRecord>() <= 104);
 
+/// The client of a subscription, as the lines of that show it.
+pub(crate) enum LoggedClient {
+    /// The client of a WebSocket. Connections with equal contexts share one.
+    Socket(LoggedSocket, Arc<KeptContext>),
+    /// The client of the request that has begun the subscription.
+    Request(Box<LoggedRequest>),
+}
+
 /// The record of a live subscription. Dropping it writes the last line.
 pub(crate) struct SubscriptionRecord {
     log: Arc<AccessLog>,
     graph: Option<Arc<str>>,
     began: Instant,
     transport: Transport,
-    socket: Option<LoggedSocket>,
+    client: Option<LoggedClient>,
     operation: LoggedOperation,
+    /// The number of results that were sent to the client.
+    events: u64,
     reason: &'static str,
 }
 
@@ -70,6 +82,18 @@ impl SubscriptionRecords {
     /// Adds the record of an operation of a connection.
     pub(crate) fn insert(&mut self, token: Token, operation: u32, record: Box<SubscriptionRecord>) {
         self.0.entry(token).or_default().push((operation, record));
+    }
+
+    /// Counts a result that was sent to a client.
+    // hot path: once per recipient and event while the access log is written, else a comparison.
+    pub(crate) fn count_event(&mut self, token: Token, operation: u32) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut records = self.0.get_mut(&token).into_iter().flatten();
+        if let Some((_, record)) = records.find(|(it, _)| *it == operation) {
+            record.count_event();
+        }
     }
 
     /// Writes the last line of a subscription that has ended for this reason.
@@ -104,6 +128,21 @@ impl OperationRunner {
         Some(OperationRecord { log, graph, began, transport, socket, request_id, operation })
     }
 
+    /// Keeps what the lines of a subscription show of its request, if the access log is written.
+    pub fn keep_logged_request(
+        &self,
+        ready: &mut PreparedRequest,
+        head: &Parts,
+        origin: ConnectionOrigin,
+    ) {
+        if ready.prepared.has_stream()
+            && let Some(log) = &self.access_log
+        {
+            let headers = log.copy_headers(&head.headers);
+            ready.logged = Some(Box::new(LoggedRequest { origin, headers }));
+        }
+    }
+
     /// Returns an operation as the access log shows it; `None` if that is not written.
     pub(crate) fn logged_operation(&self, ready: &PreparedRequest) -> Option<LoggedOperation> {
         let log = self.access_log.as_ref()?;
@@ -115,12 +154,13 @@ impl OperationRunner {
         &self,
         transport: Transport,
         operation: Option<LoggedOperation>,
-        socket: Option<LoggedSocket>,
+        client: Option<LoggedClient>,
     ) -> Option<Box<SubscriptionRecord>> {
         let (log, operation) = self.access_log.as_ref().zip(operation)?;
         let (log, graph) = (Arc::clone(log), self.serving.graph_name.clone());
-        let (began, reason) = (Instant::now(), CONNECTION_CLOSED);
-        let record = SubscriptionRecord { log, graph, began, transport, socket, operation, reason };
+        let (began, events, reason) = (Instant::now(), 0, CONNECTION_CLOSED);
+        let record =
+            SubscriptionRecord { log, graph, began, transport, client, operation, events, reason };
         record.write(LogEvent::SubscriptionStarted);
         Some(Box::new(record))
     }
@@ -164,15 +204,30 @@ impl SubscriptionRecord {
         self.reason = reason;
     }
 
+    /// Counts a result that was sent to the client.
+    pub(crate) fn count_event(&mut self) {
+        self.events += 1;
+    }
+
     fn write(&self, event: LogEvent) {
         let has_ended = event == LogEvent::SubscriptionEnded;
+        let (connection, origin, headers) = match &self.client {
+            Some(LoggedClient::Socket(socket, context)) => {
+                (Some(socket.connection), socket.origin, Some(&context.headers))
+            }
+            Some(LoggedClient::Request(request)) => (None, request.origin, Some(&request.headers)),
+            None => (None, ConnectionOrigin::default(), None),
+        };
         self.log.write(&AccessLogEntry {
             event,
             graph: self.graph.as_deref(),
+            origin,
             transport: Some(self.transport.name()),
-            connection: self.socket.map(|it| it.connection),
+            connection,
+            headers,
             operation: Some(&self.operation),
             duration: has_ended.then(|| self.began.elapsed()),
+            events: has_ended.then_some(self.events),
             reason: has_ended.then_some(self.reason),
             ..AccessLogEntry::default()
         });

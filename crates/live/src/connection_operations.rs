@@ -15,7 +15,7 @@ use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::{CLIENT_COMPLETED, broken_off};
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
-use crate::access_records::SubscriptionRecord;
+use crate::access_records::{LoggedClient, SubscriptionRecord};
 use crate::metrics::{OpenGauge, Transport};
 
 /// The operations of one connection and what they need to run. Clones share one list.
@@ -124,19 +124,20 @@ impl ConnectionOperations {
         drop(permit);
     }
 
-    async fn subscribe(&self, number: u32, ready: PreparedRequest) {
+    async fn subscribe(&self, number: u32, mut ready: PreparedRequest) {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         // The outlet has one connection only, so its number is arbitrary.
         let member = Subscriber { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         let logged = self.runner.logged_operation(&ready);
+        let client = ready.logged.take().map(LoggedClient::Request);
         let count = SubscriptionCount::begin(&self.runner.serving, ready.figures);
         match self.runner.subscribe(ready, outlet, member, held).await {
             Ok(subscribed) => {
                 count.count_opened();
                 let open = self.runner.metrics.open_subscription(self.transport);
-                let record = self.runner.begin_subscription(self.transport, logged, None);
+                let record = self.runner.begin_subscription(self.transport, logged, client);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
@@ -184,6 +185,13 @@ impl ConnectionOperations {
         self.operations.note_end(number, reason);
     }
 
+    /// Counts a result that was sent to the client, for the access log.
+    pub(crate) fn count_event(&self, number: u32) {
+        if self.runner.access_log.is_some() {
+            self.operations.count_event(number);
+        }
+    }
+
     /// Stops all operations at the end of the connection.
     pub(crate) fn stop_all(&self) {
         self.operations.stop_all();
@@ -216,6 +224,14 @@ impl OperationList {
                 record.set_reason(CLIENT_COMPLETED);
             }
             Some(ListedOperation::Subscription(.., None)) | None => {}
+        }
+    }
+
+    /// Counts a result of a subscription, for the access log.
+    pub(crate) fn count_event(&self, number: u32) {
+        if let Some(ListedOperation::Subscription(.., Some(record))) = self.lock().get_mut(&number)
+        {
+            record.count_event();
         }
     }
 

@@ -59,7 +59,10 @@ pub async fn wait_for_first_event(
     };
     match tokio::time::timeout(client_time.unwrap_or(time_max), first).await {
         Ok(FirstDelivery::Event(delivery)) => match delivery {
-            Delivery::Next { payload, missed, .. } => Ok(payload.with_missed(missed)),
+            Delivery::Next { payload, missed, .. } => {
+                operations.0.count_event(OPERATION);
+                Ok(payload.with_missed(missed))
+            }
             Delivery::Failed { errors, .. } => Err(NoFirstEvent::Failed(errors)),
             // The source ended without an event.
             Delivery::Complete { .. } | Delivery::Position { .. } => Ok(Payload {

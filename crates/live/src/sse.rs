@@ -106,6 +106,9 @@ async fn write_results(
                 if matches!(delivery, Delivery::Complete { .. } | Delivery::Failed { .. }) {
                     operations.note_end(OPERATION, delivery.reason());
                 }
+                if matches!(delivery, Delivery::Next { .. }) {
+                    operations.count_event(OPERATION);
+                }
                 write_delivery(&mut results, delivery);
                 continue;
             }

@@ -66,6 +66,7 @@ impl GraphqlEndpoint {
             Err(errors) => return GraphqlResponse::NotPrepared(errors),
         };
         self.note_operation(&request.head.extensions, &mut ready);
+        self.live.runner().keep_logged_request(&mut ready, &request.head, request.client.origin);
         let kind = ready.prepared.kind;
         if request.head.method == Method::GET && kind == OperationKind::Mutation {
             self.count_refused(&ready);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use admission::memory::MemoryCharge;
 use bytes::Bytes;
+use clients::access_log::LoggedRequest;
 use clients::authentication::Identity;
 use clients::client_deadline::ClientDeadline;
 use execute::{ForwardedHeaders, GraphqlError, RequestCaching, Uploads};
@@ -57,6 +58,8 @@ pub struct PreparedRequest {
     pub figures: Option<RequestFigures>,
     /// The record of the operation, if its request belongs to a trace.
     pub spans: Option<Arc<OperationSpans>>,
+    /// The request of a subscription for the access log; `None` on WebSockets, and if the log is not written.
+    pub logged: Option<Box<LoggedRequest>>,
 }
 
 impl PreparedRequest {

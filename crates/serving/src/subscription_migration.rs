@@ -337,6 +337,7 @@ pub async fn renew(
         memory: None,
         figures: None,
         spans: None,
+        logged: None,
     };
     if let Some(access) = &loaded.access {
         let checked = access.check_prepared(&ready.prepared, &ready.variables);

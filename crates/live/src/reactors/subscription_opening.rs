@@ -8,7 +8,7 @@ use execute::GraphqlError;
 use serving::operation_spans::OperationSpans;
 use serving::subscription_count::SubscriptionCount;
 
-use crate::access_records::{LoggedSocket, OperationRecord, SubscriptionRecord};
+use crate::access_records::{LoggedClient, OperationRecord, SubscriptionRecord};
 use crate::client_context::KeptContext;
 use crate::metrics::Transport;
 use crate::operation_runner::OperationRunner;
@@ -21,8 +21,8 @@ pub(super) struct SubscriptionOpening {
     pub(super) count: Option<SubscriptionCount>,
     /// The operation for the lines of the subscription; `None` if the access log is not written.
     pub(super) logged: Option<LoggedOperation>,
-    /// The WebSocket for the access log, if that is written.
-    pub(super) socket: Option<LoggedSocket>,
+    /// The client for the lines of the subscription; `None` if the access log is not written.
+    pub(super) client: Option<LoggedClient>,
     /// The record for the line of an operation that fails; `None` if the line of its request shows the operation.
     pub(super) record: Option<OperationRecord>,
     /// Before `span`: the operation ends before its message.
@@ -41,7 +41,7 @@ impl SubscriptionOpening {
         if let Some(count) = self.count {
             count.count_opened();
         }
-        runner.begin_subscription(transport, self.logged, self.socket)
+        runner.begin_subscription(transport, self.logged, self.client)
     }
 
     /// Notes that the subscription of a client with this context did not open because of this error.

@@ -140,7 +140,8 @@ pub async fn start(
     let client = OperationClient { headers, identity, address, source };
     let mut ready = operation::prepare_for(serving, operation, client).await;
     attach_spans(&mut ready, spans);
-    let ready = ready.map_err(Refusal::of_errors)?;
+    let mut ready = ready.map_err(Refusal::of_errors)?;
+    runner.keep_logged_request(&mut ready, head, origin);
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         serving.count_refused(ready.figures, ErrorCode::BadRequest);
         return Err(Refusal::mutation_by_get());

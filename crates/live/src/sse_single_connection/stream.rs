@@ -166,6 +166,7 @@ impl SharedStream {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 if let Some(id) = operation_ids.ids.get(&operation) {
+                    self.operations.count_event(operation);
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }

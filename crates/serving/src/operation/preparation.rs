@@ -274,5 +274,6 @@ async fn prepare_counted(
         memory: None,
         figures: None,
         spans: None,
+        logged: None,
     })
 }

@@ -172,6 +172,33 @@ describe("the access log", () => {
     assert.deepEqual(events.sort(), ["operation", "subscription_ended", "subscription_started", "websocket_ended"]);
   });
 
+  it("knows the client of a subscription and counts its events, whatever the transport", async () => {
+    const router = await open(
+      { when: "client.name == 'tv'", fields: [{ name: "tenant", value: "request.headers['x-tenant']" }] },
+      { websocket: { init_payload_headers: ["graphql-client-name", "x-tenant"] } },
+    );
+    const headers = { "graphql-client-name": "tv", "x-tenant": "a" };
+    const clients = [
+      openStreams(router, { ...headers, "graphql-client-name": "web" }), openSocket(router, headers),
+      openStreams(router, headers),
+    ];
+    const all = clients.map((it) => it.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } }));
+    const publish = () => router.publish("memory/default", "flights.moved.1", event("1", 5));
+    for (const one of all) await repeatUntil(one.next(), publish, "an event");
+    all.forEach((it) => it.stop());
+    const ended = await router.linesOf("subscription_ended", 2);
+    const started = await router.linesOf("subscription_started", 2);
+    for (const lines of [started, ended]) {
+      assert.deepEqual(lines.map((it) => it.transport).sort(), ["sse", "websocket"]);
+      for (const { address, client, tenant } of lines) {
+        assert.deepEqual([address, client, tenant], ["127.0.0.1", "tv", "a"]);
+      }
+    }
+    assert.ok(ended.every((it) => it.events > 0), JSON.stringify(ended));
+    assert.ok(started.every((it) => it.events === undefined));
+    for (const client of clients) await client.dispose();
+  });
+
   it("joins the lines of a WebSocket by its id, and says how it has ended", async () => {
     const router = await open();
     const socket = openSocket(router);

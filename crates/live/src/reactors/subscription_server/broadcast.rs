@@ -23,6 +23,7 @@ use super::super::message::Message;
 use super::send_times::SendTimes;
 use super::watching::note_broadcast;
 use super::{ClientSockets, SubscriptionServer};
+use crate::access_records::SubscriptionRecords;
 
 /// The number of members that are read from memory before the first of them gets its message.
 const READ_AHEAD: usize = 8;
@@ -133,7 +134,8 @@ impl SubscriptionServer {
         let shared = [SharedResult::new(payload.clone(), &self.deflation, true)];
         let members = self.groups.get(group).into_iter().flat_map(GroupMembers::iter);
         let recipients = members.map(|member| Recipient::new(member, 0));
-        send_to_each(sockets, recipients, &shared, &mut self.head, times)
+        let (head, records) = (&mut self.head, &mut self.records);
+        send_to_each(sockets, recipients, &shared, head, (times, records))
     }
 
     /// Sends results to all members of their groups in the order of the connections, with those in `following` and
@@ -158,7 +160,9 @@ impl SubscriptionServer {
             add_timed(times, results, known, &self.groups, !self.watched.is_empty());
             add_recipients(&mut unsent, results, known, &self.groups);
             let recipients = unsent.drain(unsent.len().saturating_sub(section)..).rev();
-            slow.append(&mut send_to_each(sockets, recipients, &shared, &mut self.head, times));
+            let (head, records) = (&mut self.head, &mut self.records);
+            let counts = (&mut *times, records);
+            slow.append(&mut send_to_each(sockets, recipients, &shared, head, counts));
             if unsent.is_empty() {
                 self.unsent = unsent;
                 return slow;
@@ -254,13 +258,13 @@ fn take_results(
 }
 
 /// Sends each recipient its result, and returns those with sockets that had no room. `head` is a buffer. Counts the
-/// recipients in `times`.
+/// recipients in `times`, and the sent results in `records`.
 fn send_to_each(
     sockets: &mut ClientSockets,
     mut recipients: impl Iterator<Item = Recipient>,
     results: &[SharedResult<'_>],
     head: &mut Vec<u8>,
-    times: &mut SendTimes,
+    (times, records): (&mut SendTimes, &mut SubscriptionRecords),
 ) -> Vec<Recipient> {
     let (mut slow, mut ahead) = (Vec::new(), VecDeque::with_capacity(READ_AHEAD));
     loop {
@@ -286,7 +290,9 @@ fn send_to_each(
             Some((&head[..], body, tail))
         });
         times.count_served(recipient.result(), Instant::now);
-        if has_backlog || sent == Some(SendOutcome::Blocked) {
+        if sent == Some(SendOutcome::Taken) {
+            records.count_event(recipient.token(), recipient.operation);
+        } else if has_backlog || sent == Some(SendOutcome::Blocked) {
             slow.push(recipient);
         }
     }

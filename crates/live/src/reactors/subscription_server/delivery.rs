@@ -323,6 +323,9 @@ impl SubscriptionServer {
                     Some((&head[..], body, tail))
                 });
                 debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the callers check for room");
+                if sent == Some(SendOutcome::Taken) {
+                    self.records.count_event(token, operation);
+                }
                 if !self.watched.is_empty() {
                     let member = Subscriber { connection: token.to_u64(), operation };
                     let waiting = waiting_of(sockets, member);

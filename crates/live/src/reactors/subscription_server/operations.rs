@@ -23,7 +23,7 @@ use super::super::message::{JoinedSubscription, Message, OperationOutcome, Start
 use super::super::outlet::ReactorOutlet;
 use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
-use crate::access_records::LoggedSocket;
+use crate::access_records::{LoggedClient, LoggedSocket};
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
@@ -269,15 +269,19 @@ impl StartingOperation {
         }
         let outcome = match prepared {
             Err(errors) => OperationOutcome::Failed(errors),
-            Ok(ready) if ready.prepared.has_stream() => {
+            Ok(mut ready) if ready.prepared.has_stream() => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
+                let client = match self.socket {
+                    Some(socket) => Some(LoggedClient::Socket(socket, Arc::clone(context))),
+                    None => ready.logged.take().map(LoggedClient::Request),
+                };
                 let begin_count = || SubscriptionCount::begin(&runner.serving, ready.figures);
                 let opening = SubscriptionOpening {
                     count: (!is_moved).then(begin_count),
                     logged: runner.logged_operation(&ready),
-                    socket: self.socket,
+                    client,
                     record: record.take(),
                     spans: stream_spans,
                     span,
