@@ -14,6 +14,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use reactor::Token;
 use serving::prepared_request::PreparedRequest;
+use telemetry::spans::{RequestSpans, TraceId};
 use wire::websocket::{CloseCode, Closed, ClosedBy};
 
 use crate::client_context::KeptContext;
@@ -28,6 +29,7 @@ pub(crate) struct OperationRecord {
     began: Instant,
     transport: Transport,
     socket: Option<LoggedSocket>,
+    trace: Option<TraceId>,
     request_id: Option<(HeaderName, HeaderValue)>,
     operation: Option<LoggedOperation>,
 }
@@ -55,7 +57,12 @@ const _: () = assert!(size_of::<WebSocketRecord>() <= 104);
 /// The client of a subscription, as the lines of that show it.
 pub(crate) enum LoggedClient {
     /// The client of a WebSocket. Connections with equal contexts share one.
-    Socket(LoggedSocket, Arc<KeptContext>),
+    Socket {
+        socket: LoggedSocket,
+        context: Arc<KeptContext>,
+        /// The trace of the operation, while traces are on.
+        trace: Option<TraceId>,
+    },
     /// The client of the request that has begun the subscription.
     Request(Box<LoggedRequest>),
 }
@@ -121,11 +128,12 @@ impl OperationRunner {
         &self,
         transport: Transport,
         socket: Option<LoggedSocket>,
+        trace: Option<TraceId>,
     ) -> Option<OperationRecord> {
         let log = Arc::clone(self.access_log.as_ref()?);
         let (graph, began) = (self.serving.graph_name.clone(), Instant::now());
         let (request_id, operation) = (None, None);
-        Some(OperationRecord { log, graph, began, transport, socket, request_id, operation })
+        Some(OperationRecord { log, graph, began, transport, socket, trace, request_id, operation })
     }
 
     /// Keeps what the lines of a subscription show of its request, if the access log is written.
@@ -139,7 +147,8 @@ impl OperationRunner {
             && let Some(log) = &self.access_log
         {
             let headers = log.copy_headers(&head.headers);
-            ready.logged = Some(Box::new(LoggedRequest { origin, headers }));
+            let trace = head.extensions.get::<Arc<RequestSpans>>().map(|it| it.context().trace);
+            ready.logged = Some(Box::new(LoggedRequest { trace, origin, headers }));
         }
     }
 
@@ -183,6 +192,7 @@ impl OperationRecord {
         self.log.write(&AccessLogEntry {
             event: LogEvent::Operation,
             request_id: self.request_id.as_ref().map(|it| &it.1),
+            trace: self.trace,
             graph: self.graph.as_deref(),
             origin: self.socket.map_or(context.origin, |it| it.origin),
             transport: Some(self.transport.name()),
@@ -211,25 +221,31 @@ impl SubscriptionRecord {
 
     fn write(&self, event: LogEvent) {
         let has_ended = event == LogEvent::SubscriptionEnded;
-        let (connection, origin, headers) = match &self.client {
-            Some(LoggedClient::Socket(socket, context)) => {
-                (Some(socket.connection), socket.origin, Some(&context.headers))
-            }
-            Some(LoggedClient::Request(request)) => (None, request.origin, Some(&request.headers)),
-            None => (None, ConnectionOrigin::default(), None),
+        let client = match &self.client {
+            Some(LoggedClient::Socket { socket, context, trace }) => AccessLogEntry {
+                connection: Some(socket.connection),
+                trace: *trace,
+                origin: socket.origin,
+                headers: Some(&context.headers),
+                ..AccessLogEntry::default()
+            },
+            Some(LoggedClient::Request(request)) => AccessLogEntry {
+                trace: request.trace,
+                origin: request.origin,
+                headers: Some(&request.headers),
+                ..AccessLogEntry::default()
+            },
+            None => AccessLogEntry::default(),
         };
         self.log.write(&AccessLogEntry {
             event,
             graph: self.graph.as_deref(),
-            origin,
             transport: Some(self.transport.name()),
-            connection,
-            headers,
             operation: Some(&self.operation),
             duration: has_ended.then(|| self.began.elapsed()),
             events: has_ended.then_some(self.events),
             reason: has_ended.then_some(self.reason),
-            ..AccessLogEntry::default()
+            ..client
         });
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serving::operation_spans::OperationSpans;
 use serving::serving::Serving;
-use telemetry::spans::{Attribute, IncomingContext, RequestSpans, RootSpan, SpanKind, Tracer};
+use telemetry::spans::{
+    Attribute, IncomingContext, RequestSpans, RootSpan, SpanKind, TraceId, Tracer,
+};
 
 /// The span of the operation's message. It ends when it is dropped.
 pub(crate) struct WebSocketSpan {
@@ -26,6 +28,11 @@ impl WebSocketSpan {
             graph: serving.graph_name.clone(),
             transport,
         }
+    }
+
+    /// Returns the id of the trace.
+    pub(crate) fn trace(&self) -> TraceId {
+        self.spans.context().trace
     }
 
     /// Begins the record of the operation.

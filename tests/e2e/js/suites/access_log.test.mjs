@@ -83,6 +83,28 @@ describe("the access log", () => {
     assert.notEqual(own.trace_id, trace);
   });
 
+  it("names the traces of operations on a WebSocket and of subscriptions", async () => {
+    const router = await open({}, { tracing: { enabled: true } });
+    const trace = "0af7651916cd43dd8448eb211c80319c";
+    const streams = openStreams(router, { traceparent: `00-${trace}-b7ad6b7169203331-00` });
+    const request = { query: SUBSCRIPTION_BY_ID, variables: { id: "1" } };
+    streams.subscribe(request);
+    const [{ trace_id: continued }] = await router.linesOf("subscription_started", 1);
+    assert.equal(continued, trace);
+    const socket = openSocket(router);
+    await socket.subscribe(FLIGHTS).next();
+    const [{ trace_id: queried }] = await router.linesOf("operation", 1);
+    socket.subscribe(request);
+    const [, { trace_id: subscribed }] = await router.linesOf("subscription_started", 2);
+    assert.match(queried, HEX_ID);
+    assert.match(subscribed, HEX_ID);
+    assert.notEqual(subscribed, queried);
+    await socket.dispose();
+    const [ended] = await router.linesOf("subscription_ended", 1);
+    assert.equal(ended.trace_id, subscribed);
+    await streams.dispose();
+  });
+
   it("says why a request was refused", async () => {
     const router = await open();
     await send(router, { query: "{ nothing }" });

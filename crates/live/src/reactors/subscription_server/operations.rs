@@ -241,7 +241,8 @@ impl StartingOperation {
             // The line of its request shows the operation.
             StartRequest::Prepared(ready) | StartRequest::Moved(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                record = runner.begin_record(self.transport, self.socket);
+                let trace_id = span.as_ref().map(WebSocketSpan::trace);
+                record = runner.begin_record(self.transport, self.socket, trace_id);
                 let KeptContext { headers, origin, .. } = &**context;
                 let trace = runner.serving.start_trace(headers);
                 let spans = span.as_ref().map(WebSocketSpan::begin_operation);
@@ -274,7 +275,11 @@ impl StartingOperation {
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
                 let client = match self.socket {
-                    Some(socket) => Some(LoggedClient::Socket(socket, Arc::clone(context))),
+                    Some(socket) => {
+                        let trace = span.as_ref().map(WebSocketSpan::trace);
+                        let context = Arc::clone(context);
+                        Some(LoggedClient::Socket { socket, context, trace })
+                    }
                     None => ready.logged.take().map(LoggedClient::Request),
                 };
                 let begin_count = || SubscriptionCount::begin(&runner.serving, ready.figures);
