@@ -157,6 +157,8 @@ pub struct LoggedHandshake {
 /// The request that has begun a subscription, as the lines of that show it: the request itself is gone by then.
 #[derive(Clone, Debug, Default)]
 pub struct LoggedRequest {
+    /// The id of the request.
+    pub request_id: Option<HeaderValue>,
     /// The trace of the request, while traces are on.
     pub trace: Option<TraceId>,
     /// The origin of the connection.

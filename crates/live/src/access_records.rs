@@ -8,10 +8,11 @@ use clients::access_log::{
     AccessLog, AccessLogEntry, ConnectionId, LogEvent, LoggedHandshake, LoggedOperation,
     LoggedRequest,
 };
+use clients::request_ids::AssignedId;
 use clients::request_source::ConnectionOrigin;
 use execute::{GraphqlError, Payload};
+use http::HeaderValue;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
 use reactor::Token;
 use serving::prepared_request::PreparedRequest;
 use telemetry::spans::{RequestSpans, TraceId};
@@ -29,9 +30,24 @@ pub(crate) struct OperationRecord {
     began: Instant,
     transport: Transport,
     socket: Option<LoggedSocket>,
-    trace: Option<TraceId>,
-    request_id: Option<(HeaderName, HeaderValue)>,
+    names: OperationNames,
     operation: Option<LoggedOperation>,
+}
+
+/// The names under which an operation on a WebSocket is found elsewhere.
+#[derive(Clone, Default)]
+pub(crate) struct OperationNames {
+    /// Its id as a request, if requests have ids.
+    pub(crate) request_id: Option<HeaderValue>,
+    /// Its trace, while traces are on.
+    pub(crate) trace: Option<TraceId>,
+}
+
+impl OperationNames {
+    /// Returns them for a record that is kept; `None` if there are none.
+    pub(crate) fn kept(self) -> Option<Box<Self>> {
+        (self.request_id.is_some() || self.trace.is_some()).then(|| Box::new(self))
+    }
 }
 
 /// An open WebSocket, as the lines of its operations show it.
@@ -57,12 +73,7 @@ const _: () = assert!(size_of::<WebSocketRecord>() <= 104);
 /// The client of a subscription, as the lines of that show it.
 pub(crate) enum LoggedClient {
     /// The client of a WebSocket. Connections with equal contexts share one.
-    Socket {
-        socket: LoggedSocket,
-        context: Arc<KeptContext>,
-        /// The trace of the operation, while traces are on.
-        trace: Option<TraceId>,
-    },
+    Socket { socket: LoggedSocket, context: Arc<KeptContext>, names: Option<Box<OperationNames>> },
     /// The client of the request that has begun the subscription.
     Request(Box<LoggedRequest>),
 }
@@ -79,6 +90,9 @@ pub(crate) struct SubscriptionRecord {
     events: u64,
     reason: &'static str,
 }
+
+// Each live subscription keeps it while the access log is written.
+const _: () = assert!(size_of::<SubscriptionRecord>() <= 256);
 
 /// The records of the live subscriptions of a reactor's connections.
 // Beside the connections, whose memory it would take while no log is written.
@@ -128,12 +142,11 @@ impl OperationRunner {
         &self,
         transport: Transport,
         socket: Option<LoggedSocket>,
-        trace: Option<TraceId>,
+        names: OperationNames,
     ) -> Option<OperationRecord> {
         let log = Arc::clone(self.access_log.as_ref()?);
         let (graph, began) = (self.serving.graph_name.clone(), Instant::now());
-        let (request_id, operation) = (None, None);
-        Some(OperationRecord { log, graph, began, transport, socket, trace, request_id, operation })
+        Some(OperationRecord { log, graph, began, transport, socket, names, operation: None })
     }
 
     /// Keeps what the lines of a subscription show of its request, if the access log is written.
@@ -148,7 +161,8 @@ impl OperationRunner {
         {
             let headers = log.copy_headers(&head.headers);
             let trace = head.extensions.get::<Arc<RequestSpans>>().map(|it| it.context().trace);
-            ready.logged = Some(Box::new(LoggedRequest { trace, origin, headers }));
+            let request_id = head.extensions.get::<AssignedId>().map(|it| it.1.clone());
+            ready.logged = Some(Box::new(LoggedRequest { request_id, trace, origin, headers }));
         }
     }
 
@@ -180,7 +194,6 @@ impl OperationRecord {
     pub(crate) fn note(&mut self, ready: &PreparedRequest) {
         let claims = ready.identity.claims();
         self.operation = Some(self.log.operation(&ready.prepared, ready.cost, claims));
-        self.request_id.clone_from(&ready.headers.request_id);
     }
 
     /// Writes the line of an operation that has ended.
@@ -191,8 +204,8 @@ impl OperationRecord {
         };
         self.log.write(&AccessLogEntry {
             event: LogEvent::Operation,
-            request_id: self.request_id.as_ref().map(|it| &it.1),
-            trace: self.trace,
+            request_id: self.names.request_id.as_ref(),
+            trace: self.names.trace,
             graph: self.graph.as_deref(),
             origin: self.socket.map_or(context.origin, |it| it.origin),
             transport: Some(self.transport.name()),
@@ -222,14 +235,16 @@ impl SubscriptionRecord {
     fn write(&self, event: LogEvent) {
         let has_ended = event == LogEvent::SubscriptionEnded;
         let client = match &self.client {
-            Some(LoggedClient::Socket { socket, context, trace }) => AccessLogEntry {
+            Some(LoggedClient::Socket { socket, context, names }) => AccessLogEntry {
                 connection: Some(socket.connection),
-                trace: *trace,
+                request_id: names.as_ref().and_then(|it| it.request_id.as_ref()),
+                trace: names.as_ref().and_then(|it| it.trace),
                 origin: socket.origin,
                 headers: Some(&context.headers),
                 ..AccessLogEntry::default()
             },
             Some(LoggedClient::Request(request)) => AccessLogEntry {
+                request_id: request.request_id.as_ref(),
                 trace: request.trace,
                 origin: request.origin,
                 headers: Some(&request.headers),

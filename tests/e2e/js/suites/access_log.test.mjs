@@ -105,6 +105,32 @@ describe("the access log", () => {
     await streams.dispose();
   });
 
+  it("has the ids of requests in the lines of operations, subscriptions and WebSockets", async () => {
+    const router = await open({}, { request_id: { enabled: true } });
+    const request = { query: SUBSCRIPTION_BY_ID, variables: { id: "1" } };
+    const streams = openStreams(router, { "x-request-id": "stream-1" });
+    streams.subscribe(request);
+    await router.linesOf("subscription_started", 1);
+    await streams.dispose();
+    await router.linesOf("subscription_ended", 1);
+    const socket = openSocket(router);
+    await socket.subscribe(FLIGHTS).next();
+    await socket.subscribe("{ nothing }").ended();
+    socket.subscribe(request);
+    await router.linesOf("subscription_started", 2);
+    await socket.dispose();
+    const [{ connection, request_id: ofHandshake }] = await router.linesOf("websocket_ended", 1);
+    const idsOf = async (name, count) => (await router.linesOf(name, count)).map((it) => it.request_id);
+    const started = await idsOf("subscription_started", 2);
+    assert.equal(started[0], "stream-1");
+    assert.deepEqual(await idsOf("subscription_ended", 2), started);
+    const own = [ofHandshake, started[1], ...(await idsOf("operation", 2))];
+    assert.ok(own.every((id) => HEX_ID.test(id)), own.join());
+    assert.equal(new Set(own).size, own.length, own.join());
+    const handshake = router.lines().find((it) => it.event === "request" && it.connection === connection);
+    assert.equal(handshake.request_id, ofHandshake);
+  });
+
   it("says why a request was refused", async () => {
     const router = await open();
     await send(router, { query: "{ nothing }" });

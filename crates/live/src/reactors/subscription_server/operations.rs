@@ -23,7 +23,7 @@ use super::super::message::{JoinedSubscription, Message, OperationOutcome, Start
 use super::super::outlet::ReactorOutlet;
 use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
-use crate::access_records::{LoggedClient, LoggedSocket};
+use crate::access_records::{LoggedClient, LoggedSocket, OperationNames};
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
@@ -237,12 +237,20 @@ impl StartingOperation {
             }
             _ => None,
         };
+        // Each operation on a WebSocket has an id of its own. Subgraphs get that of a query or a mutation: subscriptions
+        // with equal headers share their requests.
+        let is_socket = matches!(self.transport, Transport::WebSocket);
+        let ids = runner.request_ids.as_ref().filter(|_| is_socket);
+        let request_id = ids.map(|ids| ids.new_header());
+        let names = OperationNames {
+            request_id: request_id.as_ref().map(|it| it.1.clone()),
+            trace: span.as_ref().map(WebSocketSpan::trace),
+        };
         let (mut trace, prepared) = match wanted {
             // The line of its request shows the operation.
             StartRequest::Prepared(ready) | StartRequest::Moved(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
-                let trace_id = span.as_ref().map(WebSocketSpan::trace);
-                record = runner.begin_record(self.transport, self.socket, trace_id);
+                record = runner.begin_record(self.transport, self.socket, names.clone());
                 let KeptContext { headers, origin, .. } = &**context;
                 let trace = runner.serving.start_trace(headers);
                 let spans = span.as_ref().map(WebSocketSpan::begin_operation);
@@ -258,9 +266,9 @@ impl StartingOperation {
                 }
                 if let Ok(ready) = &mut prepared
                     && !ready.prepared.has_stream()
-                    && let Some(ids) = &runner.request_ids
+                    && let Some(request_id) = request_id
                 {
-                    ready.set_request_id(ids.new_header());
+                    ready.set_request_id(request_id);
                 }
                 (trace, prepared)
             }
@@ -276,9 +284,8 @@ impl StartingOperation {
                 let held = ExistingAmounts::Amounts(self.held);
                 let client = match self.socket {
                     Some(socket) => {
-                        let trace = span.as_ref().map(WebSocketSpan::trace);
-                        let context = Arc::clone(context);
-                        Some(LoggedClient::Socket { socket, context, trace })
+                        let (context, names) = (Arc::clone(context), names.kept());
+                        Some(LoggedClient::Socket { socket, context, names })
                     }
                     None => ready.logged.take().map(LoggedClient::Request),
                 };
