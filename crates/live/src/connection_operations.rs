@@ -12,7 +12,7 @@ use serving::subscription_count::SubscriptionCount;
 use tokio::task::AbortHandle;
 
 use super::client_work::{ClientWork, StartedOperation};
-use super::end_reasons::{CLIENT_COMPLETED, broken_off};
+use super::end_reasons::{CLIENT_COMPLETED, EXPIRED, broken_off};
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::access_records::{LoggedClient, SubscriptionRecord};
@@ -162,6 +162,7 @@ impl ConnectionOperations {
         let task = tokio::task::spawn_local(async move {
             identity.expiry().await;
             this.runner.authentication.count_expired();
+            this.note_end(number, EXPIRED);
             // Removal aborts this task, so it comes last.
             this.outlet
                 .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
@@ -180,7 +181,7 @@ impl ConnectionOperations {
         self.operations.remove(number);
     }
 
-    /// Notes the reason for which the hub has ended a subscription, for the access log.
+    /// Notes the reason for which a subscription ends, for the access log.
     pub(crate) fn note_end(&self, number: u32, reason: &'static str) {
         self.operations.note_end(number, reason);
     }
@@ -235,10 +236,20 @@ impl OperationList {
         }
     }
 
-    fn note_end(&self, number: u32, reason: &'static str) {
+    /// Notes the reason for which a subscription ends, for the access log.
+    pub(crate) fn note_end(&self, number: u32, reason: &'static str) {
         if let Some(ListedOperation::Subscription(.., Some(record))) = self.lock().get_mut(&number)
         {
             record.set_reason(reason);
+        }
+    }
+
+    /// Notes the reason for which all subscriptions end, for the access log.
+    pub(crate) fn note_all_ends(&self, reason: &'static str) {
+        for operation in self.lock().values_mut() {
+            if let ListedOperation::Subscription(.., Some(record)) = operation {
+                record.set_reason(reason);
+            }
         }
     }
 

@@ -37,6 +37,9 @@ pub(crate) const CONNECTION_LOST: &str = "connection_lost";
 /// The source of the subscription has no more events.
 pub(crate) const SOURCE_COMPLETED: &str = "source_completed";
 
+/// The client's token has expired.
+pub(crate) const EXPIRED: &str = "token_expired";
+
 /// The client has completed the subscription.
 pub(crate) const CLIENT_COMPLETED: &str = "client_completed";
 

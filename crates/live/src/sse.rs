@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use clients::kept_operations::KeptTotal;
 use clients::shutdown::Shutdown;
-use execute::ClientKey;
+use execute::{ClientKey, ErrorCode};
 use http::Version;
 use serving::prepared_request::PreparedRequest;
 use tokio::sync::mpsc;
@@ -91,6 +91,7 @@ async fn write_results(
         piece =
             piece.or_else(|| results.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
         if outlet.is_overflown() && !is_given_up {
+            operations.note_end(OPERATION, ErrorCode::SlowSubscriber.as_str());
             operations.stop_all();
             results.fail(execute::request_error(&[too_slow()]).bytes);
             runner.count_dropped(outlet.take_dropped());
@@ -125,7 +126,10 @@ async fn write_results(
                 _ => break,
             },
             // The client would not read an error either.
-            () = evicted.as_mut() => break,
+            () = evicted.as_mut() => {
+                operations.note_end(OPERATION, ErrorCode::SlowSubscriber.as_str());
+                break;
+            }
             () = outlet.output_ready.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
@@ -133,6 +137,7 @@ async fn write_results(
             }
             () = &mut wait_for_drain, if !shutting_down => {
                 shutting_down = true;
+                operations.note_end(OPERATION, ErrorCode::ShuttingDown.as_str());
                 // Without the error, `complete` would mean that the source has ended.
                 results.fail(execute::request_error(&[shutting_down_error()]).bytes);
             }

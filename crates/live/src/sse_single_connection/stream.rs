@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use clients::kept_operations::KeptTotal;
-use execute::GraphqlError;
+use execute::{ErrorCode, GraphqlError};
 use serving::prepared_request::PreparedRequest;
 use wire::sse::Sse;
 
@@ -61,6 +61,7 @@ async fn end_if_evicted(stream: Weak<SharedStream>) {
     let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
     account.evicted().await;
     if let Some(stream) = stream.upgrade() {
+        stream.operations.note_all_ends(ErrorCode::SlowSubscriber.as_str());
         stream.operations.stop_all();
         stream.outlet.overflow();
     }
@@ -163,6 +164,9 @@ impl SharedStream {
     /// any more.
     pub(super) fn write_delivery(&self, sse: &mut Sse, delivery: Delivery) {
         let mut operation_ids = self.lock();
+        if matches!(delivery, Delivery::Complete { .. } | Delivery::Failed { .. }) {
+            self.operations.note_end(delivery.operation(), delivery.reason());
+        }
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 if let Some(id) = operation_ids.ids.get(&operation) {
@@ -191,6 +195,7 @@ impl SharedStream {
 
     /// Ends the stream: every operation in progress ends with `error`.
     pub(super) fn end_with(&self, sse: &mut Sse, error: &GraphqlError) {
+        self.operations.note_all_ends(error.code.as_str());
         let response = execute::request_error(std::slice::from_ref(error)).bytes;
         for id in self.end() {
             sse.next_of(&id, response.clone());

@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFile, rename } from "node:fs/promises";
+import http2 from "node:http2";
 import net from "node:net";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
+import { createClient } from "graphql-sse";
 import { SUBSCRIPTION_BY_ID, event, memorySupergraph, startSubgraphs } from "../board.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { compose } from "../composition.mjs";
@@ -292,6 +294,34 @@ describe("the access log", () => {
     assert.equal(ends.at(-1).reason, "SHUTTING_DOWN");
     other.stop();
     await streams.dispose();
+  });
+
+  it("has the reason for which a stream ends that shares its connection", async () => {
+    const router = await open();
+    const request = { query: SUBSCRIPTION_BY_ID, variables: { id: "1" } };
+    const single = keep(createClient({ url: router.graphql, retryAttempts: 0, singleConnection: true }));
+    single.subscribe(request, { next() {}, error() {}, complete() {} });
+    await router.linesOf("subscription_started", 1);
+    const topic = new URLSearchParams({ provider: "memory/default", topic: "flights.moved.1" });
+    const completed = await fetch(`${router.admin}/admin/complete?${topic}`, { method: "POST" });
+    assert.ok(completed.ok, await completed.text());
+    const [{ reason: first }] = await router.linesOf("subscription_ended", 1);
+    assert.equal(first, "source_completed");
+
+    const session = keep(http2.connect(router.url));
+    session.on("error", () => {});
+    session.stop = () => session.destroy();
+    const stream = session.request({
+      ":method": "POST", ":path": "/graphql", "content-type": "application/json", accept: "text/event-stream",
+    });
+    stream.on("error", () => {});
+    stream.resume().end(JSON.stringify(request));
+    await router.linesOf("subscription_started", 2);
+    const stopped = router.stop();
+    const [, { reason: second }] = await router.linesOf("subscription_ended", 2);
+    assert.equal(second, "SHUTTING_DOWN");
+    session.destroy();
+    await stopped;
   });
 
   it("writes the lines that its condition selects, into a file that may be moved away", async () => {

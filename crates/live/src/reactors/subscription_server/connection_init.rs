@@ -14,6 +14,7 @@ use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::client_context::{ClientContext, KeptContext};
+use crate::end_reasons::EXPIRED;
 use crate::{init_payload, websocket};
 
 /// The shortest interval between two searches for expired tokens. A search through a hundred thousand connections takes
@@ -140,7 +141,7 @@ impl SubscriptionServer {
             if let Some(reactor) = &self.reactor {
                 reactor.runner.authentication.count_expired();
             }
-            self.drop_operations(sockets, token, "token_expired");
+            self.drop_operations(sockets, token, EXPIRED);
             if let Some(machine) = sockets.machine_mut(token) {
                 machine.expire();
             }
