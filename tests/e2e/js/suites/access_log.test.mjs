@@ -1,9 +1,12 @@
 // The access log and request ids: what each transport leaves in the log, which lines are written, and where the id goes.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { readFile, rename } from "node:fs/promises";
+import { constants, openSync } from "node:fs";
+import { mkdtemp, readFile, readdir, rename, rm } from "node:fs/promises";
 import http2 from "node:http2";
 import net from "node:net";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
 import { createClient } from "graphql-sse";
@@ -12,6 +15,7 @@ import { closeAfterEach } from "../closing.mjs";
 import { compose } from "../composition.mjs";
 import { startSubgraph } from "../counting_subgraph.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
+import { scrape } from "../metrics.mjs";
 import { startServe } from "../router.mjs";
 import { startIssuer } from "../tokens.mjs";
 import { eventually, repeatUntil } from "../waiting.mjs";
@@ -338,6 +342,90 @@ describe("the access log", () => {
     await send(router, { query: "query Later { flights { id } }" });
     await eventually(async () => (await read(file)).includes("operation=Later"), "the line in a new file");
     assert.match(await read(`${file}.moved`), /^time=\S+ event=request .*operation=Other/);
+  });
+});
+
+describe("the lines of the access log", () => {
+  const keep = closeAfterEach();
+  let subgraphs;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+  });
+  after(() => subgraphs?.stop());
+
+  async function send(router, name, headers = {}) {
+    const response = await fetch(router.graphql, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify({ query: `query ${name} { flights { id } }` }),
+    });
+    assert.equal((await response.json()).data.flights.length, 3);
+  }
+
+  const start = (accessLog, options = {}) => startServe({
+    supergraph: memorySupergraph(),
+    config: { subgraphs: subgraphs.configuration, access_log: { enabled: true, ...accessLog } },
+    ...options,
+  }).then(keep);
+
+  it("go to a new file when one has reached its size, and the oldest file is removed", async () => {
+    const router = await start({ file: "access.log", rotate_at: "4KiB", keep: 2 });
+    const files = ["access.log.2", "access.log.1", "access.log"];
+    const read = (name) => readFile(path.join(router.folder, name), "utf8").catch(() => "");
+    const linesOf = (text) => text.split("\n").filter(Boolean).map(JSON.parse);
+    // Some lines at a time: those that are written at once go to one file, whatever its size.
+    let texts = [];
+    for (let first = 0; first < 80; first += 4) {
+      const names = [0, 1, 2, 3].map((it) => `Q${first + it}`);
+      await Promise.all(names.map((name) => send(router, name)));
+      await eventually(async () => {
+        texts = await Promise.all(files.map(read));
+        return names.every((name) => texts.join("").includes(`"operation":"${name}"`));
+      }, `the lines of ${names}`);
+    }
+    // Nothing is written any more, so that no file moves between two readings.
+    texts = await Promise.all(files.map(read));
+    const found = (await readdir(router.folder)).filter((it) => it.startsWith("access.log"));
+    assert.deepEqual(found.sort(), [...files].sort());
+    for (const text of texts) assert.ok(text.length > 0 && text.length <= 4096, `${text.length} bytes`);
+    const numbers = texts.flatMap(linesOf).map((it) => Number(it.operation.slice(1))).sort((a, b) => a - b);
+    assert.ok(numbers[0] > 0, "the first lines are gone");
+    assert.deepEqual(numbers, Array.from({ length: 80 - numbers[0] }, (_, at) => numbers[0] + at));
+  });
+
+  it("are dropped and counted while nobody reads them, and requests go on", async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
+    keep({ stop: () => rm(folder, { recursive: true }) });
+    const fifo = path.join(folder, "stdout");
+    execFileSync("mkfifo", [fifo]);
+    // Open, so that the router can open it too, but nothing reads from it yet.
+    const reader = openSync(fifo, constants.O_RDONLY | constants.O_NONBLOCK);
+    const fields = Array.from({ length: 32 }, (_, at) => ({ name: `f${at}`, value: "request.headers['x-long']" }));
+    const command = ["/bin/sh", "-c", 'exec "$STARLING_BIN" "$@" > "$0"', fifo];
+    const router = await start({ fields }, { command });
+    const dropped = async () => (await scrape(router)).value("starling_access_log_lines_dropped_total");
+    assert.equal(await dropped(), 0);
+    // A line of 32 KiB for each request; 8 MiB may wait.
+    const headers = { "x-long": "x".repeat(1024) };
+    await eventually(async () => {
+      await Promise.all(Array.from({ length: 20 }, () => send(router, "Long", headers)));
+      return (await dropped()) > 0;
+    }, "a line that is dropped");
+
+    const stdout = keep(new net.Socket({ fd: reader, readable: true, writable: false }));
+    stdout.stop = () => stdout.destroy();
+    let text = "";
+    stdout.setEncoding("utf8").on("data", (piece) => {
+      text += piece;
+    });
+    // The lines that have waited come first. The queue has room again once some of them are read.
+    await eventually(async () => {
+      await send(router, "Later");
+      return text.includes('"operation":"Later"');
+    }, "a line after the pause");
+    const whole = text.slice(0, text.lastIndexOf("\n")).split("\n").map(JSON.parse);
+    assert.ok(whole.length > 200 && whole.every((it) => it.event === "request"), `${whole.length} lines`);
+    await eventually(() => router.output().includes("lines of the access log were dropped"), "the warning");
   });
 });
 
