@@ -19,7 +19,8 @@ use crate::websocket_span::WebSocketSpan;
 pub(super) struct SubscriptionOpening {
     /// `None` for a subscription that moves to another group: it was counted when it opened.
     pub(super) count: Option<SubscriptionCount>,
-    /// The operation for the lines of the subscription; `None` if the access log is not written.
+    /// The operation for the lines of the subscription; `None` if the access log is not written, and for a subscription
+    /// that moves, which keeps its record.
     pub(super) logged: Option<LoggedOperation>,
     /// The client for the lines of the subscription; `None` if the access log is not written.
     pub(super) client: Option<LoggedClient>,
@@ -32,7 +33,7 @@ pub(super) struct SubscriptionOpening {
 }
 
 impl SubscriptionOpening {
-    /// Notes that the subscription has opened. Returns the record of its end for the access log.
+    /// Notes that the subscription has opened. Returns its record for the access log, if it has none yet.
     pub(super) fn note_opened(
         self,
         runner: &OperationRunner,

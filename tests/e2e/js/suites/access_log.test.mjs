@@ -253,6 +253,35 @@ describe("the access log", () => {
     for (const client of clients) await client.dispose();
   });
 
+  it("has one beginning and one end of a subscription that moves with a renewed token", async () => {
+    const router = await open({}, {
+      headers: { all: { request: [{ propagate: { named: "authorization" } }] } },
+      websocket: { init_payload_headers: ["authorization"] },
+      request_id: { enabled: true },
+    });
+    const bearer = (id) => ({ authorization: `Bearer ${issuer.issue({ sub: "ann", jti: id })}` });
+    const socket = openSocket(router, bearer("1"));
+    const subscription = socket.subscribe({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } });
+    const find = (condition) => repeatUntil(
+      subscription.find(condition, "an event"),
+      () => router.publish("memory/default", "flights.moved.1", event("1", 5)),
+      "an event",
+    );
+    await find(() => true);
+    socket.ping(bearer("2"));
+    await find(({ extensions }) => extensions?.gap);
+    subscription.stop();
+    const [ended] = await router.linesOf("subscription_ended", 1);
+    assert.equal(ended.reason, "client_completed");
+    assert.ok(ended.events > 1, `${ended.events}`);
+    await socket.dispose();
+    const [{ operations }] = await router.linesOf("websocket_ended", 1);
+    assert.equal(operations, 1);
+    const lines = router.lines().filter((it) => it.event.startsWith("subscription_"));
+    assert.deepEqual(lines.map((it) => [it.event, it.request_id]),
+      ["subscription_started", "subscription_ended"].map((name) => [name, ended.request_id]));
+  });
+
   it("joins the lines of a WebSocket by its id, and says how it has ended", async () => {
     const router = await open();
     const socket = openSocket(router);

@@ -292,7 +292,7 @@ impl StartingOperation {
                 let begin_count = || SubscriptionCount::begin(&runner.serving, ready.figures);
                 let opening = SubscriptionOpening {
                     count: (!is_moved).then(begin_count),
-                    logged: runner.logged_operation(&ready),
+                    logged: runner.logged_operation(&ready).filter(|_| !is_moved),
                     client,
                     record: record.take(),
                     spans: stream_spans,

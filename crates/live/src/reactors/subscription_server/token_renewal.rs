@@ -214,9 +214,8 @@ impl SubscriptionServer {
         match step {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
+                // It keeps its record for the access log: for client and operators the subscription goes on.
                 client.forget(number);
-                // The access log gets a record of the new group. For client and operators the subscription goes on.
-                self.records.end(token, number, "token_renewed");
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 // The first result of a live query is complete.
                 if ready.prepared.live.is_none() {
