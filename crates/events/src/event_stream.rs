@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn the_reason_for_a_warning_has_no_topics() {
-        let (provider, topic): (Box<str>, Box<str>) = ("nats/default".into(), "moved.s3cret".into());
+        let (provider, topic): (Box<str>, Box<str>) =
+            ("nats/default".into(), "moved.s3cret".into());
         let reason = "no stream of JetStream has the subject \"moved.s3cret\"".to_owned();
         let refused = SourceError::Refused { provider: provider.clone(), reason };
         let reason = "a token is empty".to_owned();

@@ -378,7 +378,10 @@ mod tests {
             ["moved.all", "moved.{{args.id}}", "moved.{{args.id}}.by.{{args.by}}", "orders.7"];
         assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
         let of_template = topics.stats_of("moved.9");
-        assert_eq!([of_template.published.load(Relaxed), of_template.streams.load(Relaxed)], [1, 2]);
+        assert_eq!(
+            [of_template.published.load(Relaxed), of_template.streams.load(Relaxed)],
+            [1, 2]
+        );
         assert_eq!((of_template.received.load(Relaxed), of_template.lag().events), (1, Some(3)));
     }
 
@@ -386,7 +389,10 @@ mod tests {
     fn templates_of_graphs_of_long_ago_are_forgotten() {
         let topics = TopicRegistry::default();
         for number in 0..=TEMPLATES_MAX {
-            topics.register(&format!("t{number}.{{{{args.id}}}}"), &[format!("t{number}."), "".into()]);
+            topics.register(
+                &format!("t{number}.{{{{args.id}}}}"),
+                &[format!("t{number}."), "".into()],
+            );
         }
         assert_eq!(topics.template_of("t0.a"), None);
         assert_eq!(topics.template_of("t1.a").as_deref(), Some("t1.{{args.id}}"));

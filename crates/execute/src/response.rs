@@ -203,12 +203,12 @@ pub(crate) fn path_text(document: &Document, node: NodeId) -> Option<String> {
         let is_of_name = |byte: &u8| *byte == b'_' || byte.is_ascii_alphanumeric();
         bytes.len() <= PATH_NAME_BYTES_MAX && bytes.iter().all(is_of_name)
     };
-    let segment = |node: NodeId| {
-        match document.kind(node) {
-            Kind::String => document.as_str(node).filter(|it| is_name(it.as_bytes())).map(Cow::into_owned),
-            Kind::Number => document.as_i64(node).map(|it| it.to_string()),
-            _ => None,
+    let segment = |node: NodeId| match document.kind(node) {
+        Kind::String => {
+            document.as_str(node).filter(|it| is_name(it.as_bytes())).map(Cow::into_owned)
         }
+        Kind::Number => document.as_i64(node).map(|it| it.to_string()),
+        _ => None,
     };
     let path = error_path(document, node);
     let shown: Vec<String> = path

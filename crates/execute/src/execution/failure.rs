@@ -10,8 +10,7 @@ use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 use super::Execution;
 use super::in_flight::{FetchState, SentRequest};
 use crate::bounds::{
-    CONTEXTS_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
-    TARGET_OBJECTS_MAX,
+    CONTEXTS_MAX, ERRORS_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX,
 };
 use crate::error_path::{self, Position};
 use crate::representations::{CollectError, CollectedBatch, TargetWalk};
