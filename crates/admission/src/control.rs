@@ -8,7 +8,7 @@ use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
 use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::operations::OperationTable;
-use crate::pressure::Pressure;
+use crate::pressure::Pressures;
 use crate::ramp::Ramp;
 use crate::request::Request;
 use crate::waiting_queue::{QueueSettings, Waiter, WaiterId, WaitingQueue};
@@ -163,7 +163,7 @@ pub struct AdmissionControl {
     /// The units of work in flight of each class.
     by_class: [u64; 3],
     requests: [u64; 3],
-    pressure: Pressure,
+    pressures: Pressures,
     events: VecDeque<Event>,
 }
 
@@ -183,7 +183,7 @@ impl AdmissionControl {
             beyond: 0,
             by_class: [0; 3],
             requests: [0; 3],
-            pressure: Pressure::default(),
+            pressures: Pressures::default(),
             events: VecDeque::new(),
         }
     }
@@ -232,7 +232,7 @@ impl AdmissionControl {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
-            return Decision::Refused(self.refuse(RefusalReason::ClientShare, now, random));
+            return Decision::Refused(self.refuse(class, RefusalReason::ClientShare, now, random));
         }
         let is_queued = self.queues[class.index()].len() > 0;
         if !is_queued && self.fits(class, weight) {
@@ -251,11 +251,13 @@ impl AdmissionControl {
             return Decision::Admitted(Ticket { is_beyond: true, ..ticket });
         }
         if self.clients.is_far_above_share(key, limit) {
-            return Decision::Refused(self.refuse(RefusalReason::ClientShare, now, random));
+            return Decision::Refused(self.refuse(class, RefusalReason::ClientShare, now, random));
         }
         let queued = Request { client: key, ..request };
         match self.queues[class.index()].push(queued, weight, deadline, now) {
-            None => Decision::Refused(self.refuse(RefusalReason::QueueFull, now, random)),
+            None => {
+                Decision::Refused(self.refuse(class, RefusalReason::QueueFull, now, random))
+            }
             Some((id, until, dropped)) => {
                 self.clients.add_waiting(key);
                 if let Some(dropped) = dropped {
@@ -301,7 +303,7 @@ impl AdmissionControl {
     pub fn leave(&mut self, id: WaiterId, now: Duration, random: u64) -> Option<Refusal> {
         let waiter = self.queues[id.class().index()].remove(id, now)?;
         self.clients.remove_waiting(waiter.request.client);
-        Some(self.refuse(RefusalReason::WaitedTooLong, now, random))
+        Some(self.refuse(id.class(), RefusalReason::WaitedTooLong, now, random))
     }
 
     /// Returns the next decision about a waiting request. To be called until there is none after each
@@ -358,7 +360,7 @@ impl AdmissionControl {
         self.by_class[class] += units;
         self.requests[class] += 1;
         self.limit.set_in_flight(self.in_flight, now);
-        self.pressure.count_admitted(now);
+        self.pressures.count_admitted(request.class, now);
         Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false }
     }
 
@@ -387,13 +389,23 @@ impl AdmissionControl {
 
     fn drop_waiter(&mut self, waiter: &Waiter, reason: RefusalReason, now: Duration, random: u64) {
         self.clients.remove_waiting(waiter.request.client);
-        let refusal = self.refuse(reason, now, random);
+        let refusal = self.refuse(waiter.request.class, reason, now, random);
         self.events.push_back(Event::Refused(waiter.id, refusal));
     }
 
-    fn refuse(&mut self, reason: RefusalReason, now: Duration, random: u64) -> Refusal {
-        self.pressure.count_refused(now);
-        let retry_after_seconds = self.pressure.retry_after_seconds(random);
+    fn refuse(
+        &mut self,
+        class: Class,
+        reason: RefusalReason,
+        now: Duration,
+        random: u64,
+    ) -> Refusal {
+        let retry_after_seconds = match reason {
+            RefusalReason::ClientShare => self.pressures.refuse_client(now, random),
+            RefusalReason::QueueFull | RefusalReason::WaitedTooLong => {
+                self.pressures.refuse(class, now, random)
+            }
+        };
         Refusal { reason, retry_after_seconds }
     }
 
@@ -558,6 +570,29 @@ mod tests {
             "such work is a tenth of the limit at most"
         );
         finish(&mut control, quiet, 1);
+    }
+
+    #[test]
+    fn the_refusals_of_a_greedy_client_do_not_make_others_wait_for_longer() {
+        let mut control = control(20, 0);
+        let mut tickets: Vec<_> =
+            (0..20).map(|_| admitted(request(&mut control, 1, Class::Normal, 0))).collect();
+        tickets.push(admitted(request(&mut control, 2, Class::Normal, 0)));
+        let refused = |control: &mut AdmissionControl, client| {
+            let request = Request { client, operation: 1, class: Class::Normal };
+            match control.request(request, Duration::MAX, at(0), 59) {
+                Decision::Refused(refusal) => refusal,
+                other => panic!("{other:?}"),
+            }
+        };
+        let of_greedy = (0..1000).map(|_| refused(&mut control, 1)).last();
+        let of_greedy = of_greedy.expect("it was refused");
+        assert_eq!(of_greedy.reason, RefusalReason::ClientShare);
+        assert_eq!(of_greedy.retry_after_seconds, 30);
+        tickets.push(admitted(request(&mut control, 2, Class::Normal, 0)));
+        let of_other = refused(&mut control, 2);
+        assert_eq!(of_other.reason, RefusalReason::QueueFull);
+        assert_eq!(of_other.retry_after_seconds, 2);
     }
 
     #[test]

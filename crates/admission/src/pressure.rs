@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::class::Class;
+
 /// The time in which the share of refused requests follows a change.
 const MEMORY: Duration = Duration::from_secs(2);
 
@@ -11,9 +13,36 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 30;
 /// The seconds over which refused clients are spread for each time by which the offered work exceeds the admitted.
 const SPREAD_SECONDS: f64 = 2.0;
 
+/// The pressures of the requests that are refused for different reasons: a greedy client and a storm of sheddable
+/// requests do not make the requests of others wait.
+#[derive(Debug, Default)]
+pub(crate) struct Pressures {
+    /// The requests of each class, without those of clients above their share.
+    classes: [Pressure; Class::ALL.len()],
+    /// The requests that are refused because of their client's share, beside all that are admitted.
+    client_share: Pressure,
+}
+
+impl Pressures {
+    pub(crate) fn count_admitted(&mut self, class: Class, now: Duration) {
+        self.classes[class.index()].count_admitted(now);
+        self.client_share.count_admitted(now);
+    }
+
+    /// Counts a refused request, and returns the whole seconds after which its client should return.
+    pub(crate) fn refuse(&mut self, class: Class, now: Duration, random: u64) -> u64 {
+        self.classes[class.index()].refuse(now, random)
+    }
+
+    /// Does the same for a request that is refused because of its client's share.
+    pub(crate) fn refuse_client(&mut self, now: Duration, random: u64) -> u64 {
+        self.client_share.refuse(now, random)
+    }
+}
+
 /// The share of refused requests, which forgets exponentially.
 #[derive(Debug, Default)]
-pub(crate) struct Pressure {
+struct Pressure {
     refused: f64,
     admitted: f64,
     updated: Duration,
@@ -30,24 +59,29 @@ impl Pressure {
         }
     }
 
-    pub(crate) fn count_admitted(&mut self, now: Duration) {
+    fn count_admitted(&mut self, now: Duration) {
         self.decay(now);
         self.admitted += 1.0;
     }
 
-    pub(crate) fn count_refused(&mut self, now: Duration) {
+    fn count_refused(&mut self, now: Duration) {
         self.decay(now);
         self.refused += 1.0;
     }
 
+    fn refuse(&mut self, now: Duration, random: u64) -> u64 {
+        self.count_refused(now);
+        self.retry_after_seconds(random)
+    }
+
     /// Returns the offered requests for each admitted one; 1 if none is refused.
-    pub(crate) fn offered_ratio(&self) -> f64 {
+    fn offered_ratio(&self) -> f64 {
         (self.admitted + self.refused) / self.admitted.max(1.0)
     }
 
     /// Returns the whole seconds after which a refused client should return: a random number that grows with the load,
     /// so that clients come back spread out.
-    pub(crate) fn retry_after_seconds(&self, random: u64) -> u64 {
+    fn retry_after_seconds(&self, random: u64) -> u64 {
         let spread = (self.offered_ratio().max(1.0) * SPREAD_SECONDS).round() as u64;
         1 + random % spread.clamp(1, RETRY_AFTER_SECONDS_MAX)
     }
@@ -80,5 +114,23 @@ mod tests {
         assert_eq!((0..1000).map(|it| pressure.retry_after_seconds(it)).min(), Some(1));
         pressure.count_admitted(now + MEMORY * 30);
         assert_eq!(longest(&pressure), 2, "the storm is forgotten");
+    }
+
+    #[test]
+    fn refusals_of_another_class_or_of_a_greedy_client_do_not_make_a_client_wait() {
+        let (mut pressures, now) = (Pressures::default(), Duration::from_secs(1));
+        for _ in 0..100 {
+            pressures.count_admitted(Class::Normal, now);
+            pressures.count_admitted(Class::Sheddable, now);
+        }
+        for _ in 0..10_000 {
+            pressures.refuse(Class::Sheddable, now, 0);
+            pressures.refuse_client(now, 0);
+        }
+        // The random number whose time is the longest for any load.
+        let longest = 59;
+        assert_eq!(pressures.refuse(Class::Normal, now, longest), 2);
+        assert_eq!(pressures.refuse(Class::Sheddable, now, longest), RETRY_AFTER_SECONDS_MAX);
+        assert_eq!(pressures.refuse_client(now, longest), RETRY_AFTER_SECONDS_MAX);
     }
 }
