@@ -16,7 +16,7 @@ pub enum Class {
 pub(crate) const SHEDDABLE_SHARE: f64 = 0.75;
 
 /// The part of the limit that a class may always use, so that it never starves. Together with the work of other classes
-/// the limit can be exceeded by this part.
+/// the limit can be exceeded by this part, or by one operation if that is heavier.
 pub(crate) const CLASS_FLOOR: f64 = 0.05;
 
 impl Class {
@@ -44,18 +44,18 @@ impl Class {
         match self {
             // The work of other classes does not count.
             Self::Critical => own == 0 || own_after <= limit,
-            Self::Normal => total_after <= limit || self.is_within_floor(own_after, limit),
+            Self::Normal => total_after <= limit || is_within_floor(weight, own, limit),
             Self::Sheddable => {
-                total_after <= part(limit, SHEDDABLE_SHARE)
-                    || self.is_within_floor(own_after, limit)
+                total_after <= part(limit, SHEDDABLE_SHARE) || is_within_floor(weight, own, limit)
             }
         }
     }
+}
 
-    /// True if the class may hold this work whatever others hold.
-    pub(crate) fn is_within_floor(self, own: u64, limit: u64) -> bool {
-        own <= part(limit, CLASS_FLOOR)
-    }
+/// True if a request of a class with `own` work in flight is admitted whatever other classes hold. One operation always
+/// is: a heavy one, or any at a low limit, may be more than the part.
+pub(crate) fn is_within_floor(weight: u64, own: u64, limit: u64) -> bool {
+    own == 0 || own + weight <= part(limit, CLASS_FLOOR)
 }
 
 fn part(limit: u64, share: f64) -> u64 {
@@ -87,5 +87,14 @@ mod tests {
         assert!(!Class::Normal.fits(1000, 4_001, 200_000, 100_000));
         assert!(Class::Sheddable.fits(1000, 4_000, 200_000, 100_000));
         assert!(!Class::Sheddable.fits(1000, 4_001, 200_000, 100_000));
+    }
+
+    #[test]
+    fn each_class_has_one_operation_in_flight_however_heavy_it_is() {
+        for class in Class::ALL {
+            assert!(class.fits(10_000, 0, 200_000, 100_000), "{class:?}: a heavy one");
+            assert!(class.fits(1000, 0, 10_000, 10_000), "{class:?}: a low limit");
+            assert!(!class.fits(10_000, 100_000, 200_000, 100_000), "{class:?}");
+        }
     }
 }

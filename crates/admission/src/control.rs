@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::UNITS;
 use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
-use crate::class::Class;
+use crate::class::{Class, is_within_floor};
 use crate::clients::ClientTable;
 use crate::operations::OperationTable;
 use crate::pressure::Pressures;
@@ -346,11 +346,11 @@ impl AdmissionControl {
 
     /// True if a request fits although its client is greedy.
     fn fits_spare(&self, class: Class, weight: u64) -> bool {
-        let own_after = self.by_class[class.index()] + weight;
+        let own = self.by_class[class.index()];
         let spare = self.with_ramp(self.limit.spare_units()).max(self.units_min);
         class == Class::Critical
             || self.in_flight + weight <= spare
-            || class.is_within_floor(own_after, self.with_ramp(self.limit.units()))
+            || is_within_floor(weight, own, self.with_ramp(self.limit.units()))
     }
 
     fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {
