@@ -146,6 +146,22 @@ pub struct Load {
     pub slow_down: f64,
 }
 
+/// The room for requests of a class: the units of work in flight of the class and of all, and the limit.
+#[derive(Clone, Copy)]
+struct Room {
+    class: Class,
+    own: u64,
+    total: u64,
+    limit: u64,
+}
+
+impl Room {
+    fn fits(self, weight: u32) -> bool {
+        // A request that is heavier than the whole limit runs alone.
+        self.total == 0 || self.class.fits(weight.into(), self.own, self.total, self.limit)
+    }
+}
+
 /// Overload protection as a state machine. All times are durations since any fixed point, and must not go back.
 #[derive(Debug)]
 pub struct AdmissionControl {
@@ -299,15 +315,17 @@ impl AdmissionControl {
     }
 
     /// Ends the wait of a request: its time is over, or its client has gone. Returns the refusal of a request that
-    /// waited until now; `None` if there has been a decision.
+    /// waited until now; `None` if there has been a decision. A request behind it may fit.
     pub fn leave(&mut self, id: WaiterId, now: Duration, random: u64) -> Option<Refusal> {
         let waiter = self.queues[id.class().index()].remove(id, now)?;
         self.clients.remove_waiting(waiter.request.client);
-        Some(self.refuse(id.class(), RefusalReason::WaitedTooLong, now, random))
+        let refusal = self.refuse(id.class(), RefusalReason::WaitedTooLong, now, random);
+        self.admit_waiting(now, random);
+        Some(refusal)
     }
 
     /// Returns the next decision about a waiting request. To be called until there is none after each
-    /// [`AdmissionControl::request`] and [`AdmissionControl::finish`].
+    /// [`AdmissionControl::request`], [`AdmissionControl::finish`] and [`AdmissionControl::leave`].
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -338,10 +356,12 @@ impl AdmissionControl {
     }
 
     fn fits(&self, class: Class, weight: u32) -> bool {
-        let own = self.by_class[class.index()];
+        self.room(class).fits(weight)
+    }
+
+    fn room(&self, class: Class) -> Room {
         let limit = self.with_ramp(self.limit.units());
-        // A request that is heavier than the whole limit runs alone.
-        self.in_flight == 0 || class.fits(weight.into(), own, self.in_flight, limit)
+        Room { class, own: self.by_class[class.index()], total: self.in_flight, limit }
     }
 
     /// True if a request fits although its client is greedy.
@@ -368,13 +388,11 @@ impl AdmissionControl {
     /// refused.
     fn admit_waiting(&mut self, now: Duration, random: u64) {
         for class in Class::ALL {
-            while let Some(waiter) = self.queues[class.index()].peek(now) {
-                let is_late = waiter.deadline < now;
-                if !is_late && !self.fits(class, waiter.weight) {
-                    break;
-                }
-                self.queues[class.index()].pop(now);
-                if is_late {
+            loop {
+                let room = self.room(class);
+                let may_leave = |it: &Waiter| it.deadline < now || room.fits(it.weight);
+                let Some(waiter) = self.queues[class.index()].pop(may_leave, now) else { break };
+                if waiter.deadline < now {
                     self.drop_waiter(&waiter, RefusalReason::WaitedTooLong, now, random);
                     continue;
                 }
@@ -593,6 +611,52 @@ mod tests {
         let of_other = refused(&mut control, 2);
         assert_eq!(of_other.reason, RefusalReason::QueueFull);
         assert_eq!(of_other.retry_after_seconds, 2);
+    }
+
+    /// Teaches the control a heavy operation, 2, beside the usual one.
+    fn learn_heavy_operation(control: &mut AdmissionControl) {
+        for (operation, cost) in [(1, 100), (2, 10_000)].repeat(2000) {
+            let request = Request { client: 1, operation, class: Class::Normal };
+            let ticket = admitted(control.request(request, Duration::MAX, at(0), 0));
+            control.finish(ticket, Outcome::Completed { cost }, at(1), 0);
+        }
+    }
+
+    fn ask(control: &mut AdmissionControl, client: u64, operation: u64) -> Decision {
+        let request = Request { client, operation, class: Class::Normal };
+        control.request(request, Duration::MAX, at(2), 0)
+    }
+
+    #[test]
+    fn requests_that_fit_do_not_wait_behind_a_heavy_one_of_another_client() {
+        let mut control = control(10, 10);
+        learn_heavy_operation(&mut control);
+        let mut heavy: Vec<_> = (0..5).map(|_| admitted(ask(&mut control, 1, 2))).collect();
+        assert!(matches!(ask(&mut control, 1, 2), Decision::Waiting(..)));
+        // A tenth of the limit is for clients far below their share.
+        let _light: Vec<_> = (0..10).map(|_| admitted(ask(&mut control, 3, 1))).collect();
+        let Decision::Waiting(light, _) = ask(&mut control, 2, 1) else { panic!("it waits") };
+        let ticket = heavy.remove(0);
+        control.finish(ticket, Outcome::Unmeasured { cost: 10_000 }, at(3), 0);
+        match control.poll_event() {
+            Some(Event::Admitted(id, ..)) => assert_eq!(id, light),
+            other => panic!("{other:?}"),
+        }
+        assert!(control.poll_event().is_none(), "there is no room for the heavy one");
+    }
+
+    #[test]
+    fn a_request_that_leaves_makes_room_for_the_one_behind_it() {
+        let mut control = control(11, 10);
+        learn_heavy_operation(&mut control);
+        let _heavy: Vec<_> = (0..5).map(|_| admitted(ask(&mut control, 1, 2))).collect();
+        let Decision::Waiting(heavy, _) = ask(&mut control, 1, 2) else { panic!("it waits") };
+        let Decision::Waiting(light, _) = ask(&mut control, 1, 1) else { panic!("it waits") };
+        assert!(control.leave(heavy, at(3), 0).is_some());
+        match control.poll_event() {
+            Some(Event::Admitted(id, ..)) => assert_eq!(id, light),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

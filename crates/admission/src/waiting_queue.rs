@@ -5,6 +5,9 @@
 //! everything. Then the newest request of each line is served first, which still has time, and requests wait no longer
 //! than [`QueueSettings::target`] (controlled delay, as in CoDel, with adaptive LIFO, as at Facebook).
 //!
+//! A heavy request does not make light ones wait for which there is room: a few other lines are tried. It keeps its
+//! turn, and after a few requests have passed it, the others wait for it.
+//!
 //! If the queue is full, the client with the longest of some lines loses its oldest request.
 
 use std::collections::VecDeque;
@@ -62,7 +65,8 @@ struct ClientLine {
     waiting: usize,
 }
 
-/// The number of lines that are compared when a full queue drops a request.
+/// The number of lines that are compared when a full queue drops a request, that are tried for a request that fits, and
+/// of requests that pass one that does not.
 const LINES_COMPARED: usize = 8;
 
 /// The queue of one class.
@@ -75,6 +79,8 @@ pub(crate) struct WaitingQueue {
     lines: IndexMap<u64, ClientLine, RandomState>,
     /// The position in `lines` of the client that has its turn.
     turn: usize,
+    /// The last request that had its turn and did not fit, and the number of requests that have passed it.
+    passed: Option<(WaiterId, usize)>,
     waiting: usize,
     next_number: u64,
     last_empty: Duration,
@@ -89,6 +95,7 @@ impl WaitingQueue {
             free: Vec::new(),
             lines: IndexMap::default(),
             turn: 0,
+            passed: None,
             waiting: 0,
             next_number: 0,
             last_empty: Duration::ZERO,
@@ -154,35 +161,71 @@ impl WaitingQueue {
         self.pop_line(longest, false)
     }
 
-    /// Returns the weight of the request that [`WaitingQueue::pop`] would return.
-    pub(crate) fn peek(&mut self, now: Duration) -> Option<Waiter> {
+    /// Takes the next request that `may_leave` accepts: that of the client that has its turn, or if that is not accepted
+    /// one of a few other clients. Of each client it is the newest if the queue stands, otherwise the oldest.
+    pub(crate) fn pop(
+        &mut self,
+        may_leave: impl Fn(&Waiter) -> bool,
+        now: Duration,
+    ) -> Option<Waiter> {
         if self.waiting == 0 {
             return None;
         }
         self.turn %= self.lines.len();
         let newest_first = self.stands(now);
-        let Self { lines, waiters, turn, .. } = self;
-        let line = &mut lines[*turn];
-        line.clean_ends(waiters);
-        let end = if newest_first { line.places.back() } else { line.places.front() };
-        end.and_then(|&(place, _)| waiters[place as usize])
-    }
-
-    /// Takes the request of the client that has its turn: its newest if the queue stands, otherwise its oldest.
-    pub(crate) fn pop(&mut self, now: Duration) -> Option<Waiter> {
-        if self.waiting == 0 {
-            return None;
-        }
-        self.turn %= self.lines.len();
-        let lines = self.lines.len();
-        let waiter = self.pop_line(self.turn, self.stands(now));
-        if self.lines.len() == lines {
-            self.turn += 1;
-        }
+        let first = self.head(self.turn, newest_first)?;
+        let popped = if may_leave(&first) {
+            let lines = self.lines.len();
+            let popped = self.pop_line(self.turn, newest_first);
+            if self.lines.len() == lines {
+                self.turn += 1;
+            }
+            popped
+        } else {
+            self.pop_beside(&first, may_leave, newest_first)
+        };
         if self.waiting == 0 {
             self.last_empty = now;
         }
-        waiter
+        popped
+    }
+
+    /// Takes a request that passes `first`, which has its turn and is not accepted.
+    fn pop_beside(
+        &mut self,
+        first: &Waiter,
+        may_leave: impl Fn(&Waiter) -> bool,
+        newest_first: bool,
+    ) -> Option<Waiter> {
+        let passed = self.passed.filter(|it| it.0 == first.id).map_or(0, |it| it.1);
+        if passed >= LINES_COMPARED {
+            return None;
+        }
+        let others = self.lines.len() - 1;
+        // Those that have passed it before were the first ones.
+        for other in (0..others.min(LINES_COMPARED)).map(|it| (passed + it) % others) {
+            let index = (self.turn + 1 + other) % self.lines.len();
+            if self.head(index, newest_first).is_some_and(|it| may_leave(&it)) {
+                self.passed = Some((first.id, passed + 1));
+                let last = self.lines.len() - 1;
+                let popped = self.pop_line(index, newest_first);
+                if self.turn == last && self.lines.len() == last {
+                    // The last line has moved into the place of the one that was removed.
+                    self.turn = index;
+                }
+                return popped;
+            }
+        }
+        None
+    }
+
+    /// Returns the request of a line that is served next.
+    fn head(&mut self, index: usize, newest_first: bool) -> Option<Waiter> {
+        let Self { lines, waiters, .. } = self;
+        let line = &mut lines[index];
+        line.clean_ends(waiters);
+        let end = if newest_first { line.places.back() } else { line.places.front() };
+        end.and_then(|&(place, _)| waiters[place as usize])
     }
 
     /// Takes a request of a line, and removes the line if it was the last.
@@ -275,13 +318,13 @@ mod tests {
     }
 
     fn pop_all(queue: &mut WaitingQueue, now: Duration) -> Vec<u64> {
-        let mut operations = Vec::new();
-        while let Some(next) = queue.peek(now) {
-            let popped = queue.pop(now).expect("one was seen");
-            assert_eq!(next.id, popped.id);
-            operations.push(popped.request.operation);
-        }
-        operations
+        pop_weights(queue, u32::MAX, now)
+    }
+
+    /// Takes all requests that are not heavier.
+    fn pop_weights(queue: &mut WaitingQueue, weight_max: u32, now: Duration) -> Vec<u64> {
+        let next = || queue.pop(|it| it.weight <= weight_max, now);
+        std::iter::from_fn(next).map(|it| it.request.operation).collect()
     }
 
     #[test]
@@ -318,6 +361,28 @@ mod tests {
         push(&mut queue, 2, 20, millis(1));
         push(&mut queue, 3, 30, millis(1));
         assert_eq!(pop_all(&mut queue, millis(1)), [0, 20, 30, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_few_light_requests_pass_a_heavy_one_which_keeps_its_turn() {
+        let mut queue = queue(1000);
+        let mut push = |client, operation, weight| {
+            let request = Request { client, operation, class: Class::Normal };
+            queue.push(request, weight, FOREVER, millis(1)).expect("room");
+        };
+        push(0, 99, 9000);
+        for operation in 0..12 {
+            push(1 + operation, operation, 1000);
+        }
+        push(1, 20, 1000);
+        let mut passed = pop_weights(&mut queue, 1000, millis(1));
+        assert_eq!(passed.len(), LINES_COMPARED);
+        passed.sort_unstable();
+        passed.dedup();
+        assert_eq!(passed.len(), LINES_COMPARED, "clients take turns");
+        assert!(!passed.contains(&20), "{passed:?}");
+        let left = pop_all(&mut queue, millis(1));
+        assert_eq!((left[0], left.len()), (99, 6), "it is the first for which there is room");
     }
 
     #[test]

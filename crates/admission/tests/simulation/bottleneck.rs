@@ -267,6 +267,7 @@ impl Simulation {
                 let left = self.control.leave(waiter, self.time(), random);
                 assert!(left.is_some(), "a waiting request is in the queue");
                 self.refuse(job);
+                self.handle_events();
             }
             Step::Sample => {
                 if self.counts(self.now) {

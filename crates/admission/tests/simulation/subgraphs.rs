@@ -220,6 +220,7 @@ impl Router {
                 let random = self.random.u64(..);
                 self.control.leave(waiter, self.time(), random);
                 self.refuse(job);
+                self.handle_events();
             }
         }
     }

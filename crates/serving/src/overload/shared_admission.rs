@@ -208,16 +208,18 @@ const NOT_DECIDED: Refusal =
 
 /// The place of a task in the queue, which it leaves when this is dropped.
 struct WaitingPlace<'a> {
-    admission: &'a SharedAdmission,
+    admission: &'a Arc<SharedAdmission>,
     id: WaiterId,
 }
 
 impl WaitingPlace<'_> {
-    /// Leaves the queue. `None` if there has been a decision.
+    /// Leaves the queue, and lets others begin. `None` if there has been a decision.
     fn leave(&self) -> Option<Refusal> {
         let mut state = self.admission.lock();
         state.waiting.remove(&self.id)?;
-        state.control.leave(self.id, self.admission.now(), fastrand::u64(..))
+        let refusal = state.control.leave(self.id, self.admission.now(), fastrand::u64(..));
+        self.admission.announce_decisions(state);
+        refusal
     }
 }
 
