@@ -66,6 +66,8 @@ pub enum Outcome {
         /// The cost, in the unit of [`Outcome::Completed`].
         cost: u64,
     },
+    /// Other work in flight has done this work: the latency is a part of that of the other, and the cost next to nothing.
+    Shared,
     /// The work has failed or was given up. Its latency counts only if it was longer than usual.
     Abandoned,
 }
@@ -304,6 +306,7 @@ impl AdmissionControl {
                 self.count_latency(request.operation, latency, now);
             }
             Outcome::Unmeasured { cost } => self.operations.count_cost(request.operation, cost),
+            Outcome::Shared => {}
             Outcome::Abandoned => {
                 let usual = self.operations.baseline(request.operation);
                 if usual.is_some_and(|usual| latency > usual) {
@@ -656,6 +659,22 @@ mod tests {
         match control.poll_event() {
             Some(Event::Admitted(id, ..)) => assert_eq!(id, light),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn shared_work_changes_neither_the_cost_nor_the_latency_of_an_operation() {
+        let mut control = control(100, 10);
+        let mut run = |outcome, millis| {
+            let ticket = admitted(ask(&mut control, 1, 1));
+            control.finish(ticket, outcome, at(2 + millis), 0);
+            (control.operations.baseline(1), control.operations.known_cost(1))
+        };
+        let learnt = (0..8).map(|_| run(Outcome::Completed { cost: 1000 }, 50)).last();
+        let learnt = learnt.expect("it was executed");
+        assert!(learnt.0.is_some() && learnt.1.is_some());
+        for _ in 0..1000 {
+            assert_eq!(run(Outcome::Shared, 5), learnt);
         }
     }
 

@@ -80,12 +80,16 @@ impl OperationTable {
 
     /// Returns the weight of an operation in units of work; that of an average operation if it is not known.
     pub(crate) fn weight(&self, key: u64) -> u32 {
-        let cost = self.find(key).map_or(0.0, |it| f64::from(it.cost));
-        if cost == 0.0 || self.mean_cost == 0.0 {
+        let Some(cost) = self.known_cost(key).filter(|_| self.mean_cost > 0.0) else {
             return UNITS;
-        }
+        };
         let weight = cost / self.mean_cost * f64::from(UNITS);
         (weight as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
+    }
+
+    /// Returns the average cost of an operation, if it is known.
+    pub(crate) fn known_cost(&self, key: u64) -> Option<f64> {
+        self.find(key).map(|it| f64::from(it.cost)).filter(|&it| it > 0.0)
     }
 
     /// Counts the cost of an execution.

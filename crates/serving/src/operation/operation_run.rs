@@ -63,9 +63,6 @@ pub async fn run(
     }
     if let Some(ticket) = ticket {
         ticket.add_busy(busy);
-        if result.as_ref().is_ok_and(|payload| payload.errors > 0) {
-            ticket.set_result(WorkResult::Unmeasured);
-        }
     }
     result
 }
@@ -202,11 +199,16 @@ async fn run_admitted(
             (Box::pin(work).await?, None)
         }
     };
-    if role == Some(Role::Follower) {
-        payload.subgraph_requests = 0;
-    }
-    count(payload.errors > 0);
-    set_result(WorkResult::Executed);
+    let has_errors = payload.errors > 0;
+    set_result(match role {
+        Some(Role::Follower) => {
+            payload.subgraph_requests = 0;
+            WorkResult::Shared
+        }
+        _ if has_errors => WorkResult::Unmeasured,
+        _ => WorkResult::Executed,
+    });
+    count(has_errors);
     Ok(with_trace(with_cost(payload, shown_cost), role, source))
 }
 

@@ -31,6 +31,8 @@ pub enum WorkResult {
     /// The work was done, but its time is no measure of load: the response was cached or has errors, or a subscription
     /// was opened.
     Unmeasured = 2,
+    /// The operation has got the result of an equal one in flight.
+    Shared = 3,
 }
 
 impl WorkTicket {
@@ -74,6 +76,7 @@ impl WorkTicket {
         match self.result.load(Ordering::Relaxed) {
             it if it == WorkResult::Executed as u8 => Outcome::Completed { cost },
             it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
+            it if it == WorkResult::Shared as u8 => Outcome::Shared,
             _ => Outcome::Abandoned,
         }
     }
