@@ -68,7 +68,13 @@ pub enum Outcome {
     },
     /// Other work in flight has done this work: the latency is a part of that of the other, and the cost next to nothing.
     Shared,
-    /// The work has failed or was given up. Its latency counts only if it was longer than usual.
+    /// The work was done, and has failed or its response has errors. Its latency counts only if it was longer than usual:
+    /// many failures are quick, and those that took all of their time are the clearest sign of load.
+    Failed {
+        /// The cost, in the unit of [`Outcome::Completed`].
+        cost: u64,
+    },
+    /// The work was given up. Its latency counts only if it was longer than usual.
     Abandoned,
 }
 
@@ -307,12 +313,11 @@ impl AdmissionControl {
             }
             Outcome::Unmeasured { cost } => self.operations.count_cost(request.operation, cost),
             Outcome::Shared => {}
-            Outcome::Abandoned => {
-                let usual = self.operations.baseline(request.operation);
-                if usual.is_some_and(|usual| latency > usual) {
-                    self.count_latency(request.operation, latency, now);
-                }
+            Outcome::Failed { cost } => {
+                self.operations.count_cost(request.operation, cost);
+                self.count_long_latency(request.operation, latency, now);
             }
+            Outcome::Abandoned => self.count_long_latency(request.operation, latency, now),
         }
         self.admit_waiting(now, random);
     }
@@ -428,6 +433,14 @@ impl AdmissionControl {
             }
         };
         Refusal { reason, retry_after_seconds }
+    }
+
+    /// Counts a latency that is longer than usual.
+    fn count_long_latency(&mut self, operation: u64, latency: f64, now: Duration) {
+        let usual = self.operations.baseline(operation);
+        if usual.is_some_and(|usual| latency > usual) {
+            self.count_latency(operation, latency, now);
+        }
     }
 
     fn count_latency(&mut self, operation: u64, latency: f64, now: Duration) {
@@ -676,6 +689,26 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(run(Outcome::Shared, 5), learnt);
         }
+    }
+
+    #[test]
+    fn failed_work_counts_with_its_cost_and_with_a_latency_that_is_longer_than_usual() {
+        let mut control = control(100, 10);
+        let mut now = 0;
+        let mut run = |outcome, latency| {
+            let request = Request { client: 1, operation: 1, class: Class::Normal };
+            for _ in 0..1000 {
+                let ticket = admitted(control.request(request, Duration::MAX, at(now), 0));
+                now += latency;
+                control.finish(ticket, outcome, at(now), 0);
+            }
+            (control.load().slow_down, control.operations.known_cost(1).unwrap_or_default())
+        };
+        assert_eq!(run(Outcome::Completed { cost: 100 }, 20), (1.0, 100.0));
+        let (slow_down, cost) = run(Outcome::Failed { cost: 300 }, 1);
+        assert_eq!((slow_down, cost.round()), (1.0, 300.0), "failures are often quick");
+        let (slow_down, _) = run(Outcome::Failed { cost: 300 }, 100);
+        assert!(slow_down > 2.0, "{slow_down}");
     }
 
     #[test]

@@ -367,10 +367,10 @@ impl Router {
                 *count += 1;
             }
         }
-        // As the router does: responses with errors do not measure the load.
+        // As the router does.
         let outcome = match is_complete {
             true => Outcome::Completed { cost: COST },
-            false => Outcome::Unmeasured { cost: COST },
+            false => Outcome::Failed { cost: COST },
         };
         let random = self.random.u64(..);
         self.control.finish(job.ticket.unwrap(), outcome, self.time(), random);

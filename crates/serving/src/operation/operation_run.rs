@@ -205,7 +205,7 @@ async fn run_admitted(
             payload.subgraph_requests = 0;
             WorkResult::Shared
         }
-        _ if has_errors => WorkResult::Unmeasured,
+        _ if has_errors => WorkResult::Failed,
         _ => WorkResult::Executed,
     });
     count(has_errors);

@@ -28,11 +28,12 @@ pub enum WorkResult {
     Abandoned = 0,
     /// The operation was executed.
     Executed = 1,
-    /// The work was done, but its time is no measure of load: the response was cached or has errors, or a subscription
-    /// was opened.
+    /// The work was done, but its time is no measure of load: the response was cached, or a subscription was opened.
     Unmeasured = 2,
     /// The operation has got the result of an equal one in flight.
     Shared = 3,
+    /// The operation was executed, and its response has errors.
+    Failed = 4,
 }
 
 impl WorkTicket {
@@ -77,6 +78,7 @@ impl WorkTicket {
             it if it == WorkResult::Executed as u8 => Outcome::Completed { cost },
             it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
             it if it == WorkResult::Shared as u8 => Outcome::Shared,
+            it if it == WorkResult::Failed as u8 => Outcome::Failed { cost },
             _ => Outcome::Abandoned,
         }
     }
