@@ -74,8 +74,12 @@ pub enum Outcome {
         /// The cost, in the unit of [`Outcome::Completed`].
         cost: u64,
     },
-    /// The work was given up. Its latency counts only if it was longer than usual.
-    Abandoned,
+    /// The work was given up. Its latency and its cost may be those of a part, so that each counts only if it is more
+    /// than usual.
+    Abandoned {
+        /// The cost until then, in the unit of [`Outcome::Completed`].
+        cost: u64,
+    },
 }
 
 /// The decision about a request.
@@ -317,7 +321,10 @@ impl AdmissionControl {
                 self.operations.count_cost(request.operation, cost);
                 self.count_long_latency(request.operation, latency, now);
             }
-            Outcome::Abandoned => self.count_long_latency(request.operation, latency, now),
+            Outcome::Abandoned { cost } => {
+                self.operations.count_partial_cost(request.operation, cost);
+                self.count_long_latency(request.operation, latency, now);
+            }
         }
         self.admit_waiting(now, random);
     }
@@ -517,7 +524,7 @@ mod tests {
         let tickets: Vec<_> = std::iter::from_fn(room).collect();
         let count = tickets.len();
         for ticket in tickets {
-            control.finish(ticket, Outcome::Abandoned, at(millis), 0);
+            control.finish(ticket, Outcome::Abandoned { cost: 0 }, at(millis), 0);
         }
         count
     }
@@ -712,6 +719,23 @@ mod tests {
     }
 
     #[test]
+    fn the_cost_of_work_that_was_given_up_counts_if_it_is_more_than_usual() {
+        let mut control = control(100, 10);
+        let mut run = |operation, outcome| {
+            for _ in 0..1000 {
+                let ticket = admitted(ask(&mut control, 1, operation));
+                control.finish(ticket, outcome, at(2), 0);
+            }
+            control.operations.weight(operation)
+        };
+        assert_eq!(run(1, Outcome::Completed { cost: 100 }), UNITS);
+        assert_eq!(run(1, Outcome::Abandoned { cost: 1 }), UNITS, "only the beginning was done");
+        assert_eq!(run(2, Outcome::Abandoned { cost: 1 }), UNITS);
+        let weight = run(3, Outcome::Abandoned { cost: 10_000 });
+        assert!(weight > UNITS, "it is never done, and not cheap: {weight}");
+    }
+
+    #[test]
     fn cheap_operations_take_a_small_part_of_the_limit() {
         let mut control = control(10, 0);
         let run = |control: &mut AdmissionControl, operation, cost| {
@@ -732,7 +756,7 @@ mod tests {
             }
             let count = tickets.len();
             for ticket in tickets {
-                control.finish(ticket, Outcome::Abandoned, at(1), 0);
+                control.finish(ticket, Outcome::Abandoned { cost: 0 }, at(1), 0);
             }
             count
         };

@@ -107,6 +107,15 @@ impl OperationTable {
         }
     }
 
+    /// Counts the cost of an execution that was given up, if it is more than the execution was expected to cost.
+    pub(crate) fn count_partial_cost(&mut self, key: u64, cost: u64) {
+        let expected = self.known_cost(key).unwrap_or(self.mean_cost);
+        // Without a mean all work is new.
+        if expected > 0.0 && cost as f64 > expected {
+            self.count_cost(key, cost);
+        }
+    }
+
     /// Returns the latency of an operation without load in seconds, if it is known.
     pub(crate) fn baseline(&self, key: u64) -> Option<f64> {
         self.find(key).map(|it| it.baseline).filter(|&it| it > 0.0)

@@ -54,15 +54,17 @@ pub async fn run(
     let figures = serving.figures.as_ref().zip(ready.figures);
     let running = run_admitted(serving, ready, (trace, spans.as_deref()), ticket.as_deref());
     let is_measured = ticket.is_some() || figures.is_some();
-    let (result, busy) = busy_time::measure(running, is_measured).await;
+    let add_cost = |step| {
+        if let Some(ticket) = &ticket {
+            ticket.add_busy(step);
+        }
+    };
+    let (result, busy) = busy_time::measure(running, is_measured, add_cost).await;
     let result = note_result(spans.as_deref(), result);
     if let Some((figures, request)) = figures {
         let has_failed = !result.as_ref().is_ok_and(|payload| payload.errors == 0);
         let span = spans.as_ref().and_then(|it| it.exemplar(has_failed));
         figures.count_result(request, (busy, span), &result);
-    }
-    if let Some(ticket) = ticket {
-        ticket.add_busy(busy);
     }
     result
 }

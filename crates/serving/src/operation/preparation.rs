@@ -56,12 +56,14 @@ pub async fn prepare_for(
     let AdmittedWork { ticket, memory } = admitted.await?;
     let prepare = prepare_admitted(serving, request, client);
     let is_measured = ticket.is_some() || serving.figures.is_some();
-    let (ready, busy) = busy_time::measure(prepare, is_measured).await;
+    let add_cost = |step| {
+        if let Some(ticket) = &ticket {
+            ticket.add_busy(step);
+        }
+    };
+    let (ready, busy) = busy_time::measure(prepare, is_measured, add_cost).await;
     let mut ready = note_preparing(ready?, began, busy);
-    if let Some(ticket) = ticket {
-        ticket.add_busy(busy);
-        ready.ticket = Some(Arc::new(ticket));
-    }
+    ready.ticket = ticket.map(Arc::new);
     ready.memory = Some(memory);
     Ok(ready)
 }
@@ -77,7 +79,7 @@ pub async fn prepare_in_batch(
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let began = Instant::now();
     let prepare = prepare_admitted(serving, request, client);
-    let (ready, busy) = busy_time::measure(prepare, serving.figures.is_some()).await;
+    let (ready, busy) = busy_time::measure(prepare, serving.figures.is_some(), |_| {}).await;
     Ok(note_preparing(ready?, began, busy))
 }
 

@@ -138,7 +138,7 @@ impl SharedAdmission {
     fn hold(self: &Arc<Self>, ticket: Ticket, waited: Duration) -> HeldTicket {
         self.stats.count_admitted(ticket.request().class, waited);
         let admission = Arc::clone(self);
-        HeldTicket { admission, ticket: Some(ticket), outcome: Outcome::Abandoned }
+        HeldTicket { admission, ticket: Some(ticket), outcome: Outcome::Abandoned { cost: 0 } }
     }
 
     /// Sends the decisions that the control has made to the tasks that wait, once the lock is released: a task that has

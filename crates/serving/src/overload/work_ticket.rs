@@ -42,11 +42,10 @@ impl WorkTicket {
         Self { held, busy, result }
     }
 
-    /// Runs a part of the work, and adds the time that the worker spends on it to the cost.
+    /// Runs a part of the work, and adds the time that the worker spends on it to the cost, also if the work is dropped
+    /// before its end.
     pub async fn measure<F: Future>(&self, work: F) -> F::Output {
-        let (output, busy) = busy_time::measure(work, true).await;
-        self.add_busy(busy);
-        output
+        busy_time::measure(work, true, |step| self.add_busy(step)).await.0
     }
 
     /// Adds the time that the worker has spent on a part of the work to the cost.
@@ -79,7 +78,7 @@ impl WorkTicket {
             it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
             it if it == WorkResult::Shared as u8 => Outcome::Shared,
             it if it == WorkResult::Failed as u8 => Outcome::Failed { cost },
-            _ => Outcome::Abandoned,
+            _ => Outcome::Abandoned { cost },
         }
     }
 }
