@@ -6,7 +6,8 @@
 //! - [`adaptive_limit`]: how much work may be in flight. The limit follows the latency: it shrinks while operations
 //!   take longer than they do without load, and grows while they do not.
 //! - `operations`: what each operation costs and how long it takes without load, learnt from recent executions. The
-//!   limit counts work, so that a cheap operation takes a small part of it.
+//!   limit counts work, so that a cheap operation takes a small part of it. `baseline` is the time without load, and
+//!   `unknown_operations` what is assumed of operations that are executed too rarely.
 //! - `clients`: the work in flight of each client, for fair shares.
 //! - `spare_share`: the part of the limit that greedy clients may fill while others have work.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
@@ -21,6 +22,7 @@
 //! bounded. The crate knows nothing of GraphQL and HTTP.
 
 pub mod adaptive_limit;
+mod baseline;
 mod bulkhead;
 mod class;
 mod clients;
@@ -33,6 +35,7 @@ mod ramp;
 mod readiness;
 mod request;
 mod spare_share;
+mod unknown_operations;
 mod waiting_queue;
 
 pub use adaptive_limit::LimitBounds;

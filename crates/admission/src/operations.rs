@@ -3,14 +3,18 @@
 //! **Cost** is in any unit of the caller, such as microseconds of a processor. The weight of an operation is its cost
 //! relative to the average of all operations, so that the limit stays a number of average operations.
 //!
-//! **Latency.** The baseline of an operation is its latency, divided by the slow-down that all operations have at that
-//! time. So a change that concerns all operations is left to the limit, and a change of one operation (other data, a
-//! slow subgraph) moves its own baseline only. An operation folds the mean of a window into its baseline once the
-//! window has ended, when the slow-down of the window is known.
+//! **Latency.** The [baseline](crate::baseline) of an operation is its latency, divided by the slow-down that all
+//! operations have at that time. So a change that concerns all operations is left to the limit, and a change of one
+//! operation (other data, a slow subgraph) moves its own baseline only.
+//!
+//! Operations that are executed too rarely to be known have cost and latency of [`unknown
+//! operations`](crate::unknown_operations).
 
 use crate::UNITS;
+use crate::baseline::{Baseline, Windows};
+use crate::unknown_operations::UnknownOperations;
 
-/// The number of operations that are kept: 48 bytes each, 192 KiB. A graph has fewer that matter.
+/// The number of operations that are kept: 40 bytes each, 160 KiB. A graph has fewer that matter.
 const OPERATIONS_MAX: usize = 4096;
 
 /// The number of places that an operation may have. Of these, the one that is used least gives way.
@@ -25,21 +29,9 @@ const MEAN_EXECUTIONS: f64 = 1000.0;
 /// A single execution counts in the average of all operations with at most this multiple of it.
 const COST_RATIO_MAX: f64 = 16.0;
 
-/// The share of a window's mean latency in the baseline of an operation, if the window has enough executions.
-const LATENCY_STEP: f64 = 0.1;
-
-/// The number of executions in a window that give its mean the full share.
-const LATENCY_EXECUTIONS: f64 = 4.0;
-
-/// The number of executions that make up the first baseline. A single one may be far from the mean.
-const FIRST_EXECUTIONS: u32 = 8;
-
 /// The bounds of a weight: a tenth of an average operation, and ten.
 const WEIGHT_MIN: u32 = UNITS / 10;
 const WEIGHT_MAX: u32 = UNITS * 10;
-
-/// The number of windows with a slow-down that is remembered, for operations that are rarely executed.
-const WINDOWS_KEPT: usize = 16;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct OperationRecord {
@@ -48,13 +40,7 @@ struct OperationRecord {
     uses: u8,
     /// The average cost; 0 if it is not known.
     cost: f32,
-    /// The latency without load in seconds; 0 if it is not known.
-    baseline: f64,
-    /// The window in which `sum` and `count` were counted.
-    window: u32,
-    /// The latencies of the window, in seconds.
-    sum: f32,
-    count: u32,
+    baseline: Baseline,
 }
 
 /// The costs and latencies of operations.
@@ -63,8 +49,8 @@ pub(crate) struct OperationTable {
     records: Box<[OperationRecord]>,
     mean_cost: f64,
     executions: f64,
-    window: u32,
-    slow_downs: [f64; WINDOWS_KEPT],
+    windows: Windows,
+    unknown: UnknownOperations,
 }
 
 impl OperationTable {
@@ -73,14 +59,17 @@ impl OperationTable {
             records: vec![OperationRecord::default(); OPERATIONS_MAX].into(),
             mean_cost: 0.0,
             executions: 0.0,
-            window: 0,
-            slow_downs: [1.0; WINDOWS_KEPT],
+            windows: Windows::new(),
+            unknown: UnknownOperations::new(),
         }
     }
 
-    /// Returns the weight of an operation in units of work; that of an average operation if it is not known.
+    /// Returns the weight of an operation in units of work. One that is not known weighs as much as such operations cost
+    /// of late, and not less than the average operation.
     pub(crate) fn weight(&self, key: u64) -> u32 {
-        let Some(cost) = self.known_cost(key).filter(|_| self.mean_cost > 0.0) else {
+        let known = self.known_cost(key);
+        let unknown = || self.unknown.cost().map(|it| it.max(self.mean_cost));
+        let Some(cost) = known.or_else(unknown).filter(|_| self.mean_cost > 0.0) else {
             return UNITS;
         };
         let weight = cost / self.mean_cost * f64::from(UNITS);
@@ -101,7 +90,10 @@ impl OperationTable {
             mean => cost.min(mean * COST_RATIO_MAX),
         };
         self.mean_cost += (bounded - self.mean_cost) / self.executions;
-        if let Some(record) = self.find_or_add(key) {
+        if self.known_cost(key).is_none() {
+            self.unknown.count_cost(bounded);
+        }
+        if let Some(record) = find_or_add(&mut self.records, key) {
             let cost = cost as f32;
             record.cost += (cost - record.cost) * if record.cost == 0.0 { 1.0 } else { COST_STEP };
         }
@@ -116,79 +108,59 @@ impl OperationTable {
         }
     }
 
-    /// Returns the latency of an operation without load in seconds, if it is known.
+    /// Returns the latency of an operation without load in seconds, if it is known, or that of unknown operations while
+    /// most executions are of such.
     pub(crate) fn baseline(&self, key: u64) -> Option<f64> {
-        self.find(key).map(|it| it.baseline).filter(|&it| it > 0.0)
+        let own = self.find(key).and_then(|it| it.baseline.latency());
+        own.or_else(|| self.unknown.baseline())
     }
 
     /// Counts the latency of an execution, in seconds.
     pub(crate) fn count_latency(&mut self, key: u64, latency: f64) {
-        let (window, slow_downs) = (self.window, self.slow_downs);
-        let latest = slow_downs[window.wrapping_sub(1) as usize % WINDOWS_KEPT];
-        let Some(record) = self.find_or_add(key) else { return };
-        let has_baseline = record.baseline > 0.0;
-        if has_baseline && record.window != window {
-            record.fold(window, &slow_downs);
-            (record.window, record.sum, record.count) = (window, 0.0, 0);
+        let mut is_known = false;
+        if let Some(record) = find_or_add(&mut self.records, key) {
+            is_known = record.baseline.latency().is_some();
+            record.baseline.count(latency, &self.windows);
         }
-        record.sum += latency as f32;
-        record.count += 1;
-        if !has_baseline && record.count == FIRST_EXECUTIONS {
-            let mean = f64::from(record.sum) / f64::from(record.count);
-            record.baseline = (mean / latest).max(f64::MIN_POSITIVE);
-            (record.window, record.sum, record.count) = (window, 0.0, 0);
+        match is_known {
+            true => self.unknown.note_known(),
+            false => self.unknown.count_latency(latency, &self.windows),
         }
     }
 
     /// Ends a window in which all operations together took `slow_down` times their baselines.
     pub(crate) fn end_window(&mut self, slow_down: f64) {
-        self.slow_downs[self.window as usize % WINDOWS_KEPT] = slow_down;
-        self.window = self.window.wrapping_add(1);
-    }
-
-    fn set_of(&self, key: u64) -> usize {
-        // Keys are hashes.
-        (key as usize % (OPERATIONS_MAX / WAYS)) * WAYS
+        self.windows.end(slow_down);
     }
 
     fn find(&self, key: u64) -> Option<&OperationRecord> {
-        let start = self.set_of(key);
+        let start = set_of(key);
         self.records[start..start + WAYS].iter().find(|it| it.uses > 0 && it.key == key)
     }
 
-    /// Returns the record of an operation. `None` if it is new and the others of its places are in use: each attempt
-    /// takes one of their uses, so that an operation that is repeated gets a place, and many that occur once do not
-    /// displace it.
-    fn find_or_add(&mut self, key: u64) -> Option<&mut OperationRecord> {
-        let start = self.set_of(key);
-        let set = &mut self.records[start..start + WAYS];
-        let mut place = set.iter().position(|it| it.uses > 0 && it.key == key);
-        if place.is_none() {
-            place = set.iter().position(|it| it.uses == 0);
-            match place {
-                Some(place) => set[place] = OperationRecord { key, ..OperationRecord::default() },
-                None => set.iter_mut().for_each(|it| it.uses -= 1),
-            }
-        }
-        let record = &mut set[place?];
-        record.uses = record.uses.saturating_add(1);
-        Some(record)
-    }
 }
 
-impl OperationRecord {
-    /// Folds the mean of the record's window into its baseline.
-    fn fold(&mut self, window: u32, slow_downs: &[f64; WINDOWS_KEPT]) {
-        if self.count == 0 {
-            return;
+fn set_of(key: u64) -> usize {
+    // Keys are hashes.
+    (key as usize % (OPERATIONS_MAX / WAYS)) * WAYS
+}
+
+/// Returns the record of an operation. `None` if it is new and the others of its places are in use: each attempt takes
+/// one of their uses, so that an operation that is repeated gets a place, and many that occur once do not displace it.
+fn find_or_add(records: &mut [OperationRecord], key: u64) -> Option<&mut OperationRecord> {
+    let start = set_of(key);
+    let set = &mut records[start..start + WAYS];
+    let mut place = set.iter().position(|it| it.uses > 0 && it.key == key);
+    if place.is_none() {
+        place = set.iter().position(|it| it.uses == 0);
+        match place {
+            Some(place) => set[place] = OperationRecord { key, ..OperationRecord::default() },
+            None => set.iter_mut().for_each(|it| it.uses -= 1),
         }
-        let age = window.wrapping_sub(self.window) as usize;
-        let index = if age <= WINDOWS_KEPT { self.window } else { window.wrapping_sub(1) };
-        let slow_down = slow_downs[index as usize % WINDOWS_KEPT];
-        let mean = f64::from(self.sum) / f64::from(self.count) / slow_down;
-        let step = LATENCY_STEP * (f64::from(self.count) / LATENCY_EXECUTIONS).min(1.0);
-        self.baseline = (self.baseline + (mean - self.baseline) * step).max(f64::MIN_POSITIVE);
     }
+    let record = &mut set[place?];
+    record.uses = record.uses.saturating_add(1);
+    Some(record)
 }
 
 #[cfg(test)]
@@ -220,6 +192,24 @@ mod tests {
             table.count_cost(key * 7919 + 6, 10);
         }
         assert!(table.weight(5) > UNITS, "{}", table.weight(5));
+    }
+
+    #[test]
+    fn operations_that_are_not_known_weigh_as_much_as_others_that_were_not() {
+        let mut table = OperationTable::new();
+        for key in 0..10_000 {
+            (0..9).for_each(|_| table.count_cost(5, 100));
+            table.count_cost(key * 7919 + 6, 1000);
+        }
+        // The average is 190.
+        let weight = table.weight(3);
+        assert!((4000..7000).contains(&weight), "{weight}");
+        let mut table = OperationTable::new();
+        for key in 0..10_000 {
+            (0..9).for_each(|_| table.count_cost(5, 100));
+            table.count_cost(key * 7919 + 6, 10);
+        }
+        assert_eq!(table.weight(3), UNITS, "cheap ones are not known to be cheap");
     }
 
     #[test]

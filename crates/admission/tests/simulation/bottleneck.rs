@@ -25,6 +25,8 @@ pub(crate) enum Spread {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) key: u64,
+    /// True if each request has a key of its own: its text contains values.
+    pub(crate) is_unique: bool,
     /// The time at the bottleneck.
     pub(crate) service: f64,
     /// The time elsewhere.
@@ -298,7 +300,8 @@ impl Simulation {
         let (arrived, phase) = (self.now, self.phases);
         let entry = Job { arrived, stream: index, phase, operation, ticket: None, waiter: None };
         self.jobs.insert(job, entry);
-        let request = Request { client, operation: operation.key, class };
+        let key = if operation.is_unique { self.random.u64(..) } else { operation.key };
+        let request = Request { client, operation: key, class };
         let random = self.random.u64(..);
         match self.control.request(request, Duration::MAX, self.time(), random) {
             Decision::Admitted(ticket) => self.begin(job, ticket),

@@ -43,8 +43,14 @@ fn for_seeds(run: impl Fn(u64)) {
     }
 }
 
-const SIMPLE: Operation =
-    Operation { key: 11, service: 0.025, elsewhere: 0.025, spread: Spread::Exponential, cost: 100 };
+const SIMPLE: Operation = Operation {
+    key: 11,
+    is_unique: false,
+    service: 0.025,
+    elsewhere: 0.025,
+    spread: Spread::Exponential,
+    cost: 100,
+};
 
 /// The requests per second that a bottleneck does at most.
 fn capacity(servers: usize, operation: Operation) -> f64 {
@@ -72,7 +78,7 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
             [(20, 0.025, 0.025), (50, 0.050, 0.0), (2, 0.002, 0.048)]
         {
             for_seeds(|seed| {
-                let operation = Operation { key: 11, service, elsewhere, spread, cost: 100 };
+                let operation = Operation { service, elsewhere, spread, ..SIMPLE };
                 let run = |multiple| {
                     let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
                     let load = even_load(operation, servers, multiple);
@@ -199,6 +205,60 @@ fn another_mix_of_operations_is_not_taken_for_load() {
 }
 
 #[test]
+fn operations_whose_texts_are_all_different_are_protected() {
+    for spread in [Spread::Fixed, Spread::Exponential, Spread::Bimodal] {
+        for_seeds(|seed| {
+            let operation = Operation { is_unique: true, spread, ..SIMPLE };
+            let run = |multiple| {
+                let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+                let load = even_load(operation, 20, multiple);
+                simulation.run(&Phase { settling: 20.0, ..phase(50.0, 20, load) })
+            };
+            let usual = run(0.8).total().quantile(0.99);
+            for multiple in [1.0, 2.0, 10.0] {
+                let report = run(multiple);
+                let (goodput, p99) = (report.goodput(PATIENCE), report.total().quantile(0.99));
+                let limits = report.limit_spread();
+                println!(
+                    "{spread:?} ×{multiple}: goodput {goodput:.0}, p99 {p99:.3} and {usual:.3} without load, limit \
+                     {limits:.2?}"
+                );
+                assert!(goodput >= 0.9 * capacity(20, SIMPLE), "{goodput}");
+                assert!(p99 <= 3.0 * usual, "{p99} {usual}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_mixture_of_operations_that_are_not_known_is_not_taken_for_load() {
+    let quick =
+        Operation { key: 21, is_unique: true, service: 0.005, elsewhere: 0.005, ..SIMPLE };
+    let slow = Operation { key: 22, is_unique: true, service: 0.050, elsewhere: 0.250, ..SIMPLE };
+    for_seeds(|seed| {
+        let mix = |multiple, quick_share: f64| {
+            let mean = quick_share * quick.service + (1.0 - quick_share) * slow.service;
+            let rate = 20.0 / mean * multiple;
+            vec![stream(1, quick, rate * quick_share), stream(2, slow, rate * (1.0 - quick_share))]
+        };
+        // With the limit of the start, and with one that an overload has lowered to what was needed then.
+        for was_overloaded in [false, true] {
+            let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+            if was_overloaded {
+                simulation.run(&phase(60.0, 20, mix(2.0, 0.95)));
+            }
+            for share in [0.95, 0.05, 0.95, 0.5] {
+                let first = simulation.run(&phase(30.0, 20, mix(0.7, share)));
+                let then = simulation.run(&phase(60.0, 20, mix(0.7, share)));
+                let (first, then) = (first.total().served(), then.total().served());
+                println!("{share}: served {first:.3}, then {then:.3}");
+                assert!(first >= 0.9 && then >= 0.97, "{share}: {first} {then}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_storm_of_one_client_costs_only_that_client() {
     for_seeds(|seed| {
         let full = capacity(20, SIMPLE);
@@ -276,6 +336,7 @@ fn any_sequence_of_conditions_keeps_the_goodput() {
         let operations: Vec<Operation> = (0..3)
             .map(|key| Operation {
                 key: 100 + key,
+                is_unique: false,
                 service: 0.005 + 0.05 * random.f64(),
                 elsewhere: 0.1 * random.f64(),
                 spread: [Spread::Fixed, Spread::Exponential, Spread::Bimodal][random.usize(..3)],
