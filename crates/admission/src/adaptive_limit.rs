@@ -4,7 +4,8 @@
 //! a short queue remains, which keeps the bottleneck busy. This limit does the same, with three differences:
 //!
 //! - It compares each execution with the baseline of its own operation, so that another mix of operations is not taken
-//!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window.
+//!   for load. The sum of latencies divided by the sum of baselines is the slow-down of a window. Executions that
+//!   usually take much longer than others count with a part of their time, so that a few of them do not decide.
 //! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation
 //!   takes.
 //! - The slow-down without load (the floor) is measured, not averaged, as BBR does: at intervals, if work had to wait
@@ -58,6 +59,13 @@ const DECREASE_MAX: f64 = 0.5;
 /// An execution counts with at most this multiple of the usual slow-down, so that a few do not decide. With a quarter
 /// of executions that hang, the slow-down of the others counts three times at most.
 const RATIO_MAX: f64 = 3.0;
+
+/// The multiple of the smoothed baseline with which an execution counts at most. One that takes seconds would otherwise
+/// weigh as much as all others of a window.
+const BASELINE_RATIO_MAX: f64 = 4.0;
+
+/// The share of one execution in the smoothed baseline.
+const BASELINE_STEP: f64 = 1.0 / 256.0;
 
 /// The number of executions in a window. The mean of so many, with latencies that vary as much as their mean, is within
 /// an eighth.
@@ -150,13 +158,18 @@ struct Probe {
 struct Sums {
     latency: f64,
     baseline: f64,
+    /// The latencies, without a bound of the baseline.
+    time: f64,
     executions: u32,
 }
 
 impl Sums {
-    fn add(&mut self, latency: f64, baseline: f64, usual_slow_down: f64) {
-        self.latency += latency.min(baseline * usual_slow_down * RATIO_MAX);
-        self.baseline += baseline;
+    /// Adds an execution. `scale` is the part of its latency and of its baseline that counts.
+    fn add(&mut self, latency: f64, baseline: f64, scale: f64, usual_slow_down: f64) {
+        let latency = latency.min(baseline * usual_slow_down * RATIO_MAX);
+        self.latency += latency * scale;
+        self.baseline += baseline * scale;
+        self.time += latency;
         self.executions += 1;
     }
 
@@ -182,6 +195,8 @@ pub struct AdaptiveLimit {
     slow_down: f64,
     /// The smoothed latency, in seconds.
     latency: f64,
+    /// The smoothed baseline of executions, each of them bounded, in seconds; 0 before the first one.
+    baseline: f64,
     /// Executions that end before this time do not count.
     counted_since: Duration,
     window_started: Duration,
@@ -224,6 +239,7 @@ impl AdaptiveLimit {
             has_floor: false,
             slow_down: 1.0,
             latency: 0.0,
+            baseline: 0.0,
             counted_since: Duration::ZERO,
             window_started: Duration::ZERO,
             window: Sums::default(),
@@ -308,8 +324,9 @@ impl AdaptiveLimit {
         if self.latency == 0.0 {
             self.latency = latency;
         }
+        let scale = self.scale(baseline);
         if now >= self.counted_since {
-            self.window.add(latency, baseline, self.slow_down);
+            self.window.add(latency, baseline, scale, self.slow_down);
         }
         let settling = self.latencies(PROBE_SETTLING_LATENCIES);
         let following = self.latencies(PROBE_FOLLOWING_LATENCIES);
@@ -320,11 +337,21 @@ impl AdaptiveLimit {
                 probe.measured_since = Some((drained + settling).max(now + following));
             }
             if probe.measured_since.is_some_and(|since| now >= since) {
-                probe.sums.add(latency, baseline, self.slow_down);
+                probe.sums.add(latency, baseline, scale, self.slow_down);
             }
             self.end_probe_if_complete(now);
         }
         self.end_window_if_complete(now)
+    }
+
+    /// Returns the part of an execution with this baseline that counts.
+    fn scale(&mut self, baseline: f64) -> f64 {
+        if self.baseline == 0.0 {
+            self.baseline = baseline;
+        }
+        let counted = baseline.min(self.baseline * BASELINE_RATIO_MAX);
+        self.baseline += (counted - self.baseline) * BASELINE_STEP;
+        counted / baseline.max(f64::MIN_POSITIVE)
     }
 
     /// Returns this number of latencies, as a duration.
@@ -346,7 +373,7 @@ impl AdaptiveLimit {
                 (self.has_floor, self.floor, self.slow_down) = (true, slow_down, slow_down);
             }
             self.slow_down += (slow_down - self.slow_down) * SLOW_DOWN_STEP;
-            let mean = self.window.latency / f64::from(self.window.executions);
+            let mean = self.window.time / f64::from(self.window.executions);
             self.latency += (mean - self.latency) * SLOW_DOWN_STEP;
             self.adapt(elapsed, now);
         }
@@ -564,6 +591,25 @@ mod tests {
         // Slow operations alone leave room for all work.
         run(&mut limit, 600.0, 600.0, 0.500, 1000.0, 100.0);
         assert!((100.0..120.0).contains(&limit.operations()), "{limit:?}");
+    }
+
+    #[test]
+    fn a_few_operations_that_take_seconds_do_not_hide_an_overload_of_the_others() {
+        // Of 200 executions, one takes ten seconds, whatever the load.
+        let mut limit = limit(100);
+        let mut slow_down = |of_others: f64, from: u32| {
+            for number in from..from + 4000 {
+                let now = Duration::from_millis(u64::from(number) * 5);
+                match number % 200 {
+                    0 => limit.count_latency(10.0, 10.0, now),
+                    _ => limit.count_latency(0.050 * of_others, 0.050, now),
+                };
+            }
+            limit.slow_down()
+        };
+        assert!(slow_down(1.0, 0) < 1.01);
+        let measured = slow_down(2.0, 4000);
+        assert!(measured > 1.85, "{measured}");
     }
 
     #[test]
