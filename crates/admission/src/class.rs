@@ -8,7 +8,7 @@ pub enum Class {
     /// May use the whole limit together with the other classes.
     #[default]
     Normal,
-    /// Refused first: may use what is left below three quarters of the limit.
+    /// Refused first: may use what is left below three quarters of the limit, or below the spare share if that is less.
     Sheddable,
 }
 
@@ -38,15 +38,17 @@ impl Class {
     }
 
     /// True if one more request of the class fits. All amounts are in units of work: `weight` of the request, `own` in
-    /// flight of the class, and `total` in flight of all classes.
-    pub(crate) fn fits(self, weight: u64, own: u64, total: u64, limit: u64) -> bool {
+    /// flight of the class, and `total` in flight of all classes. `spare` is the part of the limit that is not kept for
+    /// others.
+    pub(crate) fn fits(self, weight: u64, own: u64, total: u64, limit: u64, spare: u64) -> bool {
         let (own_after, total_after) = (own + weight, total + weight);
         match self {
             // The work of other classes does not count.
             Self::Critical => own == 0 || own_after <= limit,
             Self::Normal => total_after <= limit || is_within_floor(weight, own, limit),
             Self::Sheddable => {
-                total_after <= part(limit, SHEDDABLE_SHARE) || is_within_floor(weight, own, limit)
+                total_after <= part(limit, SHEDDABLE_SHARE).min(spare)
+                    || is_within_floor(weight, own, limit)
             }
         }
     }
@@ -66,35 +68,46 @@ fn part(limit: u64, share: f64) -> u64 {
 mod tests {
     use super::*;
 
+    fn fits(class: Class, weight: u64, own: u64, total: u64, limit: u64) -> bool {
+        class.fits(weight, own, total, limit, limit)
+    }
+
     #[test]
     fn critical_requests_fit_beside_any_work_of_others() {
-        assert!(Class::Critical.fits(1000, 0, 500_000, 100_000));
-        assert!(Class::Critical.fits(1000, 99_000, 500_000, 100_000));
-        assert!(!Class::Critical.fits(1001, 99_000, 99_000, 100_000));
+        assert!(fits(Class::Critical, 1000, 0, 500_000, 100_000));
+        assert!(fits(Class::Critical, 1000, 99_000, 500_000, 100_000));
+        assert!(!fits(Class::Critical, 1001, 99_000, 99_000, 100_000));
     }
 
     #[test]
     fn the_last_quarter_of_the_limit_is_not_for_sheddable_requests() {
-        assert!(Class::Sheddable.fits(1000, 70_000, 74_000, 100_000));
-        assert!(!Class::Sheddable.fits(1000, 70_000, 74_001, 100_000));
-        assert!(Class::Normal.fits(1000, 0, 99_000, 100_000));
-        assert!(!Class::Normal.fits(1000, 50_000, 99_001, 100_000));
+        assert!(fits(Class::Sheddable, 1000, 70_000, 74_000, 100_000));
+        assert!(!fits(Class::Sheddable, 1000, 70_000, 74_001, 100_000));
+        assert!(fits(Class::Normal, 1000, 0, 99_000, 100_000));
+        assert!(!fits(Class::Normal, 1000, 50_000, 99_001, 100_000));
+    }
+
+    #[test]
+    fn sheddable_requests_are_held_to_the_spare_share() {
+        assert!(Class::Sheddable.fits(1000, 49_000, 49_000, 100_000, 50_000));
+        assert!(!Class::Sheddable.fits(1000, 49_001, 49_001, 100_000, 50_000));
+        assert!(Class::Normal.fits(1000, 99_000, 99_000, 100_000, 50_000));
     }
 
     #[test]
     fn no_class_starves_while_another_holds_the_limit() {
-        assert!(Class::Normal.fits(1000, 4_000, 200_000, 100_000));
-        assert!(!Class::Normal.fits(1000, 4_001, 200_000, 100_000));
-        assert!(Class::Sheddable.fits(1000, 4_000, 200_000, 100_000));
-        assert!(!Class::Sheddable.fits(1000, 4_001, 200_000, 100_000));
+        assert!(fits(Class::Normal, 1000, 4_000, 200_000, 100_000));
+        assert!(!fits(Class::Normal, 1000, 4_001, 200_000, 100_000));
+        assert!(fits(Class::Sheddable, 1000, 4_000, 200_000, 100_000));
+        assert!(!fits(Class::Sheddable, 1000, 4_001, 200_000, 100_000));
     }
 
     #[test]
     fn each_class_has_one_operation_in_flight_however_heavy_it_is() {
         for class in Class::ALL {
-            assert!(class.fits(10_000, 0, 200_000, 100_000), "{class:?}: a heavy one");
-            assert!(class.fits(1000, 0, 10_000, 10_000), "{class:?}: a low limit");
-            assert!(!class.fits(10_000, 100_000, 200_000, 100_000), "{class:?}");
+            assert!(fits(class, 10_000, 0, 200_000, 100_000), "{class:?}: a heavy one");
+            assert!(fits(class, 1000, 0, 10_000, 10_000), "{class:?}: a low limit");
+            assert!(!fits(class, 10_000, 100_000, 200_000, 100_000), "{class:?}");
         }
     }
 }

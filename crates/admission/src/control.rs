@@ -158,19 +158,22 @@ pub struct Load {
     pub slow_down: f64,
 }
 
-/// The room for requests of a class: the units of work in flight of the class and of all, and the limit.
+/// The room for requests of a class: the units of work in flight of the class and of all, the limit, and the spare share
+/// of it.
 #[derive(Clone, Copy)]
 struct Room {
     class: Class,
     own: u64,
     total: u64,
     limit: u64,
+    spare: u64,
 }
 
 impl Room {
     fn fits(self, weight: u32) -> bool {
         // A request that is heavier than the whole limit runs alone.
-        self.total == 0 || self.class.fits(weight.into(), self.own, self.total, self.limit)
+        let Self { class, own, total, limit, spare } = self;
+        total == 0 || class.fits(weight.into(), own, total, limit, spare)
     }
 }
 
@@ -267,7 +270,11 @@ impl AdmissionControl {
             return Decision::Admitted(self.admit(request, key, weight, now));
         }
         if is_ramp_over {
-            self.limit.note_reached();
+            // Sheddable requests are refused before the limit is reached. Then it need not grow.
+            match class == Class::Sheddable && self.in_flight + units <= limit {
+                true => self.limit.note_spare_reached(),
+                false => self.limit.note_reached(),
+            }
         }
         let headroom = ((limit as f64 * FAIR_HEADROOM) as u64).max(UNITS.into());
         if class != Class::Sheddable
@@ -375,16 +382,20 @@ impl AdmissionControl {
     }
 
     fn room(&self, class: Class) -> Room {
-        let limit = self.with_ramp(self.limit.units());
-        Room { class, own: self.by_class[class.index()], total: self.in_flight, limit }
+        let (limit, spare) = (self.with_ramp(self.limit.units()), self.spare_units());
+        Room { class, own: self.by_class[class.index()], total: self.in_flight, limit, spare }
+    }
+
+    /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted.
+    fn spare_units(&self) -> u64 {
+        self.with_ramp(self.limit.spare_units()).max(self.units_min)
     }
 
     /// True if a request fits although its client is greedy.
     fn fits_spare(&self, class: Class, weight: u64) -> bool {
         let own = self.by_class[class.index()];
-        let spare = self.with_ramp(self.limit.spare_units()).max(self.units_min);
         class == Class::Critical
-            || self.in_flight + weight <= spare
+            || self.in_flight + weight <= self.spare_units()
             || is_within_floor(weight, own, self.with_ramp(self.limit.units()))
     }
 

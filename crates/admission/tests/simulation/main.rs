@@ -314,6 +314,35 @@ fn critical_requests_are_not_refused_and_no_class_starves() {
 }
 
 #[test]
+fn a_storm_of_sheddable_requests_does_not_make_others_slow() {
+    for_seeds(|seed| {
+        let full = capacity(20, SIMPLE);
+        let others = || (0..4).map(|client| stream(client, SIMPLE, full * 0.05));
+        let storm = (10..20).map(|client| Stream {
+            class: Class::Sheddable,
+            ..stream(client, SIMPLE, full * 0.3)
+        });
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let before = Phase { settling: 10.0, ..phase(60.0, 20, others().collect()) };
+        let before = simulation.run(&before);
+        let during = Phase { settling: 60.0, ..phase(360.0, 20, others().chain(storm).collect()) };
+        let mut report = simulation.run(&during);
+        let limits = report.limit_spread();
+        let done = report.total().latencies.len() as f64 / report.seconds;
+        report.streams.truncate(4);
+        let (served, p50) = (report.total().served(), report.total().quantile(0.5));
+        let p50_before = before.total().quantile(0.5);
+        println!(
+            "served {served:.4}, p50 {p50:.4}, before {p50_before:.4}; done {:.3}, limit {limits:.2?}",
+            done / full
+        );
+        assert!(served >= 0.995, "{served}");
+        assert!(p50 <= 1.3 * p50_before, "{p50} {p50_before}");
+        assert!(done >= 0.8 * full, "{done}");
+    });
+}
+
+#[test]
 fn the_end_of_a_storm_is_the_end_of_refusals() {
     for_seeds(|seed| {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
