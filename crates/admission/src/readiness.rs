@@ -1,4 +1,5 @@
-//! Whether load balancers should send this router new clients, by the share of requests that it refuses.
+//! Whether load balancers should send this router new clients, by the share of requests that it refuses, and by whether
+//! it is short of memory.
 //!
 //! The router becomes unready when it has refused much for a while, and ready again when it has refused little for a
 //! while. An unready router gets fewer requests, so that it always looks well soon: how much it refuses then does not
@@ -91,12 +92,13 @@ impl Readiness {
         if self.requests < REQUESTS_MIN { 0.0 } else { self.refused / self.requests }
     }
 
-    /// Counts the requests that were admitted and refused since the last call. To be called about once a second.
+    /// Counts the requests that were admitted and refused since the last call. To be called about once a second. While
+    /// `is_short` of something that work needs, the router is as one that refuses all requests, also if it gets few.
     /// `random` is any random number.
     pub fn update(
         &mut self,
-        admitted: u64,
-        refused: u64,
+        (admitted, refused): (u64, u64),
+        is_short: bool,
         now: Duration,
         random: u64,
     ) -> Option<ReadinessChange> {
@@ -105,7 +107,7 @@ impl Readiness {
         self.refused = self.refused * kept + refused as f64;
         self.requests = self.requests * kept + (admitted + refused) as f64;
         self.updated = now;
-        let share = self.refused_share();
+        let share = if is_short { 1.0 } else { self.refused_share() };
         match self.state {
             State::Ready { since } => {
                 if share < self.settings.unready_share {
@@ -190,7 +192,7 @@ mod tests {
                 let (admitted, refused) = load(self.readiness.is_ready());
                 let now = Duration::from_secs(self.second);
                 let random = self.second.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-                if let Some(change) = self.readiness.update(admitted, refused, now, random) {
+                if let Some(change) = self.readiness.update((admitted, refused), false, now, random) {
                     self.changes.push((self.second, change));
                 }
             }
@@ -209,6 +211,18 @@ mod tests {
         assert!((65..70).contains(&changes[0].0), "{changes:?}");
         assert_eq!(changes[1].1, ReadinessChange::Ready);
         assert!((10..=16).contains(&(changes[1].0 - changes[0].0)), "{changes:?}");
+    }
+
+    #[test]
+    fn a_router_that_is_short_of_memory_is_unready_without_requests() {
+        let mut readiness = Readiness::new(SETTINGS);
+        let mut changes = Vec::new();
+        for second in 1..60 {
+            let is_short = (10..30).contains(&second);
+            let change = readiness.update((0, 0), is_short, Duration::from_secs(second), 0);
+            changes.extend(change.map(|it| (second, it)));
+        }
+        assert_eq!(changes, [(15, ReadinessChange::Unready), (35, ReadinessChange::Ready)]);
     }
 
     #[test]
@@ -264,7 +278,7 @@ mod tests {
             let mut readiness = Readiness::new(SETTINGS);
             (1..100).for_each(|it| {
                 if readiness.is_ready() {
-                    readiness.update(0, 1000, Duration::from_secs(it), random);
+                    readiness.update((0, 1000), false, Duration::from_secs(it), random);
                 }
             });
             readiness.hold().unwrap()

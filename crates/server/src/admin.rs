@@ -196,7 +196,8 @@ fn not_allowed(allowed: &'static str) -> Response {
 }
 
 /// Responds with 200 once the router is warm (`warming`) until shutdown begins, so that a load balancer stops sending
-/// requests then, and not while the router refuses many requests, if `admission.readiness` says so.
+/// requests then, and not while the router refuses many requests or is short of memory, if `admission.readiness` says
+/// so.
 fn ready(admin: &Admin) -> Response {
     if admin.shutdown.is_leaving() {
         return response::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
@@ -205,9 +206,8 @@ fn ready(admin: &Admin) -> Response {
         return response::text(StatusCode::SERVICE_UNAVAILABLE, reason);
     }
     let overload = admin.serving.overload.as_ref();
-    if let Some(percent) = overload.and_then(|it| it.unready_percent()) {
-        let text = format!("overloaded: {percent} % of the requests are refused\n");
-        return response::text(StatusCode::SERVICE_UNAVAILABLE, text);
+    if let Some(reason) = overload.and_then(|it| it.unready_reason()) {
+        return response::text(StatusCode::SERVICE_UNAVAILABLE, format!("overloaded: {reason}\n"));
     }
     let away: Vec<&str> = admin
         .providers

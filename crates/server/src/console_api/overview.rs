@@ -249,8 +249,8 @@ fn router_problems(admin: &Admin) -> Vec<Value> {
         problems.push(problem("warning", "router", "", "The router shuts down.".to_owned()));
     }
     let overload = admin.serving.overload.as_ref();
-    if let Some(percent) = overload.and_then(|it| it.unready_percent()) {
-        let text = format!("{percent} % of the requests are refused; the readiness check fails.");
+    if let Some(reason) = overload.and_then(|it| it.unready_reason()) {
+        let text = format!("The router is overloaded ({reason}); the readiness check fails.");
         problems.push(problem("error", "router", "", text));
     }
     problems

@@ -76,12 +76,12 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
 pub const READINESS_METRICS: &[Metric<OverloadProtection>] = &[
     Metric::gauge(
         "starling_admission_ready",
-        "1 if the readiness check succeeds as far as refused requests are concerned, 0 if it fails",
-        |it| u64::from(it.unready_percent().is_none()),
+        "1 if the readiness check succeeds as far as refused requests and memory are concerned, 0 if it fails",
+        |it| u64::from(it.unready_reason().is_none()),
     ),
     Metric::counter(
         "starling_admission_unready",
-        "Times that the readiness check began to fail because many requests were refused",
+        "Times that the readiness check began to fail because of refused requests or memory",
         |it| it.readiness.as_ref().map_or(0, ReadinessWatch::unready_count),
     ),
 ];

@@ -21,4 +21,5 @@ pub mod work_ticket;
 
 pub(crate) use arriving_request::ArrivingRequest;
 pub use protection::OverloadProtection;
+pub use readiness::UnreadyReason;
 pub(crate) use shared_admission::overloaded;

@@ -13,7 +13,7 @@ use foldhash::quality::RandomState;
 use prepare::OperationRequest;
 
 use super::arriving_request::ArrivingRequest;
-use super::readiness::ReadinessWatch;
+use super::readiness::{ReadinessWatch, UnreadyReason};
 use super::request_classes::RequestClasses;
 use super::shared_admission::SharedAdmission;
 use super::stats::AdmissionStats;
@@ -77,10 +77,10 @@ impl OverloadProtection {
         }
     }
 
-    /// Returns the percentage of requests that were refused of late if the router should get no new clients, because it
-    /// refuses many requests; `None` if it is ready.
-    pub fn unready_percent(&self) -> Option<u32> {
-        self.readiness.as_ref()?.unready_percent()
+    /// Returns the reason if the router should get no new clients, because it refuses many requests or is short of
+    /// memory; `None` if it is ready.
+    pub fn unready_reason(&self) -> Option<UnreadyReason> {
+        self.readiness.as_ref()?.unready_reason()
     }
 
     /// True if work is in flight.

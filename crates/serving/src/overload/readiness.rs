@@ -1,6 +1,7 @@
-//! The readiness of a router that refuses many requests ([`admission::Readiness`]), joined with the counters of the
-//! process.
+//! The readiness of a router that refuses many requests or is short of memory ([`admission::Readiness`]), joined with
+//! the counters of the process.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,25 @@ struct WatchState {
     readiness: Readiness,
     admitted: u64,
     refused: u64,
+    is_memory_short: bool,
+}
+
+/// The reason for which a router should get no new clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnreadyReason {
+    /// The memory is nearly used up.
+    Memory,
+    /// This percentage of requests was refused of late.
+    Refused(u32),
+}
+
+impl fmt::Display for UnreadyReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("the memory is nearly used up"),
+            Self::Refused(percent) => write!(f, "{percent} % of the requests are refused"),
+        }
+    }
 }
 
 impl ReadinessWatch {
@@ -34,12 +54,13 @@ impl ReadinessWatch {
             unready_after: settings.unready_after,
             ready_after: settings.ready_after,
         });
-        let state = Mutex::new(WatchState { readiness, admitted: 0, refused: 0 });
+        let state = WatchState { readiness, admitted: 0, refused: 0, is_memory_short: false };
+        let state = Mutex::new(state);
         Some(Self { state, unready: AtomicU64::new(0) })
     }
 
-    /// Reads the numbers of all admitted and refused requests so far. While the memory is nearly used up, all requests
-    /// count as refused: load balancers should send new clients elsewhere before it is.
+    /// Reads the numbers of all admitted and refused requests so far. A router whose memory is nearly used up is as one
+    /// that refuses all requests: load balancers should send new clients elsewhere before it is.
     pub(super) fn update(
         &self,
         (admitted, refused): (u64, u64),
@@ -47,12 +68,10 @@ impl ReadinessWatch {
         now: Duration,
     ) {
         let mut state = self.lock();
-        let mut more = (admitted - state.admitted, refused - state.refused);
-        if is_memory_short {
-            more = (0, more.0 + more.1);
-        }
+        let more = (admitted - state.admitted, refused - state.refused);
         (state.admitted, state.refused) = (admitted, refused);
-        let change = state.readiness.update(more.0, more.1, now, fastrand::u64(..));
+        state.is_memory_short = is_memory_short;
+        let change = state.readiness.update(more, is_memory_short, now, fastrand::u64(..));
         let percent = percent(state.readiness.refused_share());
         let at_least = state.readiness.hold();
         drop(state);
@@ -62,8 +81,9 @@ impl ReadinessWatch {
                 self.unready.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     refused_percent = percent,
+                    is_memory_short,
                     ?at_least,
-                    "the router refuses many requests, and is not ready for new clients for now"
+                    "the router is overloaded, and is not ready for new clients for now"
                 );
             }
             Some(ReadinessChange::Ready) => {
@@ -75,10 +95,14 @@ impl ReadinessWatch {
         }
     }
 
-    /// Returns the percentage of refused requests if the router is not ready.
-    pub(super) fn unready_percent(&self) -> Option<u32> {
+    /// Returns the reason if the router is not ready. It is the present state: a router that refused many requests for
+    /// a while may refuse few now.
+    pub(super) fn unready_reason(&self) -> Option<UnreadyReason> {
         let state = self.lock();
-        (!state.readiness.is_ready()).then(|| percent(state.readiness.refused_share()))
+        (!state.readiness.is_ready()).then(|| match state.is_memory_short {
+            true => UnreadyReason::Memory,
+            false => UnreadyReason::Refused(percent(state.readiness.refused_share())),
+        })
     }
 
     /// The number of times that the router has become unready.
@@ -101,14 +125,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_count_as_refused_while_the_memory_is_nearly_used_up() {
+    fn a_router_whose_memory_is_nearly_used_up_is_not_ready_however_few_requests_it_gets() {
         let settings = AdmissionReadiness { enabled: true, ..AdmissionReadiness::default() };
-        for is_memory_short in [false, true] {
+        for (is_memory_short, per_second) in [(false, 1000), (true, 1000), (true, 1), (true, 0)] {
             let watch = ReadinessWatch::new(&settings).expect("it is turned on");
             for second in 1..=20 {
-                watch.update((1000 * second, 0), is_memory_short, Duration::from_secs(second));
+                let admitted = per_second * second;
+                watch.update((admitted, 0), is_memory_short, Duration::from_secs(second));
             }
-            assert_eq!(watch.unready_percent(), is_memory_short.then_some(100));
+            let expected = is_memory_short.then_some(UnreadyReason::Memory);
+            assert_eq!(watch.unready_reason(), expected, "{per_second}");
         }
     }
 }
