@@ -88,12 +88,14 @@ pub const READINESS_METRICS: &[Metric<OverloadProtection>] = &[
 
 /// The metrics of each class of requests.
 pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
-    Metric::counter("starling_admission_admitted", "Requests admitted, by class", |it| {
-        read(&it.protection.stats().admitted[it.class.index()])
-    }),
+    Metric::counter(
+        "starling_admission_admitted",
+        "Operations, batches and WebSocket handshakes admitted, by class",
+        |it| read(&it.protection.stats().admitted[it.class.index()]),
+    ),
     Metric::counters(
         "starling_admission_refused",
-        "Requests refused because of overload, by class and reason",
+        "Operations, batches and WebSocket handshakes refused because of overload, by class and reason",
         |it, samples| {
             RefusalReason::ALL.into_iter().try_for_each(|reason| {
                 let count = read(&it.protection.stats().refused[it.class.index()][reason.index()]);

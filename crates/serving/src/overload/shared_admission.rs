@@ -104,10 +104,11 @@ impl SharedAdmission {
         request: Request,
         deadline: Instant,
     ) -> Result<HeldTicket, Refusal> {
-        let now = self.now();
         let deadline = deadline.saturating_duration_since(self.started);
         let (id, until, decided) = {
             let mut state = self.lock();
+            // Read while the lock is held, so that the time of the control does not go back.
+            let now = self.now();
             match state.control.request(request, deadline, now, fastrand::u64(..)) {
                 Decision::Admitted(ticket) => {
                     drop(state);
