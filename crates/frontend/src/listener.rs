@@ -167,7 +167,7 @@ async fn take_place(server: &HttpServer) -> Option<OwnedSemaphorePermit> {
 async fn earn_place(server: &HttpServer) {
     let began = Instant::now();
     let is_earned = || {
-        let responses = server.pipeline.metrics.response_totals().0;
+        let responses = server.pipeline.metrics.served_responses();
         let mut pace = server.accept_pace.lock().unwrap_or_else(PoisonError::into_inner);
         pace.take(responses)
     };

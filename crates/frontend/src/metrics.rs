@@ -15,6 +15,8 @@ pub struct HttpMetrics {
     /// The responses with other statuses, and those of them with statuses from 500.
     responses_other: AtomicU64,
     responses_failed: AtomicU64,
+    /// Those with status 503, of which most are refusals.
+    responses_unavailable: AtomicU64,
     /// Batches, and operations in them.
     batches: AtomicU64,
     batched_operations: AtomicU64,
@@ -44,6 +46,7 @@ impl Default for HttpMetrics {
             responses,
             responses_other: AtomicU64::new(0),
             responses_failed: AtomicU64::new(0),
+            responses_unavailable: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batched_operations: AtomicU64::new(0),
         }
@@ -61,7 +64,15 @@ impl HttpMetrics {
         if status.is_server_error() {
             self.responses_failed.fetch_add(1, Ordering::Relaxed);
         }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            self.responses_unavailable.fetch_add(1, Ordering::Relaxed);
+        }
         self.responses.add(status.as_str(), 1);
+    }
+
+    /// Returns the number of responses to requests that were not refused.
+    pub(crate) fn served_responses(&self) -> u64 {
+        self.response_totals().0.saturating_sub(read(&self.responses_unavailable))
     }
 
     /// Returns the numbers of all responses, and of those with a status from 500.
@@ -73,5 +84,24 @@ impl HttpMetrics {
     pub(crate) fn count_batch(&self, operations: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.batched_operations.fetch_add(operations as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_no_served_responses() {
+        let metrics = HttpMetrics::default();
+        let statuses = [
+            StatusCode::OK,
+            StatusCode::BAD_REQUEST,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::INTERNAL_SERVER_ERROR,
+        ];
+        statuses.into_iter().for_each(|status| metrics.count_response(status));
+        assert_eq!(metrics.response_totals(), (4, 2));
+        assert_eq!(metrics.served_responses(), 3);
     }
 }
