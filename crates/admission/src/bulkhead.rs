@@ -185,6 +185,12 @@ impl Bulkhead {
         self.latency(now) > (usual * SLOW_RATIO).max(SLOW_MIN)
     }
 
+    /// True if the subgraph is slow and has a bound: its share, and not the limit, is what keeps the operations that need
+    /// it from those that do not.
+    pub fn is_kept_apart(&self, now: Duration) -> bool {
+        self.part <= BOUNDED_PART_MAX && self.is_slow(now)
+    }
+
     /// Returns the units of work in flight that need the subgraph.
     pub fn held(&self) -> u64 {
         self.held_critical + self.held_others
@@ -364,6 +370,22 @@ mod tests {
         assert_eq!([2, 10, 40, 80].map(held), [10, 10, 40, 80]);
         assert_eq!(held(95), 90, "something is left for others");
         assert_eq!(held(100), 200, "there are no others");
+    }
+
+    #[test]
+    fn a_slow_subgraph_that_all_operations_need_is_not_kept_apart() {
+        for (of_hundred, is_kept_apart) in [(50, true), (100, false)] {
+            let mut bulkhead = Bulkhead::default();
+            let start = usual(&mut bulkhead);
+            bulkhead.begin_request(at(start));
+            for number in 1..=200 {
+                let now = start + 1000 + number * 10;
+                let arrived = number * u64::from(UNITS) * 100 / of_hundred;
+                let work = RouterWork { limit: LIMIT, arrived };
+                _ = bulkhead.enter(Class::Normal, UNITS, SHARE, work, at(now));
+            }
+            assert_eq!(bulkhead.is_kept_apart(at(start + 3000)), is_kept_apart);
+        }
     }
 
     #[test]

@@ -352,7 +352,10 @@ impl Router {
     }
 
     fn complete(&mut self, id: u64) {
+        let now = self.time();
         let job = self.jobs.remove(&id).unwrap();
+        let is_kept_apart =
+            job.places.iter().any(|it| self.subgraphs[it.0].bulkhead.is_kept_apart(now));
         for (subgraph, place) in job.places {
             self.subgraphs[subgraph].bulkhead.leave(place);
         }
@@ -370,6 +373,7 @@ impl Router {
         // As the router does.
         let outcome = match is_complete {
             true => Outcome::Completed { cost: COST },
+            false if is_kept_apart => Outcome::Unmeasured { cost: COST },
             false => Outcome::Failed { cost: COST },
         };
         let random = self.random.u64(..);

@@ -207,6 +207,10 @@ async fn run_admitted(
             payload.subgraph_requests = 0;
             WorkResult::Shared
         }
+        // The share of a slow subgraph bounds those that wait for it, and the limit need not.
+        _ if has_errors && places.as_ref().is_some_and(|it| it.has_slow_subgraph()) => {
+            WorkResult::Unmeasured
+        }
         _ if has_errors => WorkResult::Failed,
         _ => WorkResult::Executed,
     });

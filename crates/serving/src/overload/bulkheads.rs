@@ -120,6 +120,16 @@ pub(crate) struct PlanPlaces {
     pub(crate) closed: Option<Arc<[SubgraphId]>>,
 }
 
+impl PlanPlaces {
+    /// True if a subgraph is slow, and its share bounds the operations that need it.
+    pub(crate) fn has_slow_subgraph(&self) -> bool {
+        self.taken.iter().any(|(bulkhead, _)| {
+            let state = bulkhead.lock();
+            state.is_kept_apart(bulkhead.now())
+        })
+    }
+}
+
 impl Drop for PlanPlaces {
     fn drop(&mut self) {
         for (bulkhead, place) in self.taken.drain(..) {
