@@ -94,8 +94,8 @@ const FLOOR_RISE_AT_MIN: f64 = 0.05;
 /// The part of the work in flight to which a probe lowers the limit.
 const PROBE_SHARE: f64 = 0.6;
 
-/// The same while only greedy clients and sheddable requests want more than there is: the others must not notice it, and
-/// use most of the rest.
+/// The same while only greedy clients and sheddable requests want more than there is: the others must not notice it,
+/// and use most of the rest.
 const PROBE_SHARE_SPARE: f64 = 0.8;
 
 /// The time between two probes, at least: in seconds, and in times that the last one took. A fifth of the work is
@@ -303,8 +303,8 @@ impl AdaptiveLimit {
         self.is_reached = true;
     }
 
-    /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted: the spare share
-    /// of the limit, and what a probe leaves.
+    /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted: the spare
+    /// share of the limit, and what a probe leaves.
     pub(crate) fn spare_units(&self) -> u64 {
         let spare = self.spare.of((self.operations() * f64::from(UNITS)) as u64);
         let of_probe = |probe: &Probe| (probe.limit * f64::from(UNITS)) as u64;

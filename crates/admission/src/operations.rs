@@ -64,8 +64,8 @@ impl OperationTable {
         }
     }
 
-    /// Returns the weight of an operation in units of work. One that is not known weighs as much as such operations cost
-    /// of late, and not less than the average operation.
+    /// Returns the weight of an operation in units of work. One that is not known weighs as much as such operations
+    /// cost of late, and not less than the average operation.
     pub(crate) fn weight(&self, key: u64) -> u32 {
         let known = self.known_cost(key);
         let unknown = || self.unknown.cost().map(|it| it.max(self.mean_cost));
@@ -137,7 +137,6 @@ impl OperationTable {
         let start = set_of(key);
         self.records[start..start + WAYS].iter().find(|it| it.uses > 0 && it.key == key)
     }
-
 }
 
 fn set_of(key: u64) -> usize {

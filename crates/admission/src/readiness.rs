@@ -192,7 +192,8 @@ mod tests {
                 let (admitted, refused) = load(self.readiness.is_ready());
                 let now = Duration::from_secs(self.second);
                 let random = self.second.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-                if let Some(change) = self.readiness.update((admitted, refused), false, now, random) {
+                if let Some(change) = self.readiness.update((admitted, refused), false, now, random)
+                {
                     self.changes.push((self.second, change));
                 }
             }

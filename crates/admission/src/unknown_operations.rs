@@ -1,12 +1,12 @@
 //! The cost and the latency that are assumed of an operation that is not known.
 //!
-//! Clients that write values into their texts, or send batches that vary, execute each text once or twice. The executions
-//! of all such texts together then have one baseline, so that the limit follows them.
+//! Clients that write values into their texts, or send batches that vary, execute each text once or twice. The
+//! executions of all such texts together then have one baseline, so that the limit follows them.
 //!
 //! **Latency.** That baseline is used only while most executions are of unknown operations. Otherwise the known ones
 //! show the load better: a baseline of many operations cannot tell another mix of them from load, until a probe does.
-//! Before it is used, it is the lowest mean of some executions: the first ones of a process are slow, because nothing is
-//! prepared, and an overload may have begun before there are many. If other operations were measured before, it is
+//! Before it is used, it is the lowest mean of some executions: the first ones of a process are slow, because nothing
+//! is prepared, and an overload may have begun before there are many. If other operations were measured before, it is
 //! chosen so that the slow-down stays what it was.
 //!
 //! **Cost.** The mean cost of the first execution of a text.

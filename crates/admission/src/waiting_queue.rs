@@ -161,8 +161,8 @@ impl WaitingQueue {
         self.pop_line(longest, false)
     }
 
-    /// Takes the next request that `may_leave` accepts: that of the client that has its turn, or if that is not accepted
-    /// one of a few other clients. Of each client it is the newest if the queue stands, otherwise the oldest.
+    /// Takes the next request that `may_leave` accepts: that of the client that has its turn, or if that is not
+    /// accepted one of a few other clients. Of each client it is the newest if the queue stands, otherwise the oldest.
     pub(crate) fn pop(
         &mut self,
         may_leave: impl Fn(&Waiter) -> bool,

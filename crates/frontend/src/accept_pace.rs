@@ -2,8 +2,8 @@
 //!
 //! A worker begins to serve a few new connections in each of its turns
 //! ([`ACCEPTED_PER_CORE`](crate::http_server::ACCEPTED_PER_CORE)). A turn is long while many requests wait, so that
-//! alone would keep new clients waiting for seconds. Responses therefore earn places for further ones. Refusals do not: a
-//! router that refuses ten times what it can do would accept the more clients the more it refuses.
+//! alone would keep new clients waiting for seconds. Responses therefore earn places for further ones. Refusals do not:
+//! a router that refuses ten times what it can do would accept the more clients the more it refuses.
 
 /// The number of responses for which one more connection is accepted. Accepting one takes about as much time as the
 /// cheapest responses, so new connections take a fifth of it at most.

@@ -290,7 +290,7 @@ impl WebSocketRecord {
     /// Writes the line of a WebSocket that has ended. `context` is that of its client, and `closed` the end; `None` if
     /// the transport has ended before the protocol.
     pub(crate) fn finish(
-        self: Box<Self>,
+        self,
         runner: &OperationRunner,
         context: &KeptContext,
         closed: Option<&Closed>,

@@ -232,8 +232,7 @@ fn operations_whose_texts_are_all_different_are_protected() {
 
 #[test]
 fn a_mixture_of_operations_that_are_not_known_is_not_taken_for_load() {
-    let quick =
-        Operation { key: 21, is_unique: true, service: 0.005, elsewhere: 0.005, ..SIMPLE };
+    let quick = Operation { key: 21, is_unique: true, service: 0.005, elsewhere: 0.005, ..SIMPLE };
     let slow = Operation { key: 22, is_unique: true, service: 0.050, elsewhere: 0.250, ..SIMPLE };
     for_seeds(|seed| {
         let mix = |multiple, quick_share: f64| {
@@ -318,10 +317,8 @@ fn a_storm_of_sheddable_requests_does_not_make_others_slow() {
     for_seeds(|seed| {
         let full = capacity(20, SIMPLE);
         let others = || (0..4).map(|client| stream(client, SIMPLE, full * 0.05));
-        let storm = (10..20).map(|client| Stream {
-            class: Class::Sheddable,
-            ..stream(client, SIMPLE, full * 0.3)
-        });
+        let storm = (10..20)
+            .map(|client| Stream { class: Class::Sheddable, ..stream(client, SIMPLE, full * 0.3) });
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
         let before = Phase { settling: 10.0, ..phase(60.0, 20, others().collect()) };
         let before = simulation.run(&before);
