@@ -44,6 +44,7 @@ pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings
     config.admission.check(places, findings);
     check_cost_readers(config, places, findings);
     config.introspection.check_switch(places, findings);
+    config.trace.check_switch(places, findings);
     config.access_log.check_fields(!config.graphs.is_empty(), places, findings);
     config.tracing.check(places, findings);
     config.metrics.otlp.check(places, findings);

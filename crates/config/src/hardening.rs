@@ -174,11 +174,12 @@ const ITEMS: [HardeningItem; 18] = [
     },
     HardeningItem {
         name: "diagnostics",
-        state: "`trace.enabled` or `admin.profiling`",
-        change: "turn them off, except while you measure",
+        state: "`trace.enabled` without `trace.when`, or `admin.profiling`",
+        change: "turn them off, except while you measure, or name the clients that get traces by `trace.when`",
         why: "both reveal how the router and its subgraphs work",
         open_keys: |config| {
-            let trace = open("trace.enabled", config.trace.enabled);
+            let is_traced = config.trace.enabled && config.trace.when.is_none();
+            let trace = open("trace.enabled", is_traced);
             let profiling = config.admin.profiling != Admin::default().profiling;
             [trace, open("admin.profiling", profiling)].concat()
         },

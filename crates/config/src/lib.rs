@@ -519,8 +519,10 @@ impl Config {
         let logged = self.access_log.expressions();
         let sampled = self.tracing.sample.conditions().filter(|_| self.tracing.enabled);
         let sampled = sampled.map(|(_, it)| (it, Scope::OPERATION, Expected::Condition));
+        let traced = self.trace.when.iter().filter(|_| self.trace.enabled);
+        let traced = traced.map(|it| (it, Scope::OPERATION, Expected::Condition));
         let others = introspection.chain(exceptions).chain(classes).chain(fair_by);
-        let others = others.chain(policies).chain(logged).chain(sampled);
+        let others = others.chain(policies).chain(logged).chain(sampled).chain(traced);
         headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 

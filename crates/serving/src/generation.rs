@@ -32,6 +32,7 @@ use crate::field_access::FieldAccess;
 use crate::forwarding::Forwarding;
 use crate::known_operations::DocumentExceptions;
 use crate::memory::memory_account;
+use crate::operation_condition::OperationCondition;
 use crate::overload::OverloadProtection;
 use crate::overload::bulkheads::GraphBulkheads;
 use crate::policy_loading::load_policies;
@@ -68,6 +69,8 @@ pub struct ServingGraph {
     pub admission: Option<Admission>,
     /// The shares of traces that conditions choose; `None` if the configuration has none.
     pub trace_ratios: Option<TraceRatios>,
+    /// The condition of traces in responses; `None` if the configuration has none.
+    pub response_traces: Option<OperationCondition>,
     /// The overload protection, which all graphs of the process share; `None` if it is turned off.
     pub overload: Option<Arc<OverloadProtection>>,
     /// The memory of the process, which all graphs of the process share.
@@ -219,6 +222,8 @@ pub fn load(
     let admission = Admission::new(config, stores, previous.and_then(|it| it.admission.as_ref()))
         .map_err(|error| vec![*error])?;
     let trace_ratios = TraceRatios::new(config).map_err(|error| vec![*error])?;
+    let response_traces =
+        OperationCondition::of_response_traces(config).map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let overload = match previous {
         Some(previous) => previous.overload.clone(),
@@ -250,6 +255,7 @@ pub fn load(
     read_claims.extend(config.authorization.scope_claims());
     read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
     read_claims.extend(trace_ratios.iter().flat_map(TraceRatios::claims).cloned());
+    read_claims.extend(response_traces.iter().flat_map(OperationCondition::claims).cloned());
     read_claims.extend(overload.iter().flat_map(|it| it.claims()).cloned());
     read_claims.extend(document_exceptions.claims().iter().cloned());
     read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
@@ -284,6 +290,7 @@ pub fn load(
         memory,
         admission,
         trace_ratios,
+        response_traces,
         overload,
         bulkheads,
         document_exceptions,

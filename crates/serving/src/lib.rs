@@ -20,6 +20,7 @@ pub mod known_operations;
 pub mod live_queries;
 pub mod memory;
 pub mod operation;
+pub mod operation_condition;
 pub mod operation_spans;
 pub mod overload;
 pub mod policy_loading;

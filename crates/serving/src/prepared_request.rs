@@ -44,6 +44,8 @@ pub struct PreparedRequest {
     pub cost: Option<u64>,
     /// True if the response contains the cost, because the client asks for it and may see it.
     pub shows_cost: bool,
+    /// True if the client gets a trace if it requests one.
+    pub allows_trace: bool,
     /// The files of a request with uploads.
     pub uploads: Option<Arc<Uploads>>,
     /// The use of caches; `None` if nothing is stored for the operation.

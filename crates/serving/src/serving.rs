@@ -139,7 +139,8 @@ impl Serving {
         }
     }
 
-    /// Starts a trace of a request with these headers, if its client requests one and the configuration allows it.
+    /// Starts a trace of a request with these headers, if its client requests one and the configuration has traces.
+    /// Whether this client gets it (`trace.when`) is known once its operation is prepared.
     pub fn start_trace(&self, headers: &HeaderMap) -> Option<RequestTrace> {
         if self.has_traces { RequestTrace::requested(headers) } else { None }
     }

@@ -330,6 +330,7 @@ pub async fn renew(
         // The operation was checked when it started.
         cost: None,
         shows_cost: false,
+        allows_trace: false,
         uploads: None,
         caching,
         client_deadline: None,

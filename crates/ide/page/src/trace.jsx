@@ -163,7 +163,10 @@ function TracePanel() {
       {trace !== null && <Waterfall trace={trace} />}
       {trace === null && isWanted && !isNoted && <p>Run a query or a mutation to see its plan and its requests.</p>}
       {trace === null && isWanted && isNoted && (
-        <p>The response has no trace. The router sends one if its configuration has `trace.enabled`.</p>
+        <p>
+          The response has no trace. The router sends one if its configuration has `trace.enabled`, and if `trace.when`
+          allows it for this request.
+        </p>
       )}
       {trace === null && !isWanted && (
         <p>The plan of an operation, and when its requests to subgraphs began and ended.</p>

@@ -108,6 +108,20 @@ fn a_client_gets_a_trace_if_its_handshake_requests_it() {
 }
 
 #[test]
+fn a_client_that_the_condition_does_not_name_gets_no_trace() {
+    let when = "request.headers[?'x-team'].orValue('') == 'core' && operation.kind == 'query'";
+    let router = Router::start(&format!("trace: {{enabled: true, when: \"{when}\"}}"));
+    for (team, is_traced) in [("core", true), ("other", false)] {
+        let headers = [("starling-trace", "1"), ("x-team", team)];
+        let mut socket = Socket::open_with(router.address, &headers);
+        socket.subscribe("1", "{ __typename }");
+        let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no response") };
+        let text = String::from_utf8_lossy(&payload);
+        assert_eq!(text.contains(r#""trace":{"#), is_traced, "{team}: {text}");
+    }
+}
+
+#[test]
 fn a_response_larger_than_the_queue_is_delivered() {
     for policy in ["disconnect", "drop_oldest", "latest"] {
         let router =

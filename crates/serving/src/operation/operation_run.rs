@@ -36,7 +36,7 @@ pub fn needs_a_stream(prepared: &Prepared) -> GraphqlError {
 }
 
 /// Runs a query or mutation to its end, or joins an equal query that is in flight. The payload of a traced operation
-/// contains its cost.
+/// contains its cost, if the configuration allows the trace for the request.
 ///
 /// # Errors
 /// The operation is a subscription or a live query: its response is a stream, which `hub` creates.
@@ -45,6 +45,7 @@ pub async fn run(
     mut ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
+    let trace = trace.filter(|_| ready.allows_trace);
     // Taken out of the request, which may be kept as the key of shared work. An operation with files proceeds as fast
     // as its client sends them, and holds no work of others meanwhile.
     let ticket = ready.ticket.take().filter(|_| ready.uploads.is_none());

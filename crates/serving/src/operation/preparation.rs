@@ -25,6 +25,7 @@ use crate::forwarding::{ClientHeaders, ForwardingFacts};
 use crate::prepared_request::PreparedRequest;
 use crate::request_facts::KnownOperation;
 use crate::serving::Serving;
+use crate::trace;
 
 /// The client of an operation, and the message in which the operation came.
 pub struct OperationClient<'a> {
@@ -240,6 +241,10 @@ async fn prepare_counted(
             Box::pin(pending.decide()).await.map_err(not_admitted)?;
         }
     }
+    let allows_trace = loaded.response_traces.as_ref().is_none_or(|condition| {
+        let is_requested = client_headers.map().contains_key(trace::HEADER);
+        is_requested && condition.is_true(&admitted, &loaded.expressions)
+    });
     let facts =
         ForwardingFacts { claims: identity.claims(), source, operation: Some(admitted.operation) };
     let headers = loaded.forwarding.apply(client_headers, facts, &loaded.expressions);
@@ -269,6 +274,7 @@ async fn prepare_counted(
         resume,
         cost,
         shows_cost,
+        allows_trace,
         uploads: None,
         caching,
         client_deadline: source.deadline,

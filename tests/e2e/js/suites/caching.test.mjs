@@ -560,6 +560,29 @@ describe("traces", () => {
   });
 });
 
+it("a client that trace.when does not name gets the same response from memory, without a trace", async () => {
+  const trace = { enabled: true, when: "client.name == 'studio' && operation.kind == 'query'" };
+  const router = await startRouter({ subgraphs: { all: { ttl: "60s" } } }, { trace });
+  try {
+    const query = "{ products(first: 2) { name } }";
+    const traced = async (name, value) => {
+      const headers = { "content-type": "application/json", "starling-trace": value, "graphql-client-name": name };
+      const response = await fetch(router.graphql, { method: "POST", headers, body: JSON.stringify({ query }) });
+      return [await response.json(), response.headers];
+    };
+    const [first] = await traced("studio", "1");
+    assert.equal(first.extensions.trace.cache.response, "miss");
+    for (const value of ["1", "execute"]) {
+      const [response, headers] = await traced("web", value);
+      assert.deepEqual(response, { data: first.data });
+      assert.notEqual(headers.get("cache-control"), "no-store");
+    }
+    assert.equal(catalogue.requests.length, 1);
+  } finally {
+    await router.stop();
+  }
+});
+
 it("a trace says that the whole response came from memory, unless the client wants its execution", async () => {
   const router = await startRouter({ subgraphs: { all: { ttl: "60s" } } }, { trace: { enabled: true } });
   try {

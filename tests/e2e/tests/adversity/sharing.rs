@@ -366,6 +366,37 @@ fn each_operation_of_a_batch_has_its_own_trace() {
 }
 
 #[test]
+fn a_trace_is_sent_to_the_clients_that_the_condition_names() {
+    let shop = Shop::with("trace: {enabled: true, when: \"client.name == 'studio'\"}\n");
+    let studio = [("starling-trace", "execute"), ("graphql-client-name", "studio")];
+    let response = ask_with(&shop, QUERY, &studio);
+    assert_eq!(response["extensions"]["trace"]["fetches"][0]["subgraph"], "products");
+    // Another client, one without a name, and one that requests no trace.
+    for headers in [
+        &[("starling-trace", "execute"), ("graphql-client-name", "web")][..],
+        &[("starling-trace", "1")],
+        &[("graphql-client-name", "studio")],
+    ] {
+        assert_eq!(ask_with(&shop, QUERY, headers), kettle(), "{headers:?}");
+    }
+    shop.assert_unaffected();
+}
+
+#[test]
+fn a_condition_of_traces_that_cannot_be_evaluated_allows_none() {
+    let when = "request.headers['x-team'] == 'core'";
+    let shop = Shop::with(&format!("trace: {{enabled: true, when: \"{when}\"}}\n"));
+    assert_eq!(ask_with(&shop, QUERY, &[("starling-trace", "1")]), kettle());
+    shop.wait_for_metric("starling_expression_trace_failures_total", 1);
+    // The condition of a request without the header is not evaluated.
+    assert_eq!(shop.ask(QUERY), kettle());
+    shop.wait_for_metric("starling_expression_trace_failures_total", 1);
+    let traced = ask_with(&shop, QUERY, &[("starling-trace", "1"), ("x-team", "core")]);
+    assert_eq!(traced["extensions"]["trace"]["fetches"][0]["subgraph"], "products");
+    shop.assert_unaffected();
+}
+
+#[test]
 fn no_trace_is_sent_by_default() {
     let shop = Shop::open();
     assert_eq!(ask_with(&shop, QUERY, &[("starling-trace", "1")]), kettle());
