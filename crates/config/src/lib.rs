@@ -195,7 +195,7 @@ pub use timeout_header::{TimeoutFormat, TimeoutHeader};
 pub use token_introspection::{
     IntrospectedTokens, IntrospectionAuth, IntrospectionCache, TokenIntrospection,
 };
-pub use trace::Trace;
+pub use trace::{FetchText, Trace, TraceFetches};
 pub use traces::{Otlp, SampleRatio, TraceFormat, TraceSampling, TraceSamplingRule, Tracing};
 pub use uploads::Uploads;
 pub use warming::{Warming, WarmingSource};
@@ -399,8 +399,8 @@ pub struct Config {
     /// The cost of a request, for clients that ask for it.
     ///
     /// `extensions.trace` of the response contains the plan, the time of each phase, each request to a subgraph with
-    /// its sizes, the work that was shared with other requests, and what came from memory and how old it was
-    /// (`docs/caching.md`).
+    /// its text and its sizes, the work that was shared with other requests, and what came from memory and how old it
+    /// was (`docs/caching.md`).
     pub trace: Trace,
 
     /// Traces of requests, and their export to a collector by OTLP (`docs/tracing.md`): the request, the steps of

@@ -62,7 +62,7 @@ async fn fetch_traced(
     is_mutation: bool,
     storing: Option<Box<ResponseStoring>>,
 ) -> Result<SubgraphResponse, FetchError> {
-    let recorder = FetchRecorder::begin(context, (subgraph, place), body.len());
+    let recorder = FetchRecorder::begin(context, (subgraph, place), &body);
     let span = recorder.as_ref().and_then(FetchRecorder::span);
     let fetched = fetch_or_join(context, subgraph, body, is_mutation, storing, span);
     let (result, role) = fetched.await;
@@ -79,6 +79,7 @@ pub(crate) struct FetchRecorder<'a> {
     place: FetchPlace,
     began: Duration,
     request_bytes: usize,
+    body: Option<Bytes>,
     span: Option<Arc<OutgoingSpan>>,
 }
 
@@ -87,11 +88,12 @@ impl<'a> FetchRecorder<'a> {
     pub(crate) fn begin(
         context: &'a RequestContext,
         (subgraph, place): (SubgraphId, FetchPlace),
-        request_bytes: usize,
+        body: &Bytes,
     ) -> Option<Self> {
         let trace = context.trace.as_deref()?;
         let (began, span) = (trace.now(), trace.outgoing_span());
-        Some(Self { trace, subgraph, place, began, request_bytes, span })
+        let (request_bytes, body) = (body.len(), trace.keep_body(body));
+        Some(Self { trace, subgraph, place, began, request_bytes, body, span })
     }
 
     /// Returns the span of the request.
@@ -101,13 +103,14 @@ impl<'a> FetchRecorder<'a> {
 
     /// Ends the record with the response. `role` is that in a shared request.
     pub(crate) fn record(self, result: &Result<SubgraphResponse, FetchError>, role: Option<Role>) {
-        let Self { trace, subgraph, place, began, request_bytes, span } = self;
+        let Self { trace, subgraph, place, began, request_bytes, body, span } = self;
         trace.record(FetchTrace {
             subgraph,
             place,
             began,
             took: trace.now().saturating_sub(began),
             request_bytes,
+            body,
             response: result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len())),
             hedge: result.as_ref().ok().and_then(|it| it.hedge),
             failure: result.as_ref().err().cloned(),

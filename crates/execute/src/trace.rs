@@ -1,9 +1,11 @@
 //! Records the fetches of one execution, and what it found in memory: for a client that requests it, and for the spans
 //! of a trace. It also gives each request to a subgraph and each message its span.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use graph::{FieldId, SubgraphId};
 use single_flight::Role;
 use telemetry::spans::{OutgoingSpan, TraceContext};
@@ -13,6 +15,9 @@ use crate::{FetchError, HedgeOutcome};
 /// Maximum number of fetches in a trace. Plans have a handful; further ones are left out.
 const FETCHES_MAX: usize = 1_000;
 
+/// Maximum memory of the bodies of requests that a trace keeps. Fetches beyond it have none.
+const BODIES_BYTES_MAX: usize = 1 << 20;
+
 /// A record of fetches. It is filled by the execution that leads a shared one; the trace of a
 /// follower is empty.
 #[derive(Debug)]
@@ -20,6 +25,10 @@ pub struct Trace {
     started: Instant,
     /// The identity of the trace that the requests belong to.
     context: Option<Arc<TraceContext>>,
+    /// True if the bodies of requests are kept.
+    keeps_bodies: bool,
+    /// The length of the bodies so far.
+    body_bytes: AtomicUsize,
     fetches: Mutex<Vec<FetchTrace>>,
     lookups: Mutex<Vec<LookupTrace>>,
     messages: Mutex<Vec<MessageTrace>>,
@@ -48,6 +57,8 @@ pub struct FetchTrace {
     pub took: Duration,
     /// Length of the request's body.
     pub request_bytes: usize,
+    /// The body of the request; `None` if the trace keeps no bodies, or has enough of them.
+    pub body: Option<Bytes>,
     /// HTTP status and length of the response's body; `None` if there was no response.
     pub response: Option<(u16, usize)>,
     /// Whether the second request was faster, if there was one.
@@ -142,11 +153,27 @@ impl Trace {
         Self {
             started: Instant::now(),
             context,
+            keeps_bodies: false,
+            body_bytes: AtomicUsize::new(0),
             fetches: Mutex::default(),
             lookups: Mutex::default(),
             messages: Mutex::default(),
             printing: Mutex::default(),
         }
+    }
+
+    /// Keeps the bodies of requests, up to a megabyte.
+    pub fn keeping_bodies(self) -> Self {
+        Self { keeps_bodies: true, ..self }
+    }
+
+    /// Returns the body of a request if it is kept. It stays in the memory in which it was written.
+    pub(crate) fn keep_body(&self, body: &Bytes) -> Option<Bytes> {
+        if !self.keeps_bodies {
+            return None;
+        }
+        let kept = self.body_bytes.fetch_add(body.len(), Ordering::Relaxed);
+        (kept + body.len() <= BODIES_BYTES_MAX).then(|| body.clone())
     }
 
     /// The start of the trace.
@@ -235,5 +262,19 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Default for Trace {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_kept_only_on_request_and_up_to_a_bound() {
+        let body = Bytes::from(vec![b'x'; BODIES_BYTES_MAX / 2]);
+        assert_eq!(Trace::new().keep_body(&body), None);
+        let trace = Trace::new().keeping_bodies();
+        let kept: Vec<_> = (0..3).map(|_| trace.keep_body(&body).is_some()).collect();
+        assert_eq!(kept, [true, true, false]);
     }
 }

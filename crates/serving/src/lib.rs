@@ -28,6 +28,7 @@ mod policy_questions;
 mod prepare_settings;
 pub mod prepared_request;
 pub mod rate_limits;
+pub mod redaction;
 pub mod request_facts;
 pub mod response_forwarding;
 pub mod serving;

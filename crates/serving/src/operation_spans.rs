@@ -91,9 +91,11 @@ impl OperationSpans {
         record.cost = cost;
     }
 
-    /// Returns the trace for the execution, which gives each request to a subgraph a span of its own.
-    pub(crate) fn begin_execution(&self) -> Arc<execute::Trace> {
-        let trace = Arc::new(execute::Trace::with_spans(self.request.context()));
+    /// Returns the trace for the execution, which gives each request to a subgraph a span of its own. It keeps the
+    /// bodies of these requests if the trace of the client shows them.
+    pub(crate) fn begin_execution(&self, keeps_bodies: bool) -> Arc<execute::Trace> {
+        let trace = execute::Trace::with_spans(self.request.context());
+        let trace = Arc::new(if keeps_bodies { trace.keeping_bodies() } else { trace });
         self.lock().execution = Some(Arc::clone(&trace));
         trace
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clients::client_limits::ClientLimits;
 use clients::operation_metrics::OperationMetrics;
-use config::{Config, DEFAULT_GRAPH};
+use config::{Config, DEFAULT_GRAPH, TraceFetches};
 use execute::{ClaimPath, ErrorCode};
 use http::HeaderMap;
 use persisted_documents::DocumentSet;
@@ -46,8 +46,8 @@ pub struct Serving {
     pub time_max: Duration,
     /// The path of the endpoint (`path`).
     pub path: Box<str>,
-    /// True if clients may request traces (`trace.enabled`).
-    has_traces: bool,
+    /// The contents of traces that clients may request (`trace.enabled`); `None` if they may not.
+    traces: Option<TraceFetches>,
 }
 
 impl Serving {
@@ -76,7 +76,7 @@ impl Serving {
             figures: FigureTables::new(config).map(Arc::new),
             time_max: config.limits.time,
             path: config.path.as_str().into(),
-            has_traces: config.trace.enabled,
+            traces: config.trace.enabled.then_some(config.trace.fetches),
         }
     }
 
@@ -97,7 +97,7 @@ impl Serving {
             figures: first.figures.clone(),
             time_max: first.time_max,
             path: config.path.as_str().into(),
-            has_traces: first.has_traces,
+            traces: first.traces,
         }
     }
 
@@ -142,7 +142,7 @@ impl Serving {
     /// Starts a trace of a request with these headers, if its client requests one and the configuration has traces.
     /// Whether this client gets it (`trace.when`) is known once its operation is prepared.
     pub fn start_trace(&self, headers: &HeaderMap) -> Option<RequestTrace> {
-        if self.has_traces { RequestTrace::requested(headers) } else { None }
+        RequestTrace::requested(headers, self.traces?)
     }
 }
 

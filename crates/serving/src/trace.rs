@@ -9,11 +9,16 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use astjson::Document;
+use bytes::Bytes;
+use config::{FetchText, TraceFetches};
 use execute::{LookupTrace, Payload};
 use graph::{SubgraphId, Supergraph};
 use http::{HeaderMap, HeaderName};
 use plan::{FetchKind, Plan};
 use single_flight::Role;
+
+use crate::redaction::redact_literals;
 
 /// The header that requests a trace.
 pub const HEADER: HeaderName = HeaderName::from_static("starling-trace");
@@ -41,27 +46,39 @@ pub struct RequestTrace {
     prepared: Duration,
     /// True if the operation is executed also if its response is stored.
     pub(crate) must_execute: bool,
+    /// The contents of requests to subgraphs that the client may see.
+    shown: TraceFetches,
     /// The fetches of the execution, if this request leads one.
     pub fetches: Arc<execute::Trace>,
 }
 
 impl RequestTrace {
-    /// Starts a trace if a request with these headers asks for one.
-    pub fn requested(headers: &HeaderMap) -> Option<Self> {
+    /// Starts a trace if a request with these headers asks for one. It contains `shown` of requests to subgraphs.
+    pub fn requested(headers: &HeaderMap, shown: TraceFetches) -> Option<Self> {
         let must_execute = match headers.get(HEADER)?.as_bytes() {
             b"1" => false,
             b"execute" => true,
             _ => return None,
         };
         let fetches = Arc::new(execute::Trace::new());
-        Some(Self { started: Instant::now(), prepared: Duration::ZERO, must_execute, fetches })
+        let (started, prepared) = (Instant::now(), Duration::ZERO);
+        Some(Self { started, prepared, must_execute, shown, fetches })
     }
 
     /// Records that the operation is prepared and the execution starts. In a batch the other operations may have run in
     /// between, which counts as preparing.
     pub fn prepared(&mut self) {
         self.prepared = self.started.elapsed();
-        self.fetches = Arc::new(execute::Trace::new());
+        let fetches = execute::Trace::new();
+        self.fetches = Arc::new(match self.shows_contents() {
+            true => fetches.keeping_bodies(),
+            false => fetches,
+        });
+    }
+
+    /// True if the bodies of requests to subgraphs must be kept.
+    pub(crate) fn shows_contents(&self) -> bool {
+        self.shown.shows_contents()
     }
 
     /// Returns `payload` with the trace in its extensions. `role` is the way in which the operation was shared, and
@@ -108,6 +125,9 @@ impl RequestTrace {
             if let Some(hedge) = fetch.hedge {
                 let _ = write!(text, ",\"hedge\":\"{}\"", hedge.as_str());
             }
+            if let Some(body) = &fetch.body {
+                write_contents(&mut text, body, self.shown);
+            }
             text.push('}');
         }
         text.push(']');
@@ -120,8 +140,32 @@ impl RequestTrace {
     }
 }
 
-/// Writes the member `plan`: the fetches and which of them wait for others. It has no texts of requests, because they
-/// show the schemas of subgraphs.
+/// Writes the members `text` and `variables` of a request, as far as `shown` allows it.
+fn write_contents(text: &mut String, body: &Bytes, shown: TraceFetches) {
+    let mut document = Document::new();
+    // The router has written the body, so it can be read.
+    let Ok(root) = document.parse(body.clone()) else { return };
+    let query = document.get(root, "query");
+    let query = query.and_then(|it| document.as_str(it));
+    let shown_query = match (query, shown.text) {
+        (Some(query), FetchText::Full) => Some(query),
+        (Some(query), FetchText::Redacted) => Some(redact_literals(&query).into()),
+        (_, FetchText::None) | (None, _) => None,
+    };
+    let mut out = Vec::new();
+    if let Some(query) = shown_query {
+        out.extend_from_slice(b",\"text\":");
+        astjson::print_string(&query, &mut out);
+    }
+    if let Some(variables) = document.get(root, "variables").filter(|_| shown.variables) {
+        out.extend_from_slice(b",\"variables\":");
+        document.print(variables, &mut out);
+    }
+    text.push_str(&String::from_utf8_lossy(&out));
+}
+
+/// Writes the member `plan`: the fetches and which of them wait for others. It has no texts of requests: those that
+/// were sent are with their requests.
 fn write_plan(text: &mut String, plan: &Plan, graph: &Supergraph) {
     text.push_str(",\"plan\":[");
     for (id, (fetch, wave)) in plan.fetches.iter().zip(plan.waves()).enumerate() {
@@ -200,5 +244,33 @@ fn role_text(role: Option<Role>) -> &'static str {
         Some(Role::Follower) => "\"follower\"",
         Some(Role::Unshared) => "\"alone\"",
         None => "null",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(text: FetchText, variables: bool) -> String {
+        let body = r#"{"query":"query($a:[X!]!){f(id:\"hunter2\",n:7){id}}","variables":{"a":[{"id":1e400}]}}"#;
+        let mut out = String::new();
+        write_contents(
+            &mut out,
+            &Bytes::from_static(body.as_bytes()),
+            TraceFetches { text, variables },
+        );
+        out
+    }
+
+    #[test]
+    fn a_request_shows_what_the_rule_allows() {
+        let redacted = r#","text":"query($a:[X!]!){f(id:\"…\",n:0){id}}""#;
+        assert_eq!(contents(FetchText::Redacted, false), redacted);
+        let full = r#","text":"query($a:[X!]!){f(id:\"hunter2\",n:7){id}}""#;
+        assert_eq!(contents(FetchText::Full, false), full);
+        let variables = r#","variables":{"a":[{"id":1e400}]}"#;
+        assert_eq!(contents(FetchText::Redacted, true), format!("{redacted}{variables}"));
+        assert_eq!(contents(FetchText::None, true), variables);
+        assert_eq!(contents(FetchText::None, false), "");
     }
 }

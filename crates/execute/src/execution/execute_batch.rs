@@ -212,7 +212,7 @@ async fn send_all<'a>(
                 if shared_fetch::is_first_for_event(context, fetch.subgraph, &body) =>
             {
                 let (sender, part) = oneshot::channel();
-                let recorder = FetchRecorder::begin(context, (fetch.subgraph, place), body.len());
+                let recorder = FetchRecorder::begin(context, (fetch.subgraph, place), &body);
                 let span = recorder.as_ref().and_then(FetchRecorder::span);
                 waiting.push((context, span, Some(sender)));
                 own.push(SingleRequest { body: body.clone(), lists });

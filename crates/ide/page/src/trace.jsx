@@ -61,6 +61,15 @@ function describeRequest({ status, answerBytes, took, entities, sharing }) {
   return `${parts.join(", ")} in ${time(took)}`;
 }
 
+/** True if the router shows what a request contains (`trace.fetches`). */
+const hasContents = ({ text, variables }) => text !== undefined || variables !== undefined;
+
+/** The text and the variables of a request, as far as the router shows them. */
+function contentsOf({ text, variables }) {
+  const values = variables === undefined ? undefined : JSON.stringify(variables, null, 2);
+  return [text, values].filter((it) => it !== undefined).join("\n");
+}
+
 function Bar({ began, took, total, label, isBad }) {
   const left = Math.min(100, (100 * began) / total);
   const width = Math.min(100 - left, (100 * took) / total);
@@ -111,6 +120,12 @@ function Fetch({ fetch, plan, trace, total }) {
         <p key={index} className="starling-facts">
           {text}
         </p>
+      ))}
+      {requests.filter(hasContents).map((it, index) => (
+        <details key={index} className="starling-contents">
+          <summary>Request</summary>
+          <pre>{contentsOf(it)}</pre>
+        </details>
       ))}
     </Step>
   );

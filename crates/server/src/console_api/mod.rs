@@ -9,7 +9,6 @@ mod graph_map;
 mod log_level;
 mod operations;
 mod overview;
-mod redaction;
 mod slow_requests;
 pub(crate) mod state;
 mod subgraphs;

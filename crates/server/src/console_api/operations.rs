@@ -6,12 +6,12 @@ use plan::Plan;
 use prepare::PrepareError;
 use serde_json::{Value, json};
 use serving::figures::readings::{ClientReading, OperationReading, UsesOfClient};
+use serving::redaction::redact_literals;
 use serving::serving::Serving;
 use telemetry::HistogramReading;
 use telemetry::history::quantiles;
 
 use super::overview::compact;
-use super::redaction::redact_literals;
 use crate::admin::state::Admin;
 
 /// The maximum length of an operation to explain the plan of.

@@ -125,7 +125,8 @@ async fn run_admitted(
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = match (&mut trace, spans) {
         (trace, Some(spans)) => {
-            let fetches = spans.begin_execution();
+            let keeps_bodies = trace.as_ref().is_some_and(RequestTrace::shows_contents);
+            let fetches = spans.begin_execution(keeps_bodies);
             if let Some(trace) = trace {
                 trace.fetches = Arc::clone(&fetches);
             }

@@ -105,6 +105,9 @@ describe("browser", { skip: skipWithoutBrowser() }, () => {
     for (const text of await waves.locator(".starling-facts").allTextContents()) {
       assert.match(text, /^status 200, \d+ bytes(, \d+ entities)? in [\d.]+ (µs|ms|s)$/);
     }
+    const requests = await waves.locator(".starling-contents pre").allTextContents();
+    assert.equal(requests.length, 2);
+    assert.match(requests[1], /_entities/);
     const [first, second] = await Promise.all(
       (await waves.locator(".starling-track > span").all()).map((bar) => bar.boundingBox()),
     );

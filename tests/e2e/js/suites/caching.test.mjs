@@ -560,6 +560,34 @@ describe("traces", () => {
   });
 });
 
+it("a trace has the texts of requests without values, and variables only if the configuration says so", async () => {
+  const fetchesOf = async (fetches) => {
+    const router = await startRouter({ enabled: false }, { trace: { enabled: true, ...(fetches && { fetches }) } });
+    try {
+      const headers = { "content-type": "application/json", "starling-trace": "1" };
+      const fetches = [];
+      for (const query of ['{ clock(zone: "hunter2") }', "{ products(first: 2) { inStock } }"]) {
+        const response = await fetch(router.graphql, { method: "POST", headers, body: JSON.stringify({ query }) });
+        fetches.push(...(await response.json()).extensions.trace.fetches);
+      }
+      return fetches;
+    } finally {
+      await router.stop();
+    }
+  };
+  const redacted = await fetchesOf();
+  assert.deepEqual(redacted.map(({ subgraph }) => subgraph), ["catalogue", "catalogue", "stock"]);
+  assert.match(redacted[0].text, /clock\(zone:/);
+  assert.match(redacted[2].text, /_entities\(representations:/);
+  assert.ok(!JSON.stringify(redacted).includes("hunter2"), JSON.stringify(redacted));
+  assert.ok(redacted.every((it) => !("variables" in it)));
+  const full = await fetchesOf({ text: "full", variables: true });
+  assert.match(JSON.stringify(full[0]), /hunter2/);
+  assert.deepEqual(Object.values(full[2].variables)[0].map(({ id }) => id), ["1", "2"]);
+  const none = await fetchesOf({ text: "none" });
+  assert.ok(none.every((it) => !("text" in it) && !("variables" in it)));
+});
+
 it("a client that trace.when does not name gets the same response from memory, without a trace", async () => {
   const trace = { enabled: true, when: "client.name == 'studio' && operation.kind == 'query'" };
   const router = await startRouter({ subgraphs: { all: { ttl: "60s" } } }, { trace });

@@ -366,6 +366,21 @@ fn each_operation_of_a_batch_has_its_own_trace() {
 }
 
 #[test]
+fn a_trace_shows_the_requests_as_the_configuration_allows() {
+    for (fetches, has_text, has_variables) in
+        [("", true, false), ("fetches: {text: none, variables: true}", false, true)]
+    {
+        let shop = Shop::with(&format!("trace: {{enabled: true, {fetches}}}\n"));
+        let traced = ask_with(&shop, QUERY, &[("starling-trace", "1")]);
+        let fetch = &traced["extensions"]["trace"]["fetches"][0];
+        let text = fetch["text"].as_str();
+        assert_eq!(text.is_some_and(|it| it.contains("product")), has_text, "{fetch}");
+        assert_eq!(fetch.get("variables").is_some(), has_variables, "{fetch}");
+        shop.assert_unaffected();
+    }
+}
+
+#[test]
 fn a_trace_is_sent_to_the_clients_that_the_condition_names() {
     let shop = Shop::with("trace: {enabled: true, when: \"client.name == 'studio'\"}\n");
     let studio = [("starling-trace", "execute"), ("graphql-client-name", "studio")];
