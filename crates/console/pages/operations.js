@@ -21,6 +21,15 @@ const clientColumns = [
   countColumn("Requests", "requests"),
 ];
 
+/** A column with a hit ratio, which is null if nothing could be hit. */
+const ratioColumn = (title, name, note) => ({
+  title,
+  number: true,
+  value: (it) => it.hitRatios[name],
+  text: (it) => percent(it.hitRatios[name]),
+  note,
+});
+
 export function open(_, { go }) {
   const note = html(
     "p",
@@ -82,6 +91,9 @@ export function open(_, { go }) {
         text: (it) => bytes(it.bytesMean),
         note: "Mean size of responses",
       },
+      ratioColumn("Plan hits", "plan", "Share of requests whose operation was prepared before"),
+      ratioColumn("Cache hits", "response", "Share of whole responses that were in memory, if they are stored"),
+      ratioColumn("Shared", "shared", "Share of requests that got the response to an equal one in flight"),
     ],
   });
   const clients = table({
@@ -209,6 +221,10 @@ function operationDetail(container) {
       Fetches: short(it.subgraphRequestsMean),
       Cost: short(it.costMean),
       Size: bytes(it.bytesMean),
+      "Plan hits": percent(it.hitRatios.plan),
+      "Cache hits": percent(it.hitRatios.response),
+      "Of them stale": percent(it.hitRatios.stale),
+      Shared: percent(it.hitRatios.shared),
     };
     parts.facts.replaceChildren(
       ...Object.entries(facts).map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text))),

@@ -6,6 +6,7 @@ use plan::Plan;
 use prepare::PrepareError;
 use serde_json::{Value, json};
 use serving::figures::readings::{ClientReading, OperationReading, UsesOfClient};
+use serving::figures::response_origins::HitCounts;
 use serving::redaction::redact_literals;
 use serving::serving::Serving;
 use telemetry::HistogramReading;
@@ -134,6 +135,25 @@ fn operation(reading: &OperationReading) -> Value {
         "subgraphRequestsMean": mean(reading.subgraph_requests as f64),
         "costMean": cost,
         "bytesMean": mean(reading.response_bytes as f64),
+        "hitRatios": hit_ratios(&reading.hits),
+    })
+}
+
+/// The shares of requests that used earlier work; null without any that could.
+fn hit_ratios(hits: &HitCounts) -> Value {
+    let HitCounts { plan_hits, plan_misses, .. } = *hits;
+    let HitCounts { response_hits, response_stale_hits, response_misses, shared, .. } = *hits;
+    let ratio = |part: u64, whole: u64| match whole {
+        0 => Value::Null,
+        _ => compact(part as f64 / whole as f64),
+    };
+    let served = plan_hits + plan_misses;
+    let looked_up = response_hits + response_stale_hits + response_misses;
+    json!({
+        "plan": ratio(plan_hits, served),
+        "response": ratio(response_hits + response_stale_hits, looked_up),
+        "stale": ratio(response_stale_hits, looked_up),
+        "shared": ratio(shared, served),
     })
 }
 
@@ -167,6 +187,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn hit_ratios_are_shares_of_what_was_looked_up() {
+        let hits = HitCounts {
+            plan_hits: 9,
+            plan_misses: 1,
+            response_hits: 3,
+            response_stale_hits: 1,
+            response_misses: 4,
+            shared: 2,
+        };
+        let expected = json!({"plan": 0.9, "response": 0.5, "stale": 0.125, "shared": 0.2});
+        assert_eq!(hit_ratios(&hits), expected);
+        let none = json!({"plan": null, "response": null, "stale": null, "shared": null});
+        assert_eq!(hit_ratios(&HitCounts::default()), none);
+    }
 
     #[test]
     fn each_fetch_of_a_plan_has_its_requests_and_times() {

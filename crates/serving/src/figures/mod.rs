@@ -14,6 +14,7 @@ pub mod field_usage;
 mod names;
 pub mod operation_figures;
 pub mod readings;
+pub mod response_origins;
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,8 @@ use self::client_figures::{ClientFigures, ClientLabel};
 use self::field_usage::{FieldUsage, FieldUsageReport};
 pub use self::names::OTHER;
 use self::names::{NAME_BYTES_MAX, kind_of, shorten};
-use self::operation_figures::{OperationFigures, OperationLabel};
+use self::operation_figures::{EndedRequest, OperationFigures, OperationLabel};
+use self::response_origins::ResponseOrigin;
 
 /// The maximum length of the version of a client.
 const VERSION_BYTES_MAX: usize = 32;
@@ -58,6 +60,8 @@ pub struct RequestFigures {
     /// `None` until the operation is known.
     operation: Option<NameKey>,
     client: NameKey,
+    /// True if the operation was prepared before.
+    was_prepared: bool,
 }
 
 impl FigureTables {
@@ -90,7 +94,8 @@ impl FigureTables {
                 name => clients.admit(name, now, || ClientLabel::new(name)),
             }
         });
-        RequestFigures { began: now, busy: Duration::ZERO, operation: None, client }
+        let (busy, was_prepared) = (Duration::ZERO, false);
+        RequestFigures { began: now, busy, operation: None, client, was_prepared }
     }
 
     /// Notes the operation of a request, and counts the fields that it uses.
@@ -117,13 +122,14 @@ impl FigureTables {
         request.operation = Some(key);
     }
 
-    /// Counts an operation that has ended. `busy` is the time that workers have spent on executing it, and `span` its
-    /// span if its trace is exported.
+    /// Counts an operation that has ended. `busy` is the time that workers have spent on executing it, `span` its span
+    /// if its trace is exported, and `origin` the origin of its response if it has one.
     // hot path: about 200 ns, a third of it for the clock
     pub(crate) fn count_result(
         &self,
         request: RequestFigures,
         (busy, span): (Duration, Option<ExemplarSpan>),
+        origin: Option<ResponseOrigin>,
         result: &Result<Payload, Vec<GraphqlError>>,
     ) {
         let (payload, error) = match result {
@@ -131,31 +137,33 @@ impl FigureTables {
             Err(errors) => (None, errors.first().map(|it| it.code)),
         };
         let request = RequestFigures { busy: request.busy + busy, ..request };
-        self.count(request, span, payload, error);
+        self.count(request, span, (payload, origin), error);
     }
 
     /// Counts an operation that was refused with these errors, or could not be prepared.
     pub(crate) fn count_refusal(&self, request: RequestFigures, errors: &[GraphqlError]) {
-        self.count(request, None, None, errors.first().map(|it| it.code));
+        self.count(request, None, (None, None), errors.first().map(|it| it.code));
     }
 
     /// Counts an operation without a response of its own: a subscription that was opened, or a prepared operation that
     /// was refused with this code.
     pub(crate) fn count_without_response(&self, request: RequestFigures, error: Option<ErrorCode>) {
-        self.count(request, None, None, error);
+        let origin = error.is_none().then_some(ResponseOrigin::Executed);
+        self.count(request, None, (None, origin), error);
     }
 
     fn count(
         &self,
         request: RequestFigures,
         span: Option<ExemplarSpan>,
-        payload: Option<&Payload>,
+        (payload, origin): (Option<&Payload>, Option<ResponseOrigin>),
         error: Option<ErrorCode>,
     ) {
         if let Some((operations, key)) = self.operations.as_ref().zip(request.operation) {
             let took = request.began.elapsed();
+            let ended = EndedRequest { took, span, busy: request.busy, payload, error };
             operations.count(key, |it| {
-                it.count((took, span), request.busy, payload, error, request.client);
+                it.count(&ended, request.client, origin.map(|it| (it, request.was_prepared)));
             });
         }
         if let Some(clients) = &self.clients {
@@ -172,6 +180,11 @@ impl FigureTables {
 }
 
 impl RequestFigures {
+    /// Notes whether the operation of a request was prepared before.
+    pub(crate) fn set_was_prepared(&mut self, was_prepared: bool) {
+        self.was_prepared = was_prepared;
+    }
+
     /// Sets the beginning of a request and the time that workers have spent on preparing it.
     pub(crate) fn set_preparing(&mut self, began: Instant, busy: Duration) {
         (self.began, self.busy) = (began, busy);
@@ -222,7 +235,10 @@ mod tests {
         let operations = tables.operations.as_ref().expect("they are counted");
         let label = || OperationLabel::named(name, "query");
         request.operation = Some(operations.admit(("query", name), request.began, label));
-        tables.count_result(request, (Duration::from_micros(1_500), None), &Ok(payload));
+        // The second request of a test, as if the first one had prepared the operation.
+        request.set_was_prepared(payload.subgraph_requests == 2);
+        let (measured, origin) = ((Duration::from_micros(1_500), None), ResponseOrigin::Missed);
+        tables.count_result(request, measured, Some(origin), &Ok(payload));
     }
 
     #[test]
@@ -260,6 +276,15 @@ mod tests {
         assert!(
             value(&format!("starling_named_operation_response_bytes_total{top}")) > bytes as f64
         );
+        for (metric, result) in
+            [("plan_lookups", "hit"), ("plan_lookups", "miss"), ("response_lookups", "miss")]
+        {
+            let labels = format!(r#"{{operation="Top",kind="query",result="{result}"}}"#);
+            let expected = if metric == "plan_lookups" { 1 } else { 2 };
+            let actual = value(&format!("starling_named_operation_{metric}_total{labels}"));
+            assert_eq!(actual as u64, expected, "{metric} {result}");
+        }
+        assert!(!text.contains("starling_named_operation_shared_total{"), "nothing was shared");
         let timeout =
             r#"starling_named_operation_errors_total{operation="Top",kind="query",code="TIMEOUT"}"#;
         assert_eq!(value(timeout) as u64, 1);
@@ -344,7 +369,7 @@ mod tests {
         let tables = tables_after_made_up_names();
         for format in FORMATS {
             let text = text(&tables, format);
-            assert!(text.len() < 1_500_000, "{format:?}: {}", text.len());
+            assert!(text.len() < 1_750_000, "{format:?}: {}", text.len());
             let requests = "starling_named_operation_requests_total{";
             assert_eq!(text.lines().filter(|it| it.starts_with(requests)).count(), 501);
             let requests = "starling_client_requests_total{";
@@ -379,8 +404,14 @@ mod tests {
         for operation in tables.operations.as_ref().expect("they are counted").read_rows().rows {
             for code in ErrorCode::ALL {
                 let (took, payload) = (Duration::from_millis(1), payload(&[code], 1, Some(1)));
-                let result = (Some(&payload), Some(code));
-                operation.counters.count((took, None), took, result.0, result.1, NameKey::OTHER);
+                let (payload, error) = (Some(&payload), Some(code));
+                let ended = EndedRequest { took, span: None, busy: took, payload, error };
+                for origin in ResponseOrigin::ALL {
+                    for was_prepared in [true, false] {
+                        let origin = Some((origin, was_prepared));
+                        operation.counters.count(&ended, NameKey::OTHER, origin);
+                    }
+                }
             }
         }
         for client in tables.clients.as_ref().expect("they are counted").read_rows().rows {

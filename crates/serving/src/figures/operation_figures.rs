@@ -1,17 +1,19 @@
 //! The counters of one operation, and their metrics.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use execute::{ErrorCode, Payload};
 use telemetry::name_table::{NameKey, NamedCounters};
 use telemetry::{
-    Buckets, DurationHistogram, ExemplarSpan, Exemplars, HistogramReading, Metric, Striped, read,
+    Buckets, DurationHistogram, ExemplarSpan, Exemplars, HistogramReading, Metric, Samples, Striped, read,
 };
 
 use super::client_uses::ClientUses;
 use super::error_counts::ErrorCounts;
 use super::names::anonymous_name;
+use super::response_origins::{HitCounts, OriginCounts, ResponseOrigin};
 
 /// The labels of an operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,6 +44,21 @@ impl Buckets for OperationBuckets {
         &[5_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000];
 }
 
+/// The measurements of one request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedRequest<'a> {
+    /// The time that it took.
+    pub(super) took: Duration,
+    /// The span of the operation, if its trace is exported.
+    pub(super) span: Option<ExemplarSpan>,
+    /// The time that workers spent on it.
+    pub(super) busy: Duration,
+    /// The response, if the operation has one.
+    pub(super) payload: Option<&'a Payload>,
+    /// The code of the first error.
+    pub(super) error: Option<ErrorCode>,
+}
+
 /// The counters of an operation.
 #[derive(Debug, Default)]
 pub struct OperationFigures {
@@ -60,22 +77,25 @@ struct OperationCounters {
     cost: AtomicU64,
     response_bytes: AtomicU64,
     clients: ClientUses,
+    origins: OriginCounts,
 }
 
 impl OperationFigures {
-    /// Counts a request for the operation: the time that it took and its span if that is exported, the time that
-    /// workers spent on it, its response if it was executed, the code of its first error, and the client that sent it.
-    // hot path: eight atomic operations on memory that other threads seldom write to
+    /// Counts a request for the operation, the client that sent it, and the origin of its response with whether the
+    /// operation was prepared before.
+    // hot path: nine atomic operations on memory that other threads seldom write to
     pub(super) fn count(
         &self,
-        (took, span): (Duration, Option<ExemplarSpan>),
-        busy: Duration,
-        payload: Option<&Payload>,
-        error: Option<ErrorCode>,
+        ended: &EndedRequest<'_>,
         client: NameKey,
+        origin: Option<(ResponseOrigin, bool)>,
     ) {
+        let EndedRequest { took, span, busy, payload, error } = *ended;
         let counters = self.counters.local();
         counters.clients.count(client);
+        if let Some((origin, was_prepared)) = origin {
+            counters.origins.count(origin, was_prepared);
+        }
         counters.durations.add(took);
         if let Some(span) = span {
             self.exemplars.record(DurationHistogram::<OperationBuckets>::bucket(took), took, span);
@@ -129,6 +149,13 @@ impl OperationFigures {
         self.sum(|it| &it.response_bytes)
     }
 
+    /// Returns the hits and misses of the plan and of the response.
+    pub(super) fn hits(&self) -> HitCounts {
+        let sum = OriginCounts::default();
+        self.counters.iter().for_each(|it| sum.add_all(&it.origins));
+        sum.read()
+    }
+
     pub(super) fn durations(&self) -> HistogramReading {
         let sum = DurationHistogram::<OperationBuckets>::default();
         self.counters.iter().for_each(|it| sum.add_all(&it.durations));
@@ -146,6 +173,7 @@ impl NamedCounters for OperationFigures {
         for counters in other.counters.iter() {
             own.durations.add_all(&counters.durations);
             own.clients.add_all(&counters.clients);
+            own.origins.add_all(&counters.origins);
             for counter in OperationCounters::ALL {
                 counter(own).fetch_add(read(counter(counters)), Ordering::Relaxed);
             }
@@ -156,7 +184,7 @@ impl NamedCounters for OperationFigures {
 }
 
 impl OperationCounters {
-    /// All counters but the histogram and those of clients.
+    /// All counters but the histogram, and those of clients and origins.
     const ALL: [fn(&Self) -> &AtomicU64; 5] = [
         |it| &it.busy_nanos,
         |it| &it.subgraph_requests,
@@ -207,4 +235,36 @@ pub const OPERATION_FIGURE_METRICS: &[Metric<OperationFigures>] = &[
         "Bytes of responses before compression, by operation",
         OperationFigures::response_bytes,
     ),
+    Metric::counters(
+        "starling_named_operation_plan_lookups",
+        "Requests that ran, by operation and whether the operation was prepared before: `hit` or `miss`",
+        |it, samples| {
+            let HitCounts { plan_hits, plan_misses, .. } = it.hits();
+            add_results(samples, &[("hit", plan_hits), ("miss", plan_misses)])
+        },
+    ),
+    Metric::counters(
+        "starling_named_operation_response_lookups",
+        "Lookups of whole responses in memory, by operation and result: `hit`, `stale` or `miss`",
+        |it, samples| {
+            let HitCounts { response_hits, response_stale_hits, response_misses, .. } = it.hits();
+            let results = [("hit", response_hits), ("stale", response_stale_hits)];
+            add_results(samples, &results)?;
+            add_results(samples, &[("miss", response_misses)])
+        },
+    ),
+    Metric::counters(
+        "starling_named_operation_shared",
+        "Requests that got the response to an equal operation in flight, by operation",
+        |it, samples| match it.hits().shared {
+            0 => Ok(()),
+            shared => samples.add(shared),
+        },
+    ),
 ];
+
+/// Adds the results of lookups. Operations without a result have no sample for it, to keep the text small.
+fn add_results(samples: &mut Samples<'_, '_>, results: &[(&str, u64)]) -> fmt::Result {
+    let mut counted = results.iter().filter(|(_, count)| *count > 0);
+    counted.try_for_each(|(result, count)| samples.add_labelled(("result", result), *count))
+}

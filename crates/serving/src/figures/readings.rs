@@ -11,6 +11,7 @@ use super::FigureTables;
 use super::client_figures::{ClientFigures, ClientLabel};
 use super::names::{OTHER, kind_of, name_of};
 use super::operation_figures::{OperationFigures, OperationLabel};
+use super::response_origins::HitCounts;
 
 /// The figures of one operation since it got its row.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct OperationReading {
     pub cost: Option<(u64, u64)>,
     /// The bytes of responses before compression.
     pub response_bytes: u64,
+    /// The hits and misses of the plan and of the response.
+    pub hits: HitCounts,
     /// The clients that sent it, those with most requests first, and all others together at the end.
     pub clients: Vec<UsesOfClient>,
 }
@@ -112,6 +115,7 @@ impl FigureTables {
             subgraph_requests: figures.subgraph_requests(),
             cost: figures.cost(),
             response_bytes: figures.response_bytes(),
+            hits: figures.hits(),
             clients,
         }
     }

@@ -15,6 +15,7 @@ use super::response_lookup::{may_share, stored_response};
 use crate::busy_time;
 use crate::caching::ResponseLookup;
 use crate::cost_control;
+use crate::figures::response_origins::ResponseOrigin;
 use crate::operation_spans::OperationSpans;
 use crate::overload::work_ticket::{WorkResult, WorkTicket};
 use crate::prepared_request::PreparedRequest;
@@ -61,11 +62,15 @@ pub async fn run(
         }
     };
     let (result, busy) = busy_time::measure(running, is_measured, add_cost).await;
+    let (result, origin) = match result {
+        Ok((payload, origin)) => (Ok(payload), Some(origin)),
+        Err(errors) => (Err(errors), None),
+    };
     let result = note_result(spans.as_deref(), result);
     if let Some((figures, request)) = figures {
         let has_failed = !result.as_ref().is_ok_and(|payload| payload.errors == 0);
         let span = spans.as_ref().and_then(|it| it.exemplar(has_failed));
-        figures.count_result(request, (busy, span), &result);
+        figures.count_result(request, (busy, span), origin, &result);
     }
     result
 }
@@ -84,13 +89,13 @@ fn note_result(
     result
 }
 
-/// Runs a query or mutation with the right to work on it.
+/// Runs a query or mutation with the right to work on it. Also returns the origin of the response.
 async fn run_admitted(
     serving: &Serving,
     ready: PreparedRequest,
     (mut trace, spans): (Option<RequestTrace>, Option<&OperationSpans>),
     ticket: Option<&WorkTicket>,
-) -> Result<Payload, Vec<GraphqlError>> {
+) -> Result<(Payload, ResponseOrigin), Vec<GraphqlError>> {
     let set_result = |result| {
         if let Some(ticket) = ticket {
             ticket.set_result(result);
@@ -141,10 +146,11 @@ async fn run_admitted(
         if let Some(spans) = spans {
             spans.note_sharing(role, source);
         }
-        match (&trace, &plan) {
+        let payload = match (&trace, &plan) {
             (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
             _ => payload,
-        }
+        };
+        (payload, ResponseOrigin::of(role, source))
     };
     let count = |has_failed| {
         let span = spans.and_then(|it| it.exemplar(has_failed));

@@ -173,10 +173,14 @@ async fn prepare_counted(
         }
     }
     let AccessDecision { unmet, decided } = decision;
-    let mut steps = source.trace.map(|_| PrepareSteps::default());
+    let records_steps = source.trace.is_some() || figures.is_some();
+    let mut steps = records_steps.then(PrepareSteps::default);
     let preparing =
         loaded.preparer.prepare_recorded(request, &unmet, client, deadline, steps.as_mut());
     let prepared = preparing.await;
+    if let Some((figures, steps)) = figures.as_mut().zip(steps.as_ref()) {
+        figures.set_was_prepared(steps.is_empty());
+    }
     if let Some((trace, steps)) = source.trace.zip(steps) {
         trace.steps.set(steps);
     }

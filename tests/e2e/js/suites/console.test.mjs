@@ -105,6 +105,8 @@ describe("the console", () => {
       const { body } = await api("operations");
       const board = body.operations.find((it) => it.name === "Board");
       assert.deepEqual([board.kind, board.requests, board.failed, board.subgraphRequests], ["query", 6, 0, 12]);
+      // Only the first of six requests prepares the operation.
+      assert.ok(Math.abs(board.hitRatios.plan - 5 / 6) < 1e-3, JSON.stringify(board.hitRatios));
       assert.deepEqual(body.clients.find((it) => it.name === "web").requests, 6);
 
       const { body: one } = await api("operation", { name: "Board", kind: "query" });

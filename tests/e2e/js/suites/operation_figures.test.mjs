@@ -165,6 +165,12 @@ describe("metrics of single operations and clients", () => {
     const slow = { operation: "Slow", kind: "query" };
     assert.equal(named(metrics, "requests_total", slow), 5);
     assert.equal(named(metrics, "subgraph_requests_total", slow), 1);
+    const plans = (result) => named(metrics, "plan_lookups_total", { ...slow, result }) ?? 0;
+    assert.equal(plans("hit") + plans("miss"), 5);
+    assert.equal(plans("miss"), 1, "the first one prepares it, and the others wait");
+    const responses = (result) => named(metrics, "response_lookups_total", { ...slow, result }) ?? 0;
+    assert.deepEqual([responses("hit"), responses("stale"), responses("miss")], [1, 0, 4]);
+    assert.equal(named(metrics, "shared_total", slow), 3);
   });
 
   it("keep the names in use, and stay small, whatever names clients make up", async () => {
