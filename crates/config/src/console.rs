@@ -5,8 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::expression::Expression;
 use super::findings::{Findings, KeyPlaces};
-use super::format::{DurationText, PathText, SecretText, SizeText};
+use super::format::{DurationText, OperationConditionText, PathText, SecretText, SizeText};
 use super::quantity;
 use super::secret::Secret;
 
@@ -36,7 +37,7 @@ pub struct Console {
     #[schemars(with = "Option<SecretText>", extend("default" = null), example = &"${CONSOLE_TOKEN}")]
     pub token: Option<Secret>,
 
-    /// The flight recorder: the last slow and failed requests and events, each with its steps.
+    /// The flight recorder: the last slow, failed and selected requests and events, each with its steps.
     pub recorder: FlightRecorder,
 }
 
@@ -53,6 +54,13 @@ pub struct FlightRecorder {
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"200ms")]
     pub slow: Duration,
+
+    /// Also keeps the requests with an operation for which this condition is true. It may use `request`, `client`,
+    /// `claims` and `operation`. One that cannot be evaluated is not true. Events belong to no request and are not
+    /// selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = null), with = "Option<OperationConditionText>", example = &"operation.name == 'Checkout'")]
+    pub when: Option<Expression>,
 
     /// The maximum number of requests and events that are kept. A new one replaces the oldest one.
     #[schemars(range(min = 1, max = 10_000), example = 500)]
@@ -79,14 +87,19 @@ impl Default for FlightRecorder {
     fn default() -> Self {
         // A request with a dozen fetches takes about 10 kB.
         let (max, memory) = (1_000, 16 << 20);
-        Self { enabled: false, slow: Duration::from_millis(500), max, memory }
+        Self { enabled: false, slow: Duration::from_millis(500), when: None, max, memory }
     }
 }
 
 impl Console {
-    /// True if slow and failed requests are recorded.
+    /// True if slow, failed and selected requests are recorded.
     pub fn has_recorder(&self) -> bool {
         self.enabled && self.recorder.enabled
+    }
+
+    /// Returns the condition that selects requests for the flight recorder, if there is a recorder.
+    pub fn recorder_condition(&self) -> Option<&Expression> {
+        self.recorder.when.as_ref().filter(|_| self.has_recorder())
     }
 
     /// Returns the path without a slash at its end; empty for `/`.
@@ -110,6 +123,17 @@ impl Console {
                 )
                 .at_place(places.get(path), "taken")
                 .help("write another path: `/console`");
+        }
+        let path = "admin.console.recorder.when";
+        if self.recorder.when.is_some() && !self.has_recorder() {
+            findings
+                .warning(
+                    "no-effect",
+                    format!("`{path}` has no effect: the flight recorder is turned off"),
+                )
+                .at_place(places.get(path), "not used")
+                .related_place(places.get("admin.console.recorder.enabled"), "turned off here")
+                .help("write `enabled: true`, or remove the key");
         }
         let path = "admin.console.token";
         if self.token.as_ref().is_some_and(|it| it.expose().len() < TOKEN_BYTES_MIN) {
@@ -135,6 +159,23 @@ mod tests {
         let parsed = parse(&text, "starling.yaml", Path::new(""), &Overrides::default(), &|_| None);
         let problems = parsed.err().into_iter().flatten();
         problems.map(|problem| problem.message).collect()
+    }
+
+    #[test]
+    fn a_condition_of_the_recorder_is_checked_and_needs_a_recorder() {
+        let warnings = |recorder: &str| {
+            let text = format!("admin: {{console: {{recorder: {recorder}}}}}\n");
+            let none = |_: &str| None;
+            let parsed = parse(&text, "starling.yaml", Path::new(""), &Overrides::default(), &none);
+            let loaded = parsed.unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+            loaded.warnings.into_iter().map(|it| it.message).collect::<Vec<_>>()
+        };
+        let when = "when: \"operation.name == 'A'\"";
+        assert_eq!(warnings(&format!("{{enabled: true, {when}}}")), [""; 0]);
+        let expected =
+            "`admin.console.recorder.when` has no effect: the flight recorder is turned off";
+        assert_eq!(warnings(&format!("{{{when}}}")), [expected]);
+        assert_eq!(problems("{recorder: {enabled: true, when: operation.name}}").len(), 1);
     }
 
     #[test]

@@ -522,7 +522,10 @@ impl Config {
         let traced = self.trace.when.iter().filter(|_| self.trace.enabled);
         let traced = traced.map(|it| (it, Scope::OPERATION, Expected::Condition));
         let others = introspection.chain(exceptions).chain(classes).chain(fair_by);
-        let others = others.chain(policies).chain(logged).chain(sampled).chain(traced);
+        let recorded = self.admin.console.recorder_condition().into_iter();
+        let recorded = recorded.map(|it| (it, Scope::OPERATION, Expected::Condition));
+        let others = others.chain(policies).chain(logged).chain(sampled);
+        let others = others.chain(traced).chain(recorded);
         headers.chain(blocks).chain(keys).chain(limited).chain(others)
     }
 

@@ -1,4 +1,4 @@
-// The flight recorder: the last slow and failed requests and events, each as a waterfall of its steps.
+// The flight recorder: the last slow, failed and selected requests and events, each as a waterfall of its steps.
 
 import { read } from "./api.js";
 import { html, section, setText, table } from "./elements.js";
@@ -11,12 +11,15 @@ const seconds = (micros) => (micros === null ? null : micros / 1e6);
 const clock = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 const timeOf = (millis) => (millis === null ? "–" : clock.format(new Date(millis)));
 
+/** The colours of the reasons. */
+const BADGES = { failed: "error", slow: "warning" };
+
 export function open(_, { go }) {
   const note = html("p", { class: "note" });
   const list = table({
-    caption: "Slow and failed requests and events",
+    caption: "Slow, failed and selected requests and events",
     filter: "Filter by name",
-    empty: "No request or event was slow or failed.",
+    empty: "No request or event was slow, failed or selected.",
     key: (it) => String(it.number),
     sort: { column: 1, down: true },
     onSelect: (it) => go(`slow/${it.number}`),
@@ -31,7 +34,7 @@ export function open(_, { go }) {
       {
         title: "Reason",
         text: (it) => it.reason,
-        cell: (it) => html("span", { class: `badge ${it.reason === "failed" ? "error" : "warning"}` }, it.reason),
+        cell: (it) => html("span", { class: `badge ${BADGES[it.reason] ?? ""}` }, it.reason),
       },
       { title: "Graph", text: (it) => it.graph ?? "", optional: true },
       { title: "Steps", number: true, value: (it) => it.spanCount, text: (it) => count(it.spanCount) },
@@ -51,7 +54,7 @@ export function open(_, { go }) {
       setText(
         note,
         enabled
-          ? "The last requests and events that were slow or failed. The newest is first."
+          ? "The last requests and events that were slow, failed or selected. The newest is first."
           : "The flight recorder is off. Set admin.console.recorder.enabled to keep slow and failed requests.",
       );
       list.update(traces);

@@ -16,7 +16,7 @@ telemetry::counters! {
         counter rate_limit_failures = "starling_expression_rate_limit_failures": "Evaluations of keys and conditions of rate limits that failed";
         counter exception_failures = "starling_expression_exception_failures": "Requests without an exception from persisted_documents.mode because its condition could not be evaluated";
         counter admission_failures = "starling_expression_admission_failures": "Evaluations of expressions of overload protection that failed";
-        counter trace_failures = "starling_expression_trace_failures": "Evaluations of conditions of tracing.sample.rules and trace.when that failed";
+        counter trace_failures = "starling_expression_trace_failures": "Evaluations of conditions of tracing.sample.rules, trace.when and admin.console.recorder.when that failed";
         counter header_failures = "starling_expression_header_failures": "Headers left out because their expression could not be evaluated";
     }
     log: LogLimit,

@@ -71,6 +71,8 @@ pub struct ServingGraph {
     pub trace_ratios: Option<TraceRatios>,
     /// The condition of traces in responses; `None` if the configuration has none.
     pub response_traces: Option<OperationCondition>,
+    /// The condition that selects requests for the flight recorder; `None` if the configuration has none.
+    pub recorded: Option<OperationCondition>,
     /// The overload protection, which all graphs of the process share; `None` if it is turned off.
     pub overload: Option<Arc<OverloadProtection>>,
     /// The memory of the process, which all graphs of the process share.
@@ -224,6 +226,7 @@ pub fn load(
     let trace_ratios = TraceRatios::new(config).map_err(|error| vec![*error])?;
     let response_traces =
         OperationCondition::of_response_traces(config).map_err(|error| vec![*error])?;
+    let recorded = OperationCondition::of_recorder(config).map_err(|error| vec![*error])?;
     let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
     let overload = match previous {
         Some(previous) => previous.overload.clone(),
@@ -255,7 +258,8 @@ pub fn load(
     read_claims.extend(config.authorization.scope_claims());
     read_claims.extend(admission.iter().flat_map(Admission::claims).cloned());
     read_claims.extend(trace_ratios.iter().flat_map(TraceRatios::claims).cloned());
-    read_claims.extend(response_traces.iter().flat_map(OperationCondition::claims).cloned());
+    let selecting = response_traces.iter().chain(&recorded);
+    read_claims.extend(selecting.flat_map(OperationCondition::claims).cloned());
     read_claims.extend(overload.iter().flat_map(|it| it.claims()).cloned());
     read_claims.extend(document_exceptions.claims().iter().cloned());
     read_claims.extend(caching.iter().flat_map(GenerationCaches::private_claims).cloned());
@@ -291,6 +295,7 @@ pub fn load(
         admission,
         trace_ratios,
         response_traces,
+        recorded,
         overload,
         bulkheads,
         document_exceptions,

@@ -44,6 +44,16 @@ impl OperationCondition {
         when.map(|when| Self::new("trace.when", when, config)).transpose()
     }
 
+    /// Compiles the condition that selects requests for the flight recorder; `None` if the configuration has none, or
+    /// no recorder.
+    ///
+    /// # Errors
+    /// The same as for [`OperationCondition::new`].
+    pub(crate) fn of_recorder(config: &Config) -> Result<Option<Self>, Box<Diagnostic>> {
+        let when = config.admin.console.recorder_condition();
+        when.map(|when| Self::new("admin.console.recorder.when", when, config)).transpose()
+    }
+
     /// Returns the claims that the condition reads.
     pub(crate) fn claims(&self) -> &[ClaimPath] {
         &self.needed.claims

@@ -203,6 +203,11 @@ async fn prepare_counted(
     {
         trace.request.choose_ratio(ratio);
     }
+    if let (Some(recorded), Some(trace)) = (&loaded.recorded, source.trace)
+        && recorded.is_true(&admitted, &loaded.expressions)
+    {
+        trace.request.select_for_recorder();
+    }
     if let Some(admission) = &loaded.admission {
         let pending = admission.check(admitted, &loaded.expressions).map_err(not_admitted)?;
         if let Some(pending) = pending {

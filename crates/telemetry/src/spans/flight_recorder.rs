@@ -1,4 +1,5 @@
-//! The flight recorder: the last traces of slow and failed requests and events, for operators without a collector.
+//! The flight recorder: the last traces of slow, failed and selected requests and of slow and failed events, for
+//! operators without a collector.
 //! Whether a trace is exported does not matter here.
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ crate::counters! {
     {
         counter slow = "starling_recorder_slow": "Slow requests and events that the flight recorder has kept";
         counter failed = "starling_recorder_failed": "Failed requests and events that the flight recorder has kept";
+        counter selected = "starling_recorder_selected": "Requests that the flight recorder has kept only because of admin.console.recorder.when";
         counter evicted = "starling_recorder_evicted": "Requests and events that the flight recorder has dropped for newer ones";
         counter too_large = "starling_recorder_too_large": "Requests and events that alone are larger than the flight recorder may be";
         gauge traces = "starling_recorder_traces": "Requests and events in the flight recorder";
@@ -41,6 +43,8 @@ pub enum RecordReason {
     Slow,
     /// It has failed.
     Failed,
+    /// A condition has selected it.
+    Selected,
 }
 
 impl RecordReason {
@@ -49,6 +53,7 @@ impl RecordReason {
         match self {
             Self::Slow => "slow",
             Self::Failed => "failed",
+            Self::Selected => "selected",
         }
     }
 }
@@ -66,7 +71,7 @@ pub struct RecordedTrace {
     pub trace: FinishedTrace,
 }
 
-/// The last traces that were slow or failed.
+/// The last traces that were slow, failed or selected.
 #[derive(Debug)]
 pub struct FlightRecorder {
     settings: RecorderSettings,
@@ -90,11 +95,18 @@ impl FlightRecorder {
     }
 
     /// Returns the reason to keep a trace; `None` if there is none.
-    pub(crate) fn reason(&self, duration: Duration, has_failed: bool) -> Option<RecordReason> {
-        match (has_failed, duration >= self.settings.slow) {
-            (true, _) => Some(RecordReason::Failed),
-            (false, true) => Some(RecordReason::Slow),
-            (false, false) => None,
+    pub(crate) fn reason(
+        &self,
+        duration: Duration,
+        has_failed: bool,
+        is_selected: bool,
+    ) -> Option<RecordReason> {
+        if has_failed {
+            Some(RecordReason::Failed)
+        } else if duration >= self.settings.slow {
+            Some(RecordReason::Slow)
+        } else {
+            is_selected.then_some(RecordReason::Selected)
         }
     }
 
@@ -108,6 +120,7 @@ impl FlightRecorder {
         let counter = match reason {
             RecordReason::Slow => &self.stats.slow,
             RecordReason::Failed => &self.stats.failed,
+            RecordReason::Selected => &self.stats.selected,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         // Freeing a trace takes as long as its spans are many, and failing requests wait for the lock: the evicted ones
@@ -226,6 +239,27 @@ mod tests {
         run(&tracer, 200, false, 0);
         assert_eq!(tracer.take_batch().len(), 2);
         assert_eq!(recorded(&tracer), [(1, "slow", "200 ms".to_owned())]);
+    }
+
+    #[test]
+    fn a_selected_request_is_kept_also_if_it_is_neither_slow_nor_failed() {
+        let tracer = tracer(NEVER, settings(10, 1 << 20));
+        for (millis, has_failed) in [(1, false), (200, false), (1, true)] {
+            let request = RequestSpans::start(&tracer, IncomingContext::default());
+            request.select_for_recorder();
+            let end = request.began() + Duration::from_millis(millis);
+            request.finish_at(end, has_failed, || RootSpan {
+                name: "request".into(),
+                kind: SpanKind::Server,
+                attributes: Vec::new(),
+                error: None,
+            });
+        }
+        run(&tracer, 1, false, 0);
+        let reasons: Vec<_> = recorded(&tracer).into_iter().map(|it| it.1).collect();
+        assert_eq!(reasons, ["failed", "slow", "selected"]);
+        assert_eq!(read(&tracer.recorder().expect("a recorder").stats.selected), 1);
+        assert!(tracer.take_batch().is_empty(), "a selected trace is not exported");
     }
 
     #[test]

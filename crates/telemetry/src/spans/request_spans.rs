@@ -57,6 +57,8 @@ pub struct RequestSpans {
     clock: TraceClock,
     /// True if a part of the request has failed.
     has_failed: AtomicBool,
+    /// True if a condition has selected the request for the flight recorder.
+    is_selected: AtomicBool,
     /// `None` if nothing can be exported: the trace is not selected, and will not be selected later.
     state: Option<Mutex<BufferState>>,
 }
@@ -130,6 +132,7 @@ impl RequestSpans {
             link,
             clock: TraceClock::start(),
             has_failed: AtomicBool::new(false),
+            is_selected: AtomicBool::new(false),
             state: is_recorded.then(Mutex::default),
         }
     }
@@ -169,6 +172,11 @@ impl RequestSpans {
     /// Notes that a part of the request has failed, so that all of it counts as failed.
     pub fn note_failure(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Selects the request for the flight recorder, if there is one: it is kept whatever its duration is.
+    pub fn select_for_recorder(&self) {
+        self.is_selected.store(true, Ordering::Relaxed);
     }
 
     /// Returns the identity of a span of this trace for an exemplar, if the trace is exported. A trace that is selected
@@ -224,7 +232,8 @@ impl RequestSpans {
             self.tracer.count_sampled();
         }
         let is_exported = is_sampled || self.tracer.is_selected_late(duration, has_failed);
-        let recorded = self.tracer.record_reason(duration, has_failed);
+        let is_selected = self.is_selected.load(Ordering::Relaxed);
+        let recorded = self.tracer.record_reason(duration, has_failed, is_selected);
         if is_exported || recorded.is_some() {
             state.end = Some(RequestEnd { at, root: Box::new(root), is_exported, recorded });
         } else {

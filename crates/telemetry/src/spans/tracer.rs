@@ -100,8 +100,9 @@ impl Tracer {
         &self,
         duration: Duration,
         has_failed: bool,
+        is_selected: bool,
     ) -> Option<RecordReason> {
-        self.recorder.as_ref()?.reason(duration, has_failed)
+        self.recorder.as_ref()?.reason(duration, has_failed, is_selected)
     }
 
     /// Gives a trace to the flight recorder.

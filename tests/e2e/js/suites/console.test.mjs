@@ -171,6 +171,31 @@ describe("the console", () => {
       assert.deepEqual(await traffic(), ["flights > airports: 1", "null > flights: 1"]);
     });
 
+    it("about requests that a condition has selected", async () => {
+      const recorder = { enabled: true, slow: "1m", when: "operation.name == 'Picked' && client.name == 'web'" };
+      const target = keep(await startServe({
+        supergraph: memorySupergraph(),
+        config: { subgraphs: subgraphs.configuration, admin: { console: { recorder } } },
+      }));
+      const sendAs = async (name, client) => {
+        const response = await fetch(target.graphql, {
+          method: "POST",
+          headers: { "content-type": "application/json", "graphql-client-name": client },
+          body: JSON.stringify({ query: `query ${name} { airports { name } }` }),
+        });
+        assert.equal(response.status, 200, await response.text());
+      };
+      await sendAs("NotPicked", "web");
+      await sendAs("Picked", "mobile");
+      await sendAs("Picked", "web");
+      const traces = () => readConsole(target, "slow").then(({ body }) => body.traces);
+      await eventually(async () => (await traces()).length > 0, "a trace");
+      assert.deepEqual(
+        (await traces()).map(({ operation, reason }) => [operation, reason]),
+        [["Picked", "selected"]],
+      );
+    });
+
     it("about slow requests, with their steps", async () => {
       const { body } = await api("slow");
       // On a busy machine others are slow, too.
@@ -377,7 +402,7 @@ describe("the console", () => {
     it("a slow request is shown as a waterfall", async () => {
       const { page, problems, close } = await open("#slow");
       await updated(page);
-      const row = await cells(rowOf(page, "Slow and failed requests", "Waiting"));
+      const row = await cells(rowOf(page, "Slow, failed and selected requests", "Waiting"));
       assert.deepEqual([row[0], row[3]], ["query Waiting", "slow"]);
       await page.getByRole("button", { name: "query Waiting" }).click();
       const fetch = page.locator(".waterfall li").filter({ hasText: "POST airports" });
