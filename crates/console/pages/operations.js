@@ -21,6 +21,53 @@ const clientColumns = [
   countColumn("Requests", "requests"),
 ];
 
+/** The columns that operations and clients have in common. */
+const workColumns = [
+  {
+    title: "Failed",
+    number: true,
+    value: (it) => ratio(it.failed, it.requests),
+    text: (it) => percent(ratio(it.failed, it.requests)),
+    share: (it) => ratio(it.failed, it.requests),
+  },
+  { title: "Mean", number: true, value: (it) => it.latency.mean, text: (it) => duration(it.latency.mean) },
+  {
+    title: "p99",
+    number: true,
+    value: (it) => it.latency.p99,
+    text: (it) => duration(it.latency.p99),
+    note: "Estimated from few buckets, so it is coarse",
+  },
+  {
+    title: "CPU",
+    number: true,
+    value: (it) => it.cpuSeconds,
+    text: (it) => duration(it.cpuSeconds),
+    note: "CPU time of all requests",
+  },
+  {
+    title: "Fetches",
+    number: true,
+    value: (it) => it.subgraphRequestsMean,
+    text: (it) => short(it.subgraphRequestsMean),
+    note: "Requests to subgraphs for each request",
+  },
+  {
+    title: "Cost",
+    number: true,
+    value: (it) => it.costMean,
+    text: (it) => short(it.costMean),
+    note: "Mean cost, if costs are measured",
+  },
+  {
+    title: "Size",
+    number: true,
+    value: (it) => it.bytesMean,
+    text: (it) => bytes(it.bytesMean),
+    note: "Mean size of responses",
+  },
+];
+
 /** A column with a hit ratio, which is null if nothing could be hit. */
 const ratioColumn = (title, name, note) => ({
   title,
@@ -48,49 +95,7 @@ export function open(_, { go }) {
       { title: "Operation", text: (it) => it.name },
       { title: "Kind", text: (it) => it.kind },
       countColumn("Requests", "requests"),
-      {
-        title: "Failed",
-        number: true,
-        value: (it) => ratio(it.failed, it.requests),
-        text: (it) => percent(ratio(it.failed, it.requests)),
-        share: (it) => ratio(it.failed, it.requests),
-      },
-      { title: "Mean", number: true, value: (it) => it.latency.mean, text: (it) => duration(it.latency.mean) },
-      {
-        title: "p99",
-        number: true,
-        value: (it) => it.latency.p99,
-        text: (it) => duration(it.latency.p99),
-        note: "Estimated from few buckets, so it is coarse",
-      },
-      {
-        title: "CPU",
-        number: true,
-        value: (it) => it.cpuSeconds,
-        text: (it) => duration(it.cpuSeconds),
-        note: "CPU time of all requests",
-      },
-      {
-        title: "Fetches",
-        number: true,
-        value: (it) => it.subgraphRequestsMean,
-        text: (it) => short(it.subgraphRequestsMean),
-        note: "Requests to subgraphs for each request",
-      },
-      {
-        title: "Cost",
-        number: true,
-        value: (it) => it.costMean,
-        text: (it) => short(it.costMean),
-        note: "Mean cost, if costs are measured",
-      },
-      {
-        title: "Size",
-        number: true,
-        value: (it) => it.bytesMean,
-        text: (it) => bytes(it.bytesMean),
-        note: "Mean size of responses",
-      },
+      ...workColumns,
       ratioColumn("Plan hits", "plan", "Share of requests whose operation was prepared before"),
       ratioColumn("Cache hits", "response", "Share of whole responses that were in memory, if they are stored"),
       ratioColumn("Shared", "shared", "Share of requests that got the response to an equal one in flight"),
@@ -101,16 +106,7 @@ export function open(_, { go }) {
     empty: "No client has sent an operation yet.",
     key: clientKey,
     sort: { column: 2, down: true },
-    columns: [
-      ...clientColumns,
-      {
-        title: "Failed",
-        number: true,
-        value: (it) => ratio(it.failed, it.requests),
-        text: (it) => percent(ratio(it.failed, it.requests)),
-        share: (it) => ratio(it.failed, it.requests),
-      },
-    ],
+    columns: [...clientColumns, ...workColumns],
   });
   const detail = html("div", { hidden: true });
   const list = html("div", {}, operations.element, section("Clients", clients.element));

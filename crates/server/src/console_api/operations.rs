@@ -1,12 +1,13 @@
 //! The JSON of single operations: their figures, text and plan.
 
-use execute::{ErrorCode, FetchTimesReading};
+use execute::FetchTimesReading;
 use graph::Supergraph;
 use plan::Plan;
 use prepare::PrepareError;
 use serde_json::{Value, json};
 use serving::figures::readings::{ClientReading, OperationReading, UsesOfClient};
 use serving::figures::response_origins::HitCounts;
+use serving::figures::work_counters::WorkReading;
 use serving::redaction::redact_literals;
 use serving::serving::Serving;
 use telemetry::HistogramReading;
@@ -119,23 +120,28 @@ fn redact_operations(value: &mut Value) {
 }
 
 fn operation(reading: &OperationReading) -> Value {
-    let requests = reading.requests;
+    let mut one = work(&reading.work, reading.requests);
+    one["name"] = Value::from(&*reading.name);
+    one["kind"] = reading.kind.into();
+    one["errors"] = errors(&reading.errors);
+    one["failed"] = failed(&reading.errors).into();
+    one["hitRatios"] = hit_ratios(&reading.hits);
+    one
+}
+
+/// The figures that operations and clients have in common.
+fn work(work: &WorkReading, requests: u64) -> Value {
     let mean = |sum: f64| if requests > 0 { compact(sum / requests as f64) } else { Value::Null };
-    let cost = reading.cost.map(|(costed, sum)| compact(sum as f64 / costed as f64));
+    let cost = work.cost.map(|(costed, sum)| compact(sum as f64 / costed as f64));
     json!({
-        "name": &*reading.name,
-        "kind": reading.kind,
         "requests": requests,
-        "errors": errors(&reading.errors),
-        "failed": reading.errors.iter().map(|it| it.1).sum::<u64>(),
-        "latency": latency(&reading.durations),
-        "cpuSeconds": compact(reading.busy.as_secs_f64()),
-        "cpuMean": mean(reading.busy.as_secs_f64()),
-        "subgraphRequests": reading.subgraph_requests,
-        "subgraphRequestsMean": mean(reading.subgraph_requests as f64),
+        "latency": latency(&work.durations),
+        "cpuSeconds": compact(work.busy.as_secs_f64()),
+        "cpuMean": mean(work.busy.as_secs_f64()),
+        "subgraphRequests": work.subgraph_requests,
+        "subgraphRequestsMean": mean(work.subgraph_requests as f64),
         "costMean": cost,
-        "bytesMean": mean(reading.response_bytes as f64),
-        "hitRatios": hit_ratios(&reading.hits),
+        "bytesMean": mean(work.response_bytes as f64),
     })
 }
 
@@ -157,8 +163,12 @@ fn hit_ratios(hits: &HitCounts) -> Value {
     })
 }
 
-fn errors(errors: &[(ErrorCode, u64)]) -> Value {
-    errors.iter().map(|(code, count)| json!({"code": code.as_str(), "count": count})).collect()
+fn errors(errors: &[(&'static str, u64)]) -> Value {
+    errors.iter().map(|(code, count)| json!({"code": code, "count": count})).collect()
+}
+
+fn failed(errors: &[(&'static str, u64)]) -> u64 {
+    errors.iter().map(|it| it.1).sum()
 }
 
 fn latency(durations: &HistogramReading) -> Value {
@@ -169,13 +179,12 @@ fn latency(durations: &HistogramReading) -> Value {
 }
 
 fn client(reading: &ClientReading) -> Value {
-    json!({
-        "name": &*reading.name,
-        "version": &*reading.version,
-        "requests": reading.requests,
-        "errors": errors(&reading.errors),
-        "failed": reading.errors.iter().map(|it| it.1).sum::<u64>(),
-    })
+    let mut one = work(&reading.work, reading.requests);
+    one["name"] = Value::from(&*reading.name);
+    one["version"] = Value::from(&*reading.version);
+    one["errors"] = errors(&reading.errors);
+    one["failed"] = failed(&reading.errors).into();
+    one
 }
 
 fn uses_of_client(uses: &UsesOfClient) -> Value {

@@ -1,12 +1,10 @@
 //! The counters of one application, and their metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use execute::ErrorCode;
+use telemetry::Metric;
 use telemetry::name_table::NamedCounters;
-use telemetry::{Metric, Striped, read};
 
 use super::error_counts::ErrorCounts;
+use super::work_counters::{EndedRequest, WorkCounters, WorkReading};
 
 /// The labels of an application.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,19 +24,23 @@ impl ClientLabel {
 /// The counters of an application.
 #[derive(Debug, Default)]
 pub struct ClientFigures {
-    requests: Striped<AtomicU64>,
+    work: WorkCounters,
     errors: ErrorCounts,
 }
 
 impl ClientFigures {
-    pub(super) fn errors(&self) -> impl Iterator<Item = (ErrorCode, u64)> {
-        self.errors.iter()
+    pub(super) fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.errors.read()
+    }
+
+    pub(super) fn work(&self) -> WorkReading {
+        self.work.read()
     }
 
     /// Counts an operation of the application.
-    pub(super) fn count(&self, error: Option<ErrorCode>) {
-        self.requests.local().fetch_add(1, Ordering::Relaxed);
-        if let Some(code) = error {
+    pub(super) fn count(&self, ended: &EndedRequest<'_>) {
+        self.work.count(ended);
+        if let Some(code) = ended.error {
             self.errors.count(code);
         }
     }
@@ -46,11 +48,11 @@ impl ClientFigures {
 
 impl NamedCounters for ClientFigures {
     fn uses(&self) -> u64 {
-        self.requests.iter().map(read).sum()
+        self.work.requests()
     }
 
     fn add_all(&self, other: &Self) {
-        self.requests.local().fetch_add(other.uses(), Ordering::Relaxed);
+        self.work.add_all(&other.work);
         self.errors.add_all(&other.errors);
     }
 }
@@ -64,11 +66,32 @@ pub const CLIENT_FIGURE_METRICS: &[Metric<ClientFigures>] = &[
     ),
     Metric::counters(
         "starling_client_errors",
-        "Operations of clients that failed or have errors in their response, by the code of the first one",
-        |it, samples| {
-            let mut errors = it.errors.iter();
-            errors
-                .try_for_each(|(code, count)| samples.add_labelled(("code", code.as_str()), count))
-        },
+        "Operations of clients that failed or have errors in their response, by the code of the first one; up to 10 codes of each client",
+        |it, samples| it.errors.write(samples),
+    ),
+    Metric::histogram(
+        "starling_client_duration_seconds",
+        "Time from the arrival of an operation to its printed response, or to the open subscription, by client",
+        |it| it.work.durations(),
+    ),
+    Metric::counters(
+        "starling_client_cpu_seconds",
+        "Time that workers spent on preparing and executing, by client",
+        |it, samples| samples.add(it.work.busy()),
+    ),
+    Metric::counter(
+        "starling_client_subgraph_requests",
+        "Requests to subgraphs, by client; a request that several operations share counts for the one that led",
+        |it| it.work.subgraph_requests(),
+    ),
+    Metric::counters(
+        "starling_client_cost",
+        "The sum of the costs of responses, by client (cost.mode)",
+        |it, samples| it.work.cost().map_or(Ok(()), |(_, sum)| samples.add(sum)),
+    ),
+    Metric::counter(
+        "starling_client_response_bytes",
+        "Bytes of responses before compression, by client",
+        |it| it.work.response_bytes(),
     ),
 ];

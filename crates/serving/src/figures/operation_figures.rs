@@ -1,19 +1,15 @@
 //! The counters of one operation, and their metrics.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use execute::{ErrorCode, Payload};
 use telemetry::name_table::{NameKey, NamedCounters};
-use telemetry::{
-    Buckets, DurationHistogram, ExemplarSpan, Exemplars, HistogramReading, Metric, Samples, Striped, read,
-};
+use telemetry::{DurationHistogram, Exemplars, HistogramReading, Metric, Samples, Striped};
 
 use super::client_uses::ClientUses;
 use super::error_counts::ErrorCounts;
 use super::names::anonymous_name;
 use super::response_origins::{HitCounts, OriginCounts, ResponseOrigin};
+use super::work_counters::{EndedRequest, RequestBuckets, WorkCounters, WorkReading};
 
 /// The labels of an operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,48 +30,18 @@ impl OperationLabel {
     }
 }
 
-/// Bounds for durations of operations. Few, because each of up to 500 operations has a line for each of them: from a
-/// response out of memory to a time at which people give up.
-#[derive(Debug, Default)]
-pub struct OperationBuckets;
-
-impl Buckets for OperationBuckets {
-    const BOUNDS_MICROS: &'static [u64] =
-        &[5_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000];
-}
-
-/// The measurements of one request that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EndedRequest<'a> {
-    /// The time that it took.
-    pub(super) took: Duration,
-    /// The span of the operation, if its trace is exported.
-    pub(super) span: Option<ExemplarSpan>,
-    /// The time that workers spent on it.
-    pub(super) busy: Duration,
-    /// The response, if the operation has one.
-    pub(super) payload: Option<&'a Payload>,
-    /// The code of the first error.
-    pub(super) error: Option<ErrorCode>,
-}
-
 /// The counters of an operation.
 #[derive(Debug, Default)]
 pub struct OperationFigures {
+    work: WorkCounters,
     counters: Striped<OperationCounters>,
     exemplars: Exemplars,
     errors: ErrorCounts,
 }
 
+/// The counters that only operations have.
 #[derive(Debug, Default)]
 struct OperationCounters {
-    durations: DurationHistogram<OperationBuckets>,
-    busy_nanos: AtomicU64,
-    subgraph_requests: AtomicU64,
-    /// The number of responses with a measured cost, and the sum of these costs.
-    costed: AtomicU64,
-    cost: AtomicU64,
-    response_bytes: AtomicU64,
     clients: ClientUses,
     origins: OriginCounts,
 }
@@ -90,34 +56,19 @@ impl OperationFigures {
         client: NameKey,
         origin: Option<(ResponseOrigin, bool)>,
     ) {
-        let EndedRequest { took, span, busy, payload, error } = *ended;
+        self.work.count(ended);
         let counters = self.counters.local();
         counters.clients.count(client);
         if let Some((origin, was_prepared)) = origin {
             counters.origins.count(origin, was_prepared);
         }
-        counters.durations.add(took);
+        let EndedRequest { took, span, error, .. } = *ended;
         if let Some(span) = span {
-            self.exemplars.record(DurationHistogram::<OperationBuckets>::bucket(took), took, span);
-        }
-        // 2^64 ns are 584 years.
-        counters.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-        if let Some(payload) = payload {
-            let requests = u64::from(payload.subgraph_requests);
-            counters.subgraph_requests.fetch_add(requests, Ordering::Relaxed);
-            counters.response_bytes.fetch_add(payload.bytes.len() as u64, Ordering::Relaxed);
-            if let Some(cost) = payload.cost {
-                counters.costed.fetch_add(1, Ordering::Relaxed);
-                counters.cost.fetch_add(cost, Ordering::Relaxed);
-            }
+            self.exemplars.record(DurationHistogram::<RequestBuckets>::bucket(took), took, span);
         }
         if let Some(code) = error {
             self.errors.count(code);
         }
-    }
-
-    fn sum(&self, counter: fn(&OperationCounters) -> &AtomicU64) -> u64 {
-        self.counters.iter().map(|it| read(counter(it))).sum()
     }
 
     /// Returns the clients with a counter of their own, and the number of requests of all others.
@@ -127,26 +78,12 @@ impl OperationFigures {
         (sum.iter().collect(), sum.others())
     }
 
-    pub(super) fn errors(&self) -> impl Iterator<Item = (ErrorCode, u64)> {
-        self.errors.iter()
+    pub(super) fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.errors.read()
     }
 
-    pub(super) fn busy(&self) -> Duration {
-        Duration::from_nanos(self.sum(|it| &it.busy_nanos))
-    }
-
-    pub(super) fn subgraph_requests(&self) -> u64 {
-        self.sum(|it| &it.subgraph_requests)
-    }
-
-    /// Returns the number of responses with a cost, and the sum of these costs; `None` without any.
-    pub(super) fn cost(&self) -> Option<(u64, u64)> {
-        let costed = self.sum(|it| &it.costed);
-        (costed > 0).then(|| (costed, self.sum(|it| &it.cost)))
-    }
-
-    pub(super) fn response_bytes(&self) -> u64 {
-        self.sum(|it| &it.response_bytes)
+    pub(super) fn work(&self) -> WorkReading {
+        WorkReading { durations: self.durations(), ..self.work.read() }
     }
 
     /// Returns the hits and misses of the plan and of the response.
@@ -156,42 +93,26 @@ impl OperationFigures {
         sum.read()
     }
 
-    pub(super) fn durations(&self) -> HistogramReading {
-        let sum = DurationHistogram::<OperationBuckets>::default();
-        self.counters.iter().for_each(|it| sum.add_all(&it.durations));
-        HistogramReading { exemplars: self.exemplars.read(), ..sum.read() }
+    fn durations(&self) -> HistogramReading {
+        HistogramReading { exemplars: self.exemplars.read(), ..self.work.durations() }
     }
 }
 
 impl NamedCounters for OperationFigures {
     fn uses(&self) -> u64 {
-        self.counters.iter().map(|it| it.durations.count()).sum()
+        self.work.requests()
     }
 
     fn add_all(&self, other: &Self) {
+        self.work.add_all(&other.work);
         let own = self.counters.local();
         for counters in other.counters.iter() {
-            own.durations.add_all(&counters.durations);
             own.clients.add_all(&counters.clients);
             own.origins.add_all(&counters.origins);
-            for counter in OperationCounters::ALL {
-                counter(own).fetch_add(read(counter(counters)), Ordering::Relaxed);
-            }
         }
         self.errors.add_all(&other.errors);
         self.exemplars.add_all(&other.exemplars);
     }
-}
-
-impl OperationCounters {
-    /// All counters but the histogram, and those of clients and origins.
-    const ALL: [fn(&Self) -> &AtomicU64; 5] = [
-        |it| &it.busy_nanos,
-        |it| &it.subgraph_requests,
-        |it| &it.costed,
-        |it| &it.cost,
-        |it| &it.response_bytes,
-    ];
 }
 
 /// The metrics of one operation. The labels that name it are added by the caller.
@@ -203,12 +124,8 @@ pub const OPERATION_FIGURE_METRICS: &[Metric<OperationFigures>] = &[
     ),
     Metric::counters(
         "starling_named_operation_errors",
-        "Requests that failed or have errors in their response, by operation and code of the first error",
-        |it, samples| {
-            let mut errors = it.errors.iter();
-            errors
-                .try_for_each(|(code, count)| samples.add_labelled(("code", code.as_str()), count))
-        },
+        "Requests that failed or have errors in their response, by operation and code of the first error; up to 10 codes of each operation",
+        |it, samples| it.errors.write(samples),
     ),
     Metric::histogram(
         "starling_named_operation_duration_seconds",
@@ -218,22 +135,22 @@ pub const OPERATION_FIGURE_METRICS: &[Metric<OperationFigures>] = &[
     Metric::counters(
         "starling_named_operation_cpu_seconds",
         "Time that workers spent on preparing and executing, by operation",
-        |it, samples| samples.add(it.busy()),
+        |it, samples| samples.add(it.work.busy()),
     ),
     Metric::counter(
         "starling_named_operation_subgraph_requests",
         "Requests to subgraphs, by operation; a request that several operations share counts for each of them",
-        OperationFigures::subgraph_requests,
+        |it| it.work.subgraph_requests(),
     ),
     Metric::counters(
         "starling_named_operation_cost",
         "The sum of the costs of responses, by operation (cost.mode)",
-        |it, samples| it.cost().map_or(Ok(()), |(_, sum)| samples.add(sum)),
+        |it, samples| it.work.cost().map_or(Ok(()), |(_, sum)| samples.add(sum)),
     ),
     Metric::counter(
         "starling_named_operation_response_bytes",
         "Bytes of responses before compression, by operation",
-        OperationFigures::response_bytes,
+        |it| it.work.response_bytes(),
     ),
     Metric::counters(
         "starling_named_operation_plan_lookups",

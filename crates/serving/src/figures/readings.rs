@@ -1,10 +1,6 @@
 //! The figures of all rows for readers in the process. The export has them as metrics.
 
-use std::time::Duration;
-
-use execute::ErrorCode;
 use prepare::Prepared;
-use telemetry::HistogramReading;
 use telemetry::name_table::{NameKey, NamedCounters as _};
 
 use super::FigureTables;
@@ -12,6 +8,7 @@ use super::client_figures::{ClientFigures, ClientLabel};
 use super::names::{OTHER, kind_of, name_of};
 use super::operation_figures::{OperationFigures, OperationLabel};
 use super::response_origins::HitCounts;
+use super::work_counters::WorkReading;
 
 /// The figures of one operation since it got its row.
 #[derive(Clone, Debug)]
@@ -22,18 +19,10 @@ pub struct OperationReading {
     pub kind: &'static str,
     /// The number of requests.
     pub requests: u64,
-    /// The number of requests by the code of their first error, without zeros.
-    pub errors: Vec<(ErrorCode, u64)>,
-    /// The times to the response.
-    pub durations: HistogramReading,
-    /// The time that workers spent on it.
-    pub busy: Duration,
-    /// The number of requests to subgraphs.
-    pub subgraph_requests: u64,
-    /// The number of responses with a cost, and the sum of these costs; `None` without any.
-    pub cost: Option<(u64, u64)>,
-    /// The bytes of responses before compression.
-    pub response_bytes: u64,
+    /// The number of requests by the code of their first error, without zeros. The last one may be [`OTHER`].
+    pub errors: Vec<(&'static str, u64)>,
+    /// The time and the work of the requests.
+    pub work: WorkReading,
     /// The hits and misses of the plan and of the response.
     pub hits: HitCounts,
     /// The clients that sent it, those with most requests first, and all others together at the end.
@@ -60,8 +49,10 @@ pub struct ClientReading {
     pub version: Box<str>,
     /// The number of requests.
     pub requests: u64,
-    /// The number of requests by the code of their first error, without zeros.
-    pub errors: Vec<(ErrorCode, u64)>,
+    /// The number of requests by the code of their first error, without zeros. The last one may be [`OTHER`].
+    pub errors: Vec<(&'static str, u64)>,
+    /// The time and the work of the requests.
+    pub work: WorkReading,
 }
 
 impl FigureTables {
@@ -109,12 +100,8 @@ impl FigureTables {
             name: label.name.clone(),
             kind: label.kind,
             requests: figures.uses(),
-            errors: figures.errors().collect(),
-            durations: figures.durations(),
-            busy: figures.busy(),
-            subgraph_requests: figures.subgraph_requests(),
-            cost: figures.cost(),
-            response_bytes: figures.response_bytes(),
+            errors: figures.errors(),
+            work: figures.work(),
             hits: figures.hits(),
             clients,
         }
@@ -130,7 +117,8 @@ fn read_client(label: &ClientLabel, figures: &ClientFigures) -> ClientReading {
         name: label.name.clone(),
         version: label.version.clone(),
         requests: figures.uses(),
-        errors: figures.errors().collect(),
+        errors: figures.errors(),
+        work: figures.work(),
     }
 }
 

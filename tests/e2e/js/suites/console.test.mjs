@@ -107,7 +107,9 @@ describe("the console", () => {
       assert.deepEqual([board.kind, board.requests, board.failed, board.subgraphRequests], ["query", 6, 0, 12]);
       // Only the first of six requests prepares the operation.
       assert.ok(Math.abs(board.hitRatios.plan - 5 / 6) < 1e-3, JSON.stringify(board.hitRatios));
-      assert.deepEqual(body.clients.find((it) => it.name === "web").requests, 6);
+      const web = body.clients.find((it) => it.name === "web");
+      assert.deepEqual([web.requests, web.failed, web.subgraphRequests], [6, 0, 12]);
+      assert.ok(web.latency.p50 > 0 && web.cpuSeconds > 0 && web.bytesMean > 0, JSON.stringify(web));
 
       const { body: one } = await api("operation", { name: "Board", kind: "query" });
       assert.deepEqual(one.clients, [{ name: "web", version: "1.2.3", requests: 6 }]);

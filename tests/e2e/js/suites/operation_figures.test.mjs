@@ -108,6 +108,14 @@ describe("metrics of single operations and clients", () => {
     assert.equal(metrics.value("starling_client_requests_total", client("web", "2.0")), 1);
     assert.equal(metrics.value("starling_client_requests_total", client("batch job", "")), 1);
     assert.equal(metrics.value("starling_client_requests_total", client("unnamed", "")), 1);
+    const ofClient = (name, labels) => metrics.value(`starling_client_${name}`, labels);
+    const web = client("web", "1.2.3");
+    assert.equal(ofClient("duration_seconds_count", web), 8);
+    assert.equal(ofClient("subgraph_requests_total", web), 13, "5 with two each, and 3 with one");
+    assert.ok(ofClient("response_bytes_total", web) > bytes);
+    assert.ok(ofClient("cost_total", web) >= 5);
+    assert.ok(ofClient("cpu_seconds_total", web) >= busy);
+    assert.ok(ofClient("duration_seconds_sum", client("web", "2.0")) >= 0.29, "it waits for a slow operation");
     const failed = client("web", "1.2.3", { code: "DOWNSTREAM_SERVICE_ERROR" });
     assert.equal(metrics.value("starling_client_errors_total", failed), 3);
 
