@@ -3,7 +3,8 @@
 import { read } from "./api.js";
 import { arrow, box, drawingRegion, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
 import { countColumn, html, section, setText, svg, table } from "./elements.js";
-import { count, counted, duration, short } from "./format.js";
+import { count, counted, duration, percent, perSecond, short } from "./format.js";
+import { counterRates } from "./rates.js";
 
 export const title = "Graph";
 export const interval = 5_000;
@@ -12,7 +13,42 @@ export const isOfGraph = true;
 /** The subgraphs in the drawing: those with most traffic. The table has all of them. */
 const DRAWN_MAX = 24;
 
-const NODE = { width: 170, height: 46, gapX: 110, gapY: 16 };
+/** The share of failed requests from which a subgraph is drawn as unhealthy, as on the overview. */
+const FAILED_SHARE = 0.1;
+
+const NODE = { width: 190, height: 64, gapX: 110, gapY: 16 };
+
+const clock = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
+
+/** The figures of a subgraph in the last minute; null for one without a server. */
+function figuresOf({ minute }, seconds) {
+  if (minute === null) return null;
+  return {
+    rate: seconds > 0 ? minute.requests / seconds : null,
+    failed: minute.requests > 0 ? minute.errors / minute.requests : null,
+    p50: minute.latency?.p50 ?? null,
+    p99: minute.latency?.p99 ?? null,
+    isUnhealthy: minute.breaker !== "closed" || minute.errors > FAILED_SHARE * minute.requests,
+    breaker: minute.breaker,
+  };
+}
+
+/** What the box of a subgraph shows below its name. */
+function describeFigures({ rate, failed, p50, p99, breaker }) {
+  const times = p99 === null ? "" : `, ${duration(p50)} / ${duration(p99)}`;
+  const state = breaker === "closed" ? "" : `, breaker ${breaker}`;
+  return { what: `${perSecond(rate)}${times}`, note: `${percent(failed ?? 0)} failed${state}` };
+}
+
+/** A column with a figure of subgraphs that have a server. */
+const figureColumn = (head, name, format, note) => ({
+  title: head,
+  number: true,
+  value: (it) => it.figures?.[name] ?? null,
+  text: (it) => (it.figures === null ? "" : format(it.figures[name])),
+  note,
+});
+
 export function open(_, { go }) {
   const note = html("p", { class: "note" });
   const drawing = drawingRegion("Drawing of the traffic between subgraphs");
@@ -26,7 +62,14 @@ export function open(_, { go }) {
     columns: [
       { title: "From", text: (it) => it.from ?? "clients" },
       { title: "To", text: (it) => it.to },
-      countColumn("Fetches", "requests"),
+      countColumn("Fetches", "requests", "Since the graph serves, by operations that are prepared now"),
+      {
+        title: "Rate",
+        number: true,
+        value: (it) => it.rate,
+        text: (it) => perSecond(it.rate),
+        note: "Since the last update of this page",
+      },
     ],
   });
   const subgraphs = table({
@@ -37,6 +80,10 @@ export function open(_, { go }) {
     columns: [
       { title: "Subgraph", text: (it) => it.name },
       { title: "Kind", text: (it) => (it.kind === "events" ? "events of a broker" : "server") },
+      figureColumn("Requests", "rate", perSecond, "In the last minute"),
+      figureColumn("Failed", "failed", percent, "In the last minute"),
+      figureColumn("p50", "p50", duration, "In the last minute"),
+      figureColumn("p99", "p99", duration, "In the last minute"),
       countColumn("Fields", "fields"),
       countColumn("Entities", "entities"),
     ],
@@ -70,19 +117,28 @@ export function open(_, { go }) {
     section("Last reload", reload),
   );
   const ofType = typeDetail(detail);
+  const beginReading = counterRates();
 
   async function update(parameter) {
     const [graph] = await Promise.all([read("graph"), ofType(parameter)]);
+    const rate = beginReading();
+    const edges = graph.traffic.map((it) => ({
+      ...it,
+      rate: rate([graph.generation, it.from, it.to], it.requests),
+    }));
+    const known = graph.subgraphs.map((it) => ({ ...it, figures: figuresOf(it, graph.minuteSeconds) }));
     setText(
       note,
       `Graph ${graph.generation}: ${counted(graph.subgraphs.length, "subgraph")}, ` +
         `${counted(graph.typeCount, "type")} with fields. ` +
-        "Traffic and use are those of the operations that are prepared now.",
+        "Arrows are the fetches of the operations that are prepared now, with their rate since the last update. " +
+        "Boxes have the requests, the median and the 99th percentile of the latency, and the failures of each " +
+        "subgraph in the last minute.",
     );
-    traffic.update(graph.traffic);
-    subgraphs.update(graph.subgraphs);
+    traffic.update(edges);
+    subgraphs.update(known);
     types.update(graph.types);
-    const shown = draw(graph.traffic);
+    const shown = draw(edges, new Map(known.map((it) => [it.name, it.figures])));
     drawing.hidden = shown === null;
     if (shown !== null) drawing.replaceChildren(shown.picture);
     setText(
@@ -140,7 +196,21 @@ function typeDetail(container) {
           { title: "Field", text: (it) => it.name },
           { title: "Type", text: (it) => it.type },
           { title: "Subgraphs", text: (it) => it.subgraphs.join(", ") },
-          countColumn("Operations", "operationCount", "Prepared operations that select the field"),
+          {
+            title: "Requests",
+            number: true,
+            value: (it) => it.usage?.requests ?? null,
+            text: (it) => (it.usage === null ? "–" : count(it.usage.requests)),
+            note: "Requests that select the field, since the start of the router (metrics.fields)",
+          },
+          { title: "Clients", text: describeClients },
+          {
+            title: "Last used",
+            number: true,
+            value: (it) => it.usage?.lastUsed ?? null,
+            text: (it) => (it.usage?.lastUsed ? clock.format(new Date(it.usage.lastUsed * 1_000)) : ""),
+          },
+          countColumn("Operations", "operationCount", "Operations that are prepared now and select the field"),
           { title: "Such as", text: (it) => (it.operations ?? []).join(", ") },
         ],
       });
@@ -157,8 +227,18 @@ function typeDetail(container) {
   };
 }
 
+/** The clients that use a field, with their requests. */
+function describeClients({ usage }) {
+  if (usage === null) return "";
+  const names = usage.clients.map(({ name, version, requests }) =>
+    [name, version, `(${count(requests)})`].filter((it) => it !== "").join(" "),
+  );
+  const left = usage.clientCount - names.length;
+  return [...names, ...(left > 0 ? [`and ${left} more`] : [])].join(", ");
+}
+
 /** Clients at the left, and each subgraph one column behind the source of most of its fetches. */
-function draw(traffic) {
+function draw(traffic, figures) {
   if (traffic.length === 0) return null;
   const total = new Map();
   for (const { to, requests } of traffic) total.set(to, (total.get(to) ?? 0) + requests);
@@ -180,29 +260,30 @@ function draw(traffic) {
   columns[0] = [null];
   const places = placeColumns(NODE, columns);
   const most = Math.max(...edges.map((it) => it.requests));
-  const lines = edges.flatMap(({ from, to, requests }) => {
+  const lines = edges.flatMap(({ from, to, requests, rate }) => {
     const a = places.get(from);
     const b = places.get(to);
     const isForward = b.x > a.x;
     const start = rightOf(NODE, a);
     // An edge back or within a column leaves and enters at the right.
     const end = [isForward ? b.x : b.x + NODE.width, b.y + NODE.height / 2 + (from === to ? 12 : 0)];
-    const label = `${from ?? "clients"} to ${to}: ${count(requests)}`;
+    const label = `${from ?? "clients"} to ${to}: ${count(requests)}${rate === null ? "" : `, ${perSecond(rate)}`}`;
     const line = arrow(start, end, { width: (1 + 4 * (requests / most)).toFixed(1), fromRight: !isForward, label });
     const x = isForward ? (start[0] + end[0]) / 2 : Math.max(start[0], end[0]) + 46;
+    const y = (start[1] + end[1]) / 2;
     return [
       ...line,
-      svg("text", { class: "flow", x, y: (start[1] + end[1]) / 2 - 5, "text-anchor": "middle" }, short(requests)),
-    ];
+      svg("text", { class: "flow", x, y: y - 5, "text-anchor": "middle" }, short(requests)),
+      rate === null ? null : svg("text", { class: "rate", x, y: y + 14, "text-anchor": "middle" }, perSecond(rate)),
+    ].filter((it) => it !== null);
   });
-  const boxes = [...places].map(([name, place]) =>
-    box({
-      ...place,
-      ...NODE,
-      name: name ?? "clients",
-      what: name === null ? null : counted(total.get(name), "fetch", "fetches"),
-    }),
-  );
+  const boxes = [...places].map(([name, place]) => {
+    const known = name === null ? null : (figures.get(name) ?? null);
+    const fetches = name === null ? null : counted(total.get(name), "fetch", "fetches");
+    const { what, note } = known === null ? { what: fetches, note: null } : describeFigures(known);
+    const className = known?.isUnhealthy ? "node late" : "node";
+    return box({ ...place, ...NODE, name: name ?? "clients", what, note, className });
+  });
   const label =
     `Fetches between clients and ${counted(drawn.size, "subgraph")}. ` + "The table below has the same figures.";
   // An edge back leaves and enters at the right.

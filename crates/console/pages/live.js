@@ -4,6 +4,7 @@ import { read } from "./api.js";
 import { arrow, box, drawingRegion, leftOf, picture, placeOf, rightOf } from "./drawing.js";
 import { countColumn, html, section, setText, table } from "./elements.js";
 import { count, counted, duration, perSecond, short } from "./format.js";
+import { counterRates } from "./rates.js";
 import { groupDetail } from "./subscribers.js";
 
 export const title = "Live";
@@ -119,24 +120,14 @@ export function open(_, { go }) {
   );
   const element = html("div", {}, html("h1", {}, title), detail, all);
 
-  let before = new Map();
-  let beforeAt = null;
+  const beginReading = counterRates();
 
   async function update(parameter) {
     all.hidden = parameter !== null;
     await showDetail(parameter);
     if (parameter !== null) return;
     const live = await read("live");
-    const now = performance.now();
-    const counts = new Map();
-    const elapsed = beforeAt === null ? null : (now - beforeAt) / 1_000;
-    /** The rate of a counter since the last update; null if that is not known. */
-    const rate = (names, value) => {
-      const key = JSON.stringify(names);
-      counts.set(key, value);
-      const earlier = before.get(key);
-      return elapsed === null || earlier === undefined || value < earlier ? null : (value - earlier) / elapsed;
-    };
+    const rate = beginReading();
     const withRates = {
       providers: live.providers.map((it) => ({ ...it, rate: rate(["provider", it.name], it.received) })),
       topics: live.providers.flatMap((it) =>
@@ -151,7 +142,6 @@ export function open(_, { go }) {
         rate: rate(["trigger", it.provider, ...it.topics], it.events),
       })),
     };
-    ((before = counts), (beforeAt = now));
     setText(
       note,
       `${counted(live.subscribers, "subscriber")} in ${counted(live.groupCount, "group")} ` +

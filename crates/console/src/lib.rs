@@ -50,6 +50,7 @@ assets! {
     "api.js", JAVASCRIPT, "../pages/api.js";
     "elements.js", JAVASCRIPT, "../pages/elements.js";
     "format.js", JAVASCRIPT, "../pages/format.js";
+    "rates.js", JAVASCRIPT, "../pages/rates.js";
     "drawing.js", JAVASCRIPT, "../pages/drawing.js";
     "chart.js", JAVASCRIPT, "../pages/chart.js";
     "plan.js", JAVASCRIPT, "../pages/plan.js";

@@ -1,9 +1,9 @@
 //! The JSON of the graph: its subgraphs and the traffic between them, its types and fields with their use, and what the
 //! last reload changed.
 //!
-//! Traffic and use come from the prepared operations in the cache and from the fetches of their plans, so they are
-//! those of operations that are in use now. All functions that visit the cache take a time that grows with it, and
-//! block.
+//! Traffic comes from the fetches of the prepared operations in the cache, so it is that of operations that are in use
+//! now. The figures of subgraphs are those of the overview, and the use of fields by client is that of
+//! `GET /admin/usage`. All functions that visit the cache take a time that grows with it, and block.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,10 @@ use graph::{FieldId, SubgraphId, SubgraphKind, Supergraph, Type, TypeKind, TypeR
 use plan::{FieldTarget, Selection, SelectionSet};
 use prepare::Preparer;
 use serde_json::{Value, json};
+use serving::figures::field_usage::UsageRow;
 use serving::serving::Serving;
 
+use super::overview::SubgraphMinute;
 use crate::graph_change::GraphDifference;
 
 /// The maximum number of types in a list, and of names in each list of changes.
@@ -23,6 +25,9 @@ const CHANGES_MAX: usize = 200;
 
 /// The maximum number of operations that are listed for a field.
 const OPERATIONS_MAX: usize = 10;
+
+/// The maximum number of clients that are listed for a field: those that use it most.
+const CLIENTS_MAX: usize = 10;
 
 /// The last change of the graph.
 #[derive(Debug, Default)]
@@ -67,14 +72,19 @@ impl LastReload {
 }
 
 /// Returns the JSON of `api/graph`. Blocks.
-pub(super) fn describe(serving: &Serving, last_reload: &LastReload) -> Value {
+pub(super) fn describe(
+    serving: &Serving,
+    last_reload: &LastReload,
+    minute: &SubgraphMinute,
+) -> Value {
     let loaded = serving.current();
     let graph = &loaded.generation.graph;
     let shown = graph.types.iter().filter(|it| is_shown(it));
     let types = shown.clone().take(TYPES_MAX).map(|it| summary(graph, it));
     json!({
         "generation": loaded.generation.number,
-        "subgraphs": graph.subgraph_ids().map(|id| subgraph(graph, id)).collect::<Vec<_>>(),
+        "minuteSeconds": minute.seconds,
+        "subgraphs": graph.subgraph_ids().map(|id| subgraph(graph, id, minute)).collect::<Vec<_>>(),
         "traffic": traffic(graph, &loaded.preparer),
         "types": types.collect::<Vec<_>>(),
         "typeCount": shown.count(),
@@ -92,9 +102,15 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
         return None;
     }
     let uses = field_uses(ty, &loaded.preparer);
-    let fields = ty.fields.iter().filter(|id| !graph.field(**id).inaccessible).map(|id| {
+    let shown: Vec<FieldId> =
+        ty.fields.iter().copied().filter(|id| !graph.field(*id).inaccessible).collect();
+    let coordinate = |id: &FieldId| format!("{}.{}", ty.name, graph.field(*id).name);
+    let coordinates: Vec<String> = shown.iter().map(coordinate).collect();
+    let usage = serving.figures.as_ref().and_then(|it| it.field_uses(&coordinates));
+    let fields = shown.iter().enumerate().map(|(index, id)| {
         let field = graph.field(*id);
         let by = uses.get(id);
+        let usage = usage.as_ref().and_then(|it| it.get(index));
         let subgraphs = field.subgraphs.iter().filter(|it| !it.external);
         let subgraphs = subgraphs.map(|it| &*graph.subgraph(it.subgraph).name);
         json!({
@@ -103,6 +119,7 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
             "subgraphs": subgraphs.collect::<Vec<_>>(),
             "operationCount": by.map_or(0, |it| it.operations),
             "operations": by.map(|it| &it.names),
+            "usage": usage.map(|it| usage_json(it)),
         })
     });
     let fields: Vec<Value> = fields.collect();
@@ -111,12 +128,26 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
     Some(described)
 }
 
+/// The use of a field since the start, by client, those that use it most first.
+fn usage_json(uses: &[UsageRow]) -> Value {
+    let clients = uses.iter().take(CLIENTS_MAX).map(
+        |it| json!({"name": &*it.client, "version": &*it.client_version, "requests": it.requests}),
+    );
+    json!({
+        "requests": uses.iter().map(|it| it.requests).sum::<u64>(),
+        // Seconds since 1970.
+        "lastUsed": uses.iter().map(|it| it.last_used).max(),
+        "clients": clients.collect::<Vec<_>>(),
+        "clientCount": uses.len(),
+    })
+}
+
 /// True for types that clients see, and that have fields or possible types.
 fn is_shown(ty: &Type) -> bool {
     ty.kind.is_composite() && !ty.inaccessible && !ty.name.starts_with("__")
 }
 
-fn subgraph(graph: &Supergraph, id: SubgraphId) -> Value {
+fn subgraph(graph: &Supergraph, id: SubgraphId, minute: &SubgraphMinute) -> Value {
     let subgraph = graph.subgraph(id);
     let fields = graph.fields.iter().filter(|it| it.subgraphs.iter().any(|of| of.subgraph == id));
     let has_key = |ty: &&Type| {
@@ -131,6 +162,7 @@ fn subgraph(graph: &Supergraph, id: SubgraphId) -> Value {
         },
         "fields": fields.count(),
         "entities": graph.types.iter().filter(has_key).count(),
+        "minute": minute.by_name.get(&*subgraph.name),
     })
 }
 

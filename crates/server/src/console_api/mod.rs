@@ -129,7 +129,9 @@ async fn handle_get(
         }
         "graph" => {
             let graph = Arc::clone(graph);
-            let read = move || Some(graph_map::describe(&graph.serving, &graph.last_reload));
+            let minute = overview::subgraphs_in_last_minute(state, &graph.name);
+            let read =
+                move || Some(graph_map::describe(&graph.serving, &graph.last_reload, &minute));
             read_blocking(read, "there is no graph\n").await
         }
         "type" => {

@@ -109,6 +109,26 @@ pub(super) fn describe_subgraph(state: &ConsoleState, name: &str) -> Option<Valu
     }))
 }
 
+/// The figures of the subgraphs of one graph in the last minute.
+#[derive(Debug)]
+pub(super) struct SubgraphMinute {
+    /// The seconds that the figures are about.
+    pub(super) seconds: Value,
+    /// The figures by the name of the subgraph in its graph. Subgraphs without a server have none.
+    pub(super) by_name: Map<String, Value>,
+}
+
+/// Returns the figures of the subgraphs of the graph with the name `wanted`, which exists.
+pub(super) fn subgraphs_in_last_minute(state: &ConsoleState, wanted: &str) -> SubgraphMinute {
+    let (now, sample) = (Instant::now(), state.figures.read());
+    let graphs = state.figures.graphs();
+    let wanted = Some(wanted).filter(|_| graphs.len() > 1);
+    let minute = state.history().window(now, &sample, WINDOW_MAX);
+    let shown = state.figures.subgraphs(&graphs, wanted);
+    let figures = shown.iter().map(|it| (it.upstream.name().to_owned(), subgraph(it, &minute)));
+    SubgraphMinute { seconds: compact(minute.seconds), by_name: figures.collect() }
+}
+
 fn lengths(view: &HistoryView) -> Vec<Value> {
     view.lengths.iter().map(|it| compact(f64::from(*it))).collect()
 }

@@ -35,7 +35,7 @@ pub(crate) struct ConsoleState {
 /// The parts of one graph that the pages read, and what is kept of it.
 #[derive(Debug)]
 pub(super) struct GraphState {
-    name: Box<str>,
+    pub(super) name: Box<str>,
     /// The graph that serves.
     pub(super) serving: Arc<Serving>,
     /// The groups of subscribers.

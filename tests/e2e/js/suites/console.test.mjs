@@ -152,6 +152,14 @@ describe("the console", () => {
         [city.type, city.subgraphs, city.operationCount, city.operations],
         ["String!", ["airports"], 1, ["Board"]],
       );
+      const { requests, clients, clientCount, lastUsed } = city.usage;
+      assert.deepEqual([requests, clientCount], [6, 1]);
+      assert.deepEqual(clients, [{ name: "web", version: "1.2.3", requests: 6 }]);
+      assert.ok(Math.abs(lastUsed * 1_000 - Date.now()) < 600_000, String(lastUsed));
+      const minutes = new Map(body.subgraphs.map(({ name, minute }) => [name, minute]));
+      assert.equal(minutes.get("events"), null, "a subgraph of events has no server");
+      assert.ok(minutes.get("flights").requestsSinceStart >= 7 && minutes.get("flights").breaker === "closed");
+      assert.ok(body.minuteSeconds > 0);
       assert.equal((await api("type", { name: "Unknown" })).status, 404);
     });
 
@@ -363,15 +371,19 @@ describe("the console", () => {
       assert.deepEqual((await page.locator("svg .flow").allTextContents()).toSorted(), labels.toSorted());
       const { requests } = traffic.find(({ from, to }) => from === "flights" && to === "airports");
       assert.ok(requests >= 6);
-      assert.deepEqual(await cells(rowOf(page, "Traffic", "flightsairports")), [
-        "flights",
-        "airports",
-        String(requests),
-      ]);
+      const row = await cells(rowOf(page, "Traffic", "flightsairports"));
+      assert.deepEqual(row.slice(0, 3), ["flights", "airports", String(requests)]);
+      for (const text of await page.locator("svg .node .times").allTextContents()) {
+        assert.match(text, /^[\d.]+ % failed$/);
+      }
       await page.getByRole("button", { name: "Airport", exact: true }).click();
       const city = await cells(rowOf(page, "Fields of Airport", "city"));
       assert.deepEqual(city.slice(0, 3), ["city", "String!", "airports"]);
-      assert.match(city[4], /Board/);
+      assert.match(city[4], /web 1\.2\.3 \(\d+\)/);
+      assert.match(city[7], /Board/);
+      await send(BOARD, WEB);
+      // The next update knows the rate.
+      await page.locator("svg .rate").filter({ hasText: /^[\d.]+\/s$/ }).first().waitFor();
       await page.getByText("The graph has not changed since the start.").waitFor();
       assert.deepEqual(problems, []);
       await close();

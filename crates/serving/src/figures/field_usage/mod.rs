@@ -144,6 +144,16 @@ impl FieldUsage {
         table
     }
 
+    /// Returns the uses of each of these coordinates by application, those with most requests first.
+    pub(crate) fn uses_of(
+        &self,
+        coordinates: &[String],
+        clients: Option<&Clients>,
+    ) -> Vec<Vec<UsageRow>> {
+        let table = self.settled(clients);
+        coordinates.iter().map(|it| table.uses_of(it, self.started)).collect()
+    }
+
     /// Returns all counts.
     pub(crate) fn report(&self, clients: Option<&Clients>) -> FieldUsageReport {
         // The lock is released before the sorting.

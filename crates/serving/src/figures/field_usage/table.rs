@@ -112,6 +112,17 @@ impl UsageTable {
         true
     }
 
+    /// Returns the uses of a coordinate by application, those with most requests first.
+    pub(super) fn uses_of(&self, coordinate: &str, started: SystemTime) -> Vec<UsageRow> {
+        let cells = self.coordinates.get(coordinate).into_iter().flatten();
+        let row = |(client, cell): (&u32, &UsageCell)| {
+            usage_row(coordinate, &self.clients[*client as usize], *cell, started)
+        };
+        let mut uses: Vec<UsageRow> = cells.map(row).collect();
+        uses.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.client.cmp(&b.client)));
+        uses
+    }
+
     /// Copies all counts.
     pub(super) fn snapshot(&self) -> UsageSnapshot {
         let mut all = Vec::with_capacity(self.cells);
@@ -125,10 +136,6 @@ impl UsageTable {
 impl UsageSnapshot {
     /// Returns all counts, sorted by coordinate and application.
     pub(super) fn report(self, started: SystemTime, lost: u64) -> FieldUsageReport {
-        let unix = |time: SystemTime| {
-            time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-        };
-        let time = |seconds: u32| unix(started + Duration::from_secs(u64::from(seconds)));
         let Self { requests, clients, mut cells } = self;
         // The numbers are those of the list, which only grows.
         let label = |client: u32| &clients[client as usize];
@@ -136,15 +143,7 @@ impl UsageSnapshot {
             a.cmp(b).then_with(|| label(*one).cmp(label(*other)))
         });
         let row = |(coordinate, client, cell): (Arc<str>, u32, UsageCell)| {
-            let client = label(client);
-            UsageRow {
-                coordinate: (&*coordinate).into(),
-                client: client.name.clone(),
-                client_version: client.version.clone(),
-                requests: cell.requests,
-                first_used: time(cell.first),
-                last_used: time(cell.last),
-            }
+            usage_row(&coordinate, label(client), cell, started)
         };
         let uses = cells.into_iter().map(row).collect();
         FieldUsageReport {
@@ -155,4 +154,26 @@ impl UsageSnapshot {
             uses,
         }
     }
+}
+
+fn usage_row(
+    coordinate: &str,
+    client: &ClientLabel,
+    cell: UsageCell,
+    started: SystemTime,
+) -> UsageRow {
+    let time = |seconds: u32| unix(started + Duration::from_secs(u64::from(seconds)));
+    UsageRow {
+        coordinate: coordinate.into(),
+        client: client.name.clone(),
+        client_version: client.version.clone(),
+        requests: cell.requests,
+        first_used: time(cell.first),
+        last_used: time(cell.last),
+    }
+}
+
+/// Returns the seconds since 1970.
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }

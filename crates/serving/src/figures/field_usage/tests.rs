@@ -56,6 +56,11 @@ fn each_field_of_an_operation_gets_all_its_requests_by_application() {
     let expected =
         [row("Product.name", "app", 1), row("Product.name", "web", 3), row("Query.top", "web", 2)];
     assert_eq!(usage.rows(), expected);
+    let asked = ["Product.name", "Product.unknown"].map(str::to_owned);
+    let uses = usage.fields.uses_of(&asked, Some(&usage.clients));
+    let names = uses.iter().map(|it| it.iter().map(|it| (&*it.client, it.requests)).collect());
+    let names: Vec<Vec<_>> = names.collect();
+    assert_eq!(names, [vec![("web", 3), ("app", 1)], vec![]]);
     usage.count(&top, "web", 20);
     let report = usage.report();
     assert_eq!((report.requests, report.lost), (5, 0));
