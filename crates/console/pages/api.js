@@ -76,3 +76,22 @@ export async function post(name, parameters, body, contentType = "application/js
   const response = await send(pathOf(name, parameters), { method: "POST", body, headers });
   return (await response.text()).trim();
 }
+
+/** The name of a file in the header `content-disposition`; null if it has none. */
+const fileName = (disposition) => /filename="([^"]+)"/.exec(disposition ?? "")?.[1] ?? null;
+
+/**
+ * Reads a file of the admin listener outside the console, which needs no token. Returns its name, as the router gives
+ * it or `fallback`, and its content. Throws an error with the text of a refusal.
+ */
+export async function readFile(path, fallback) {
+  const response = await fetch(path).catch(() => {
+    throw new Error("The router does not respond.");
+  });
+  if (!response.ok) throw new Error((await response.text()).trim());
+  // A connection that breaks while the file arrives has a message of the browser, too.
+  const content = await response.blob().catch(() => {
+    throw new Error("The file is incomplete.");
+  });
+  return { name: fileName(response.headers.get("content-disposition")) ?? fallback, content };
+}

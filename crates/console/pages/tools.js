@@ -1,6 +1,6 @@
 // Tools: publish a test event, invalidate a tag, explain a plan, take a profile, and change the level of the log.
 
-import { post, read } from "./api.js";
+import { post, read, readFile } from "./api.js";
 import { html, section, setText } from "./elements.js";
 import { counted } from "./format.js";
 import { planDrawing } from "./plan.js";
@@ -9,6 +9,9 @@ export const title = "Tools";
 export const interval = 5_000;
 export const isOfGraph = true;
 export const hasForms = true;
+
+/** The duration of a CPU profile. */
+const PROFILE_SECONDS = 30;
 
 /** A form with an output below it. `run` returns the text to show. */
 function form(id, fields, action, run) {
@@ -38,6 +41,17 @@ function form(id, fields, action, run) {
     output,
   );
 }
+
+/** A form with a button that saves a file of the router. Its output says what the router refuses, or what was saved. */
+const download = (id, action, path, fallback) =>
+  form(id, [], action, async () => {
+    const { name, content } = await readFile(path, fallback);
+    const url = URL.createObjectURL(content);
+    html("a", { href: url, download: name }).click();
+    // The browser has read the address when the click returns, and may read the content for a moment.
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    return `Saved as ${name}.`;
+  });
 
 const field = (label, input) => html("label", {}, label, input);
 
@@ -136,25 +150,16 @@ export function open() {
       profiles.append(
         tools.hasProfiles
           ? html(
-              "ul",
+              "div",
               {},
-              html(
-                "li",
-                {},
-                html(
-                  "a",
-                  { href: "/debug/pprof/profile?seconds=30", download: "profile.pb.gz" },
-                  "CPU, 30 seconds",
-                ),
-                " (pprof)",
+              download(
+                "cpu-profile",
+                `CPU, ${PROFILE_SECONDS} seconds (pprof)`,
+                `/debug/pprof/profile?seconds=${PROFILE_SECONDS}`,
+                "profile.pb",
               ),
-              html(
-                "li",
-                {},
-                html("a", { href: "/debug/pprof/heap", download: "heap.pb.gz" }, "Memory"),
-                " (pprof)",
-              ),
-              html("li", {}, html("a", { href: "/debug/pprof/tasks" }, "Threads and load of workers")),
+              download("heap-profile", "Memory (pprof)", "/debug/pprof/heap", "heap.pb"),
+              html("p", {}, html("a", { href: "/debug/pprof/tasks" }, "Threads and load of workers")),
             )
           : html("p", { class: "note" }, "Profiles are off. Set admin.profiling to take some."),
       );

@@ -472,6 +472,34 @@ describe("the console", () => {
       await close();
     });
 
+    it("a profile is saved under the name that the router gives it, or its refusal is shown", async () => {
+      const config = { subgraphs: subgraphs.configuration, admin: { profiling: true } };
+      const target = keep(await startServe({ supergraph: memorySupergraph(), config }));
+      const { page, close } = await open("#tools", { target });
+      await updated(page);
+      // No test starts the router with the heap profiler.
+      const refusal = await fetch(`${target.admin}/debug/pprof/heap`);
+      assert.ok(refusal.status >= 400, String(refusal.status));
+      const reason = (await refusal.text()).trim();
+      assert.ok(reason.length > 10, reason);
+      await page.locator("#heap-profile button").click();
+      await page.locator("#heap-profile output.bad").filter({ hasText: reason }).waitFor();
+      await page.route("**/debug/pprof/heap", (route) =>
+        route.fulfill({
+          status: 200,
+          headers: { "content-disposition": 'attachment; filename="starling-heap.pb"' },
+          body: "a profile",
+        }),
+      );
+      const [saved] = await Promise.all([
+        page.waitForEvent("download"),
+        page.locator("#heap-profile button").click(),
+      ]);
+      assert.equal(saved.suggestedFilename(), "starling-heap.pb");
+      await page.getByText("Saved as starling-heap.pb.").waitFor();
+      await close();
+    });
+
     it("asks for the token, and keeps it for the pages of one window", async () => {
       const token = "0123456789abcdef0123";
       const config = { subgraphs: subgraphs.configuration, admin: { console: { token, path: "/ops" } } };
