@@ -139,7 +139,7 @@ export function open(_, { go }) {
       ),
       triggers: live.triggers.map((it) => ({
         ...it,
-        rate: rate(["trigger", it.provider, ...it.topics], it.events),
+        rate: rate(["trigger", it.id], it.events),
       })),
     };
     setText(

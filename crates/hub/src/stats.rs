@@ -131,6 +131,9 @@ impl Drop for SubscriptionSlot {
 /// One trigger as the admin listener shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TriggerView {
+    /// The number of the trigger, which no other one of the hub ever has. Triggers with equal topics differ by it: they
+    /// began at different positions.
+    pub number: u64,
     /// The provider as `kind/id`.
     pub provider: Box<str>,
     /// The rendered topics, sorted.

@@ -41,6 +41,8 @@ pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
             })
         };
         json!({
+            // JavaScript has no integers of 64 bits.
+            "id": trigger.number.to_string(),
             "provider": trigger.provider,
             "topics": trigger.topics,
             "state": trigger.state.as_str(),
@@ -276,6 +278,7 @@ mod tests {
             waiting: 5,
         };
         let trigger = TriggerView {
+            number: 8,
             provider: "nats/default".into(),
             topics: vec!["a.<script>".into(), "b&c".into()],
             state: TriggerState::Live,
@@ -327,6 +330,7 @@ mod tests {
         };
         let unnamed = GroupView { operation_name: None, ..group.clone() };
         let trigger = TriggerView {
+            number: 8,
             provider: "nats/default".into(),
             topics: vec!["a".into()],
             state: TriggerState::Live,
@@ -351,6 +355,7 @@ mod tests {
         assert!(page.contains("0 subscribers in 0 groups on 0 triggers; 0 events in"), "{page}");
         let json = describe(&view);
         let groups = &json["triggers"][0]["groups"];
+        assert_eq!(json["triggers"][0]["id"], "8");
         assert_eq!(groups[0]["operationName"], "Board");
         assert_eq!(groups[0]["field"], "Subscription.flightMoved");
         assert_eq!(groups[1]["operationName"], Value::Null);

@@ -141,7 +141,7 @@ impl Shard {
         let permits = ShardPermits::new(permits);
         Self {
             settings,
-            triggers: TriggerTable::new(memo_room, Arc::clone(&stats)),
+            triggers: TriggerTable::new(number, memo_room, Arc::clone(&stats)),
             groups: GroupTable::new(number, leave_sender, Arc::clone(&stats)),
             scheduler: Scheduler::new(&settings, permits, Arc::clone(&stats)),
             catch_up: CatchUps::new(settings, ring_room, Arc::clone(&stats)),

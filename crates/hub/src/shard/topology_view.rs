@@ -28,6 +28,7 @@ pub(super) fn view(
         groups.truncate(GROUPS_SHOWN_MAX);
         groups.shrink_to_fit();
         TriggerView {
+            number: id.0,
             provider: trigger.source.name().into(),
             topics: trigger.source.topics().to_vec(),
             state: match trigger.phase {

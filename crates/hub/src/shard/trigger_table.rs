@@ -12,6 +12,10 @@ use super::trigger_id::TriggerId;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, LiveOperation, TriggerEvent};
 
+/// The number of bits in a [`TriggerId`] for the triggers that one shard ever makes; the bits above are the shard's
+/// number, so that operators can tell the triggers of the whole hub apart.
+const TRIGGER_NUMBER_BITS: u32 = 48;
+
 /// The number of triggers to check for which the list keeps its memory. Only a new graph concerns more at once.
 const CHECKS_KEPT_MAX: usize = 1024;
 
@@ -32,11 +36,16 @@ pub(super) struct TriggerTable {
 }
 
 impl TriggerTable {
-    pub(super) fn new(memo_room: Arc<FetchCacheBudget>, stats: Arc<HubStats>) -> Self {
+    /// Creates the table of the shard with that number.
+    pub(super) fn new(
+        shard: usize,
+        memo_room: Arc<FetchCacheBudget>,
+        stats: Arc<HubStats>,
+    ) -> Self {
         Self {
             triggers: HashMap::default(),
             by_source: HashMap::default(),
-            next_id: 0,
+            next_id: (shard as u64) << TRIGGER_NUMBER_BITS,
             to_check: Vec::new(),
             memo_room,
             stats,

@@ -223,6 +223,7 @@ describe("the console", () => {
       await follow();
       const { body } = await api("live");
       const [trigger] = body.triggers;
+      assert.match(trigger.id, /^\d+$/);
       assert.deepEqual(
         [trigger.provider, trigger.topics, trigger.subscribers, trigger.groups[0].operationName],
         ["memory/default", ["flights.moved"], 1, "Moves"],
