@@ -14,8 +14,22 @@ use super::secret::Secret;
 /// The minimum length of the token: that of 16 random bytes in hexadecimal digits is twice as long.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// The paths of the admin listener that the console cannot have.
-const TAKEN_PATHS: [&str; 3] = ["/metrics", "/health", "/debug"];
+/// The paths of the admin listener beside the console. The console can have neither them nor paths below them. The
+/// listener checks that the list has all that it serves.
+pub const ADMIN_PATHS: [&str; 12] = [
+    "/metrics",
+    "/health",
+    "/debug",
+    "/admin/subscriptions",
+    "/admin/usage",
+    "/admin/operations",
+    "/admin/cache",
+    "/admin/publish",
+    "/admin/complete",
+    "/admin/reload",
+    "/admin/rollback",
+    "/admin/invalidate",
+];
 
 /// The console on the admin listener: pages for browsers that show what the router does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -115,7 +129,7 @@ impl Console {
             let rest = prefix.strip_prefix(taken);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if let Some(taken) = TAKEN_PATHS.into_iter().find(|taken| is_below(taken)) {
+        if let Some(taken) = ADMIN_PATHS.into_iter().find(|taken| is_below(taken)) {
             findings
                 .error(
                     "conflict",
@@ -152,6 +166,7 @@ impl Console {
 mod tests {
     use std::path::Path;
 
+    use super::ADMIN_PATHS;
     use crate::{Overrides, parse};
 
     fn problems(console: &str) -> Vec<String> {
@@ -180,9 +195,20 @@ mod tests {
 
     #[test]
     fn a_path_that_the_admin_listener_serves_and_a_short_token_are_refused() {
-        for fine in ["{path: /}", "{path: /admin/console/}", "{path: /metrics-and-more}", "{}"] {
+        for fine in [
+            "{path: /}",
+            "{path: /admin/}",
+            "{path: /admin/console/}",
+            "{path: /admin/caches}",
+            "{path: /metrics-and-more}",
+            "{}",
+        ] {
             assert_eq!(problems(fine), [""; 0], "{fine}");
         }
+        for taken in ADMIN_PATHS {
+            assert_eq!(problems(&format!("{{path: {taken}}}")).len(), 1, "{taken}");
+        }
+        assert_eq!(problems("{path: /admin/cache/console}").len(), 1);
         let expected =
             "`admin.console.path` is `/metrics`, and the admin listener serves `/metrics`";
         assert_eq!(problems("{path: /metrics/}"), [expected]);

@@ -129,7 +129,7 @@ pub use caching::{
 pub use client_info::ClientInfoHeaders;
 pub use client_tls::ClientTls;
 pub use collector::OtlpProtocol;
-pub use console::{Console, FlightRecorder};
+pub use console::{ADMIN_PATHS, Console, FlightRecorder};
 pub use cors::{Cors, CorsMethod, CorsPolicy, OriginPattern};
 pub use cost::{Cost, CostMode, SubgraphCost, SubgraphCosts};
 pub use cursor::Cursor;

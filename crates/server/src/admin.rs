@@ -142,34 +142,43 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
             Some(console) if console.serves(path) => {
                 console_api::handle(admin, console, request).await
             }
-            _ => help(),
+            console => help(console.as_ref().map(|_| &admin.settings.console)),
         },
     }
 }
 
-/// Says what the listener serves.
-fn help() -> Response {
-    response::text(
-        StatusCode::NOT_FOUND,
-        "This is the admin listener. It has:\n\
-             GET  /health/live         status 200 if the process runs\n\
-             GET  /health/ready        status 200 if the router accepts traffic\n\
-             GET  /metrics             counters for Prometheus\n\
-             GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
-             GET  /admin/usage         use of fields and arguments by client, for `starling diff --usage`\n\
-             GET  /admin/operations    the most used operations, from which other routers warm their caches\n\
-             GET  /admin/cache         hit ratios, stores, hot and large entries, if `cache.enabled` is set\n\
-             GET  /debug/pprof/        profiles, if `admin.profiling` is set\n\
-             GET  /console/            the console, a page for browsers (`admin.console`)\n\
-             POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
-             or, as application/x-ndjson, each of its lines\n\
-             POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n\
-             POST /admin/reload        reads the graph again\n\
-             POST /admin/rollback      returns to the graph before, until the source changes\n\
-             POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n\
-             POST /admin/cache/preview counts what /admin/invalidate would make stale\n\
-             With several graphs, the parameter `graph` names one for /admin/subscriptions, operations, reload, rollback\n",
-    )
+/// The paths for which GET is allowed. The console has a line of its own behind them, because it may be moved or off.
+const HELP_GET: &str = "This is the admin listener. It has:\n\
+     GET  /health/live         status 200 if the process runs\n\
+     GET  /health/ready        status 200 if the router accepts traffic\n\
+     GET  /metrics             counters for Prometheus\n\
+     GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
+     GET  /admin/usage         use of fields and arguments by client, for `starling diff --usage`\n\
+     GET  /admin/operations    the most used operations, from which other routers warm their caches\n\
+     GET  /admin/cache         hit ratios, stores, hot and large entries, if `cache.enabled` is set\n\
+     GET  /debug/pprof/        profiles, if `admin.profiling` is set\n";
+
+/// The paths for which POST is allowed.
+const HELP_POST: &str = "POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
+     or, as application/x-ndjson, each of its lines\n\
+     POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n\
+     POST /admin/reload        reads the graph again\n\
+     POST /admin/rollback      returns to the graph before, until the source changes\n\
+     POST /admin/invalidate    makes stale what the JSON body names, if `cache.enabled` is set\n\
+     POST /admin/cache/preview counts what /admin/invalidate would make stale\n\
+     With several graphs, the parameter `graph` names one for /admin/subscriptions, operations, reload, rollback\n";
+
+/// Says what the listener serves. `console` has the settings of the console; `None` if it is off.
+fn help(console: Option<&config::Console>) -> Response {
+    response::text(StatusCode::NOT_FOUND, help_text(console))
+}
+
+fn help_text(console: Option<&config::Console>) -> String {
+    let console = console.map(|it| {
+        let path = format!("{}/", it.prefix());
+        format!("GET  {path:<20} the console, a page for browsers (`admin.console`)\n")
+    });
+    format!("{HELP_GET}{}{HELP_POST}", console.unwrap_or_default())
 }
 
 fn refuse_host() -> Response {
@@ -239,5 +248,45 @@ fn metrics_text(metrics: &MetricsExporter, headers: &HeaderMap) -> Response {
         Err(_) => {
             response::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::ADMIN_PATHS;
+
+    use super::*;
+
+    #[test]
+    fn the_console_cannot_have_a_path_that_the_listener_serves() {
+        let help = help_text(None);
+        let words = help.split_whitespace().filter(|it| it.starts_with('/'));
+        let paths: Vec<&str> = words.map(|it| it.split('?').next().unwrap_or(it)).collect();
+        assert!(paths.len() > 12, "{paths:?}");
+        let is_below = |path: &str, taken: &str| {
+            path.strip_prefix(taken).is_some_and(|it| it.is_empty() || it.starts_with(['/', ',']))
+        };
+        for path in &paths {
+            assert!(ADMIN_PATHS.iter().any(|it| is_below(path, it)), "{path}");
+        }
+        for taken in ADMIN_PATHS {
+            assert!(paths.iter().any(|path| is_below(path, taken)), "{taken}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_the_path_of_the_console() {
+        let line = |path: &str| {
+            let console = config::Console { path: path.to_owned(), ..config::Console::default() };
+            let help = help_text(Some(&console));
+            help.lines().find(|it| it.contains("the console")).map(str::to_owned)
+        };
+        let expected =
+            "GET  /console/            the console, a page for browsers (`admin.console`)";
+        assert_eq!(line("/console").as_deref(), Some(expected));
+        let expected =
+            "GET  /ops/console/        the console, a page for browsers (`admin.console`)";
+        assert_eq!(line("/ops/console/").as_deref(), Some(expected));
+        assert!(!help_text(None).contains("console"));
     }
 }
