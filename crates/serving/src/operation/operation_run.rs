@@ -17,6 +17,7 @@ use crate::caching::ResponseLookup;
 use crate::cost_control;
 use crate::figures::response_origins::ResponseOrigin;
 use crate::operation_spans::OperationSpans;
+use crate::overload::bulkheads::PlanPlaces;
 use crate::overload::work_ticket::{WorkResult, WorkTicket};
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
@@ -216,7 +217,7 @@ async fn run_admitted(
             WorkResult::Shared
         }
         // The share of a slow subgraph bounds those that wait for it, and the limit need not.
-        _ if has_errors && places.as_ref().is_some_and(|it| it.has_slow_subgraph()) => {
+        _ if has_errors && places.as_ref().is_some_and(PlanPlaces::has_slow_subgraph) => {
             WorkResult::Unmeasured
         }
         _ if has_errors => WorkResult::Failed,
