@@ -60,7 +60,7 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Creates the baseline of an operation whose latency without load is known.
+    /// Creates the baseline of an operation with this latency without load.
     pub(crate) fn with_latency(latency: f64, windows: &Windows) -> Self {
         let latency = latency.max(f64::MIN_POSITIVE);
         Self { latency, window: windows.ended, sum: 0.0, count: 0 }

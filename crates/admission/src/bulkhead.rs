@@ -185,8 +185,8 @@ impl Bulkhead {
         self.latency(now) > (usual * SLOW_RATIO).max(SLOW_MIN)
     }
 
-    /// True if the subgraph is slow and has a bound: its share, and not the limit, is what keeps the operations that need
-    /// it from those that do not.
+    /// True if the subgraph is slow and has a bound: its share, and not the limit, is what keeps the operations that
+    /// need it from those that do not.
     pub fn is_kept_apart(&self, now: Duration) -> bool {
         self.part <= BOUNDED_PART_MAX && self.is_slow(now)
     }

@@ -102,7 +102,7 @@ impl OperationTable {
     /// Counts the cost of an execution that was given up, if it is more than the execution was expected to cost.
     pub(crate) fn count_partial_cost(&mut self, key: u64, cost: u64) {
         let expected = self.known_cost(key).unwrap_or(self.mean_cost);
-        // Without a mean all work is new.
+        // All work is new while there is no mean.
         if expected > 0.0 && cost as f64 > expected {
             self.count_cost(key, cost);
         }

@@ -127,7 +127,7 @@ mod tests {
             pressures.refuse(Class::Sheddable, now, 0);
             pressures.refuse_client(now, 0);
         }
-        // The random number whose time is the longest for any load.
+        // The random number that gives the longest time for any load.
         let longest = 59;
         assert_eq!(pressures.refuse(Class::Normal, now, longest), 2);
         assert_eq!(pressures.refuse(Class::Sheddable, now, longest), RETRY_AFTER_SECONDS_MAX);

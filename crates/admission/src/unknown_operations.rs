@@ -21,7 +21,7 @@ const PART_UNUSED: f64 = 0.25;
 /// The share of one execution in that part.
 const PART_STEP: f64 = 1.0 / 256.0;
 
-/// The number of executions whose mean may become the baseline.
+/// The number of executions of which the mean may become the baseline.
 const GROUP_EXECUTIONS: u32 = 32;
 
 /// The number of executions over which the cost is averaged, and from which it is used.

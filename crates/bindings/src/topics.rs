@@ -84,7 +84,7 @@ impl Topics {
         Some(Self { provider: provider?, templates, usage })
     }
 
-    /// Registers the topics at the provider, whose metrics show them in place of rendered ones.
+    /// Registers the topics at the provider. Its metrics show them in place of rendered ones.
     pub(crate) fn register(&self) {
         for template in &self.templates {
             self.provider.stats().register_topic(&template.name(), &template.texts());

@@ -1,5 +1,5 @@
-//! The limits of clients that hold over every transport: open connections (and those that speak HTTP), unread responses,
-//! large requests, and WebSocket handshakes.
+//! The limits of clients that hold over every transport: open connections (and those that speak HTTP), unread
+//! responses, large requests, and WebSocket handshakes.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// The memory of a connection that has sent a request, with the buffers of HTTP and often those of TLS.
 const CONNECTION_BYTES: u64 = OPERATION_BYTES;
 
-/// The part of the budget (one in this number) whose connections are always served: 256 of them with 128 MiB.
+/// The connections of this part of the budget (one in this number) are always served: 256 of them with 128 MiB.
 const CONNECTIONS_PART: u64 = 16;
 
 /// The time without a request after which a connection is idle. Clients that send one request after the other, and

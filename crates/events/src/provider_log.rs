@@ -1,5 +1,5 @@
-//! The log lines about one broker that an outage or clients would otherwise repeat without limit: about its connections,
-//! about refused subscriptions, and about lost events.
+//! The log lines about one broker that an outage or clients would otherwise repeat without limit: about its
+//! connections, about refused subscriptions, and about lost events.
 //!
 //! Topics may contain values of clients. They appear in debug lines only.
 

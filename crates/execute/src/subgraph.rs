@@ -115,7 +115,7 @@ pub struct SubgraphEndpoint {
     pub port: Option<u16>,
 }
 
-/// The errors of one response of a subgraph whose messages are hidden from clients. Messages may repeat values of the
+/// The errors of one response of a subgraph, with messages that are hidden from clients. Messages may repeat values of the
 /// request, so only the level `debug` of the log shows them.
 #[derive(Clone, Debug)]
 pub struct HiddenErrors<'a> {

@@ -32,12 +32,12 @@ pub(crate) struct RequestRecord<'a> {
     is_written: bool,
 }
 
-/// The reason in the line of a request whose client has left before the response.
+/// The reason in the line of a request if the client has left before the response.
 const CANCELLED: &str = "cancelled";
 
 impl<'a> RequestRecord<'a> {
-    /// Begins the record of a request. The request carries the note about its operation from now on. `graph` is the name
-    /// of the graph, if there are several.
+    /// Begins the record of a request. The request carries the note about its operation from now on. `graph` is the
+    /// name of the graph, if there are several.
     pub(crate) fn begin<B>(
         log: &'a AccessLog,
         origin: ConnectionOrigin,

@@ -69,7 +69,7 @@ pub(super) fn upgrade<B: Body>(
         request_id: request.extensions().get::<AssignedId>().map(|it| it.1.clone()),
     });
     if let Some(logged) = &logged {
-        // For the line of the handshake.
+        // The line of the handshake shows it.
         response.extensions_mut().insert(logged.connection);
     }
     let takeover = service.open_websocket(AcceptedHandshake {

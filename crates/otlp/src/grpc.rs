@@ -168,8 +168,8 @@ fn read_response(headers: &HeaderMap, body: &[u8]) -> Result<GrpcResponse, Fetch
     Ok(GrpcResponse { status, reason, has_details, message })
 }
 
-/// Decodes the percent-encoded reason of a status. As the protocol demands, a broken escape stays as it is, and bytes that
-/// are no UTF-8 are replaced.
+/// Decodes the percent-encoded reason of a status. As the protocol demands, a broken escape stays as it is, and bytes
+/// that are no UTF-8 are replaced.
 fn decode_reason(mut encoded: &[u8]) -> String {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
     let mut decoded = Vec::with_capacity(encoded.len());

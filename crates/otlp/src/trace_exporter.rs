@@ -109,8 +109,8 @@ impl TraceExporter {
         }
     }
 
-    /// Sends the traces that wait, beside a request in flight, until the time of the end is over. The log has the number
-    /// of spans that the collector has not taken.
+    /// Sends the traces that wait, beside a request in flight, until the time of the end is over. The log has the
+    /// number of spans that the collector has not taken.
     async fn finish(
         &self,
         tracer: &Tracer,

@@ -119,7 +119,7 @@ impl HttpOperations {
         Ok((task, stream))
     }
 
-    /// Starts the task of an operation whose first attempt has this result.
+    /// Starts the task of an operation after its first attempt, with the result of that.
     fn start(
         &self,
         task: OperationTask,

@@ -370,7 +370,7 @@ impl Router {
                 *count += 1;
             }
         }
-        // As the router does.
+        // The router does the same.
         let outcome = match is_complete {
             true => Outcome::Completed { cost: COST },
             false if is_kept_apart => Outcome::Unmeasured { cost: COST },

@@ -317,7 +317,7 @@ impl FollowedKeySet {
         if !self.schedule().expire(now) {
             return;
         }
-        // It heals by itself when the issuer responds again, so it is no error.
+        // This heals by itself when the issuer responds again, so the level is not that of an error.
         tracing::warn!(
             issuer = self.name,
             "the keys of an issuer could not be read again within `max_age` and are not used any more; its tokens get \

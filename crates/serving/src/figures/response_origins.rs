@@ -50,7 +50,7 @@ pub(super) struct OriginCounts([[AtomicU64; 2]; ResponseOrigin::ALL.len()]);
 /// The hits and misses of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HitCounts {
-    /// Requests whose operation was prepared before.
+    /// Requests with an operation that was prepared before.
     pub plan_hits: u64,
     /// Requests for which the operation was prepared.
     pub plan_misses: u64,

@@ -66,8 +66,8 @@ impl OverloadProtection {
         self.admission.begin_ramp();
     }
 
-    /// Decides about the readiness, and notes the time for the ramp and whether the processors have time to spare. To be
-    /// called once a second.
+    /// Decides about the readiness, and notes the time for the ramp and whether the processors have time to spare. To
+    /// be called once a second.
     pub fn update(&self, memory: &MemoryAccount, has_spare_processors: bool) {
         self.admission.update(has_spare_processors);
         if let Some(readiness) = &self.readiness {

@@ -28,8 +28,8 @@ pub enum WorkResult {
     Abandoned = 0,
     /// The operation was executed.
     Executed = 1,
-    /// The work was done, but its time is no measure of load: the response was cached, a subscription was opened, or the
-    /// response has errors and a subgraph was slow.
+    /// The work was done, but its time is no measure of load: the response was cached, a subscription was opened, or
+    /// the response has errors and a subgraph was slow.
     Unmeasured = 2,
     /// The operation has got the result of an equal one in flight.
     Shared = 3,

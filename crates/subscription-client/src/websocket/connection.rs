@@ -313,7 +313,7 @@ impl ConnectionTask {
         let stable_after = self.endpoint.settings.reconnect.stable_after();
         let open = self.open.take();
         let is_stable = open.as_ref().is_some_and(|it| it.since.elapsed() >= stable_after);
-        // One operation whose messages end each connection must not interrupt the others for ever.
+        // One operation with messages that end each connection must not interrupt the others for ever.
         let has_worked = self.has_result && !end.is_caused_by_message();
         if is_stable || has_worked {
             self.reset_attempts();

@@ -129,8 +129,8 @@ pub struct ParsedCallback {
 }
 
 impl CallbackRequest<'_> {
-    /// Parses the request: the part of [`CallbackTable::receive`] that needs no table, and whose time grows with the
-    /// body.
+    /// Parses the request: the part of [`CallbackTable::receive`] that needs no table, and takes longer for a
+    /// larger body.
     pub fn parse(self, settings: &CallbackSettings) -> Result<ParsedCallback, CallbackRejection> {
         let limit = settings.body_bytes_max;
         if self.body.len() > limit {

@@ -30,7 +30,7 @@ pub const ACKNOWLEDGEMENT_TIMEOUT: CloseCode = CloseCode(4504);
 /// which the router chose, and the type before the payload: under 100 bytes.
 pub const OVERSIZED_HEAD_BYTES: usize = 1024;
 
-/// The reason of the end of a connection whose server sent a message over the limit that names no operation.
+/// The reason of the end of a connection on which the server sent a message over the limit that names no operation.
 const TOO_BIG: &str = "message is too big";
 
 /// Settings that many connections share.

@@ -61,7 +61,7 @@ pub(crate) struct SubscriptionServer {
     /// The records of live subscriptions for the access log; none if that is not written.
     records: SubscriptionRecords,
     /// The records of open WebSockets for the access log; none if that is not written.
-    // Beside the connections, whose memory it would take while no log is written.
+    // Kept beside the connections, because they would need its memory also while no log is written.
     websockets: HashMap<Token, Box<WebSocketRecord>>,
     /// The subscribers with a watched history.
     watched: WatchedMembers,

@@ -237,8 +237,8 @@ impl StartingOperation {
             }
             _ => None,
         };
-        // Each operation on a WebSocket has an id of its own. Subgraphs get that of a query or a mutation: subscriptions
-        // with equal headers share their requests.
+        // Each operation on a WebSocket has an id of its own. Subgraphs get that of a query or a mutation:
+        // subscriptions with equal headers share their requests.
         let is_socket = matches!(self.transport, Transport::WebSocket);
         let ids = runner.request_ids.as_ref().filter(|_| is_socket);
         let request_id = ids.map(|ids| ids.new_header());

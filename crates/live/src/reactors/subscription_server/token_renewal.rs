@@ -214,7 +214,7 @@ impl SubscriptionServer {
         match step {
             RenewalStep::Stay => {}
             RenewalStep::Move(ready) => {
-                // It keeps its record for the access log: for client and operators the subscription goes on.
+                // It keeps its record for the access log: for client and operators it is the same subscription.
                 client.forget(number);
                 let member = Subscriber { connection: token.to_u64(), operation: number };
                 // The first result of a live query is complete.
