@@ -34,8 +34,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// 375 MiB for each core, and a small container would refuse large bodies meanwhile.
 const MEMORY_PART: u64 = 8;
 
-/// The handshakes of this part of a second (one in this number) may wait before listeners accept slowly. They are enough
-/// for the turns while the others are accepted.
+/// The handshakes of this part of a second (one in this number) may wait before listeners accept slowly. They are
+/// enough for the turns while the others are accepted.
 const WAITING_PART: u64 = 8;
 
 /// The connections that each core accepts in a second while many handshakes wait: some of them may be for requests, and

@@ -115,8 +115,8 @@ pub struct SubgraphEndpoint {
     pub port: Option<u16>,
 }
 
-/// The errors of one response of a subgraph, with messages that are hidden from clients. Messages may repeat values of the
-/// request, so only the level `debug` of the log shows them.
+/// The errors of one response of a subgraph, with messages that are hidden from clients. Messages may repeat values of
+/// the request, so only the level `debug` of the log shows them.
 #[derive(Clone, Debug)]
 pub struct HiddenErrors<'a> {
     /// The number of errors.
