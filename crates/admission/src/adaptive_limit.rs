@@ -305,8 +305,11 @@ impl AdaptiveLimit {
 
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted: the spare
     /// share of the limit, and what a probe leaves.
+    ///
+    /// While the processors have time to spare, what makes operations slow is not the work of greedy clients in the router.
     pub(crate) fn spare_units(&self) -> u64 {
-        let spare = self.spare.of((self.operations() * f64::from(UNITS)) as u64);
+        let limit = (self.operations() * f64::from(UNITS)) as u64;
+        let spare = if self.has_spare_processors { limit } else { self.spare.of(limit) };
         let of_probe = |probe: &Probe| (probe.limit * f64::from(UNITS)) as u64;
         self.probe.as_ref().map_or(spare, |probe| spare.min(of_probe(probe)))
     }
@@ -419,7 +422,7 @@ impl AdaptiveLimit {
         let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
         let is_slow = excess > at_rest * SLOW_RATIO;
         self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
-        let least = if self.has_spare_processors { self.initial } else { self.min };
+        let least = self.least();
         if !is_reached {
             if excess > TOLERANCE {
                 self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(least));
@@ -443,6 +446,11 @@ impl AdaptiveLimit {
             self.counted_since = now + self.latencies(1.0);
         }
         self.begin_probe_if_due(false, elapsed, now);
+    }
+
+    /// Returns the least limit at present.
+    fn least(&self) -> f64 {
+        if self.has_spare_processors { self.initial } else { self.min }
     }
 
     fn begin_probe_if_due(&mut self, is_spare: bool, elapsed: Duration, now: Duration) {
@@ -506,7 +514,9 @@ impl AdaptiveLimit {
         if self.has_deep_queue {
             // The same work is done with less in flight.
             self.floor = self.floor.min(measured);
-            self.limit = probe_limit;
+            self.limit = probe_limit.max(self.least());
+            // The next probe would be below the least limit.
+            self.has_deep_queue = probe_limit >= self.least();
         } else if measured < self.floor {
             self.floor += (measured - self.floor) * PROBE_STEP;
         } else if elasticity <= QUEUE_ELASTICITY {

@@ -24,6 +24,10 @@ const GREEDY_DEVIATIONS: f64 = 3.0;
 /// The units of work that the other clients must have in flight for one to be greedy.
 const OTHERS_MIN: u64 = 8 * UNITS as u64;
 
+/// The part of the limit (one in this number) that they must have in flight, if that is less, for a client at the limit
+/// to be refused because of its share.
+const OTHERS_PART: u64 = 20;
+
 /// The clients with work, admitted or waiting.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
@@ -116,11 +120,13 @@ impl ClientTable {
         own as f64 > share + chance && others >= OTHERS_MIN
     }
 
-    /// True if the client has so much in flight, beside other clients with work, that it is refused first.
-    pub(crate) fn is_far_above_share(&self, key: u64, limit: u64) -> bool {
+    /// True if the client has so much in flight, beside other clients with work, that it is refused at the limit instead
+    /// of waiting. `total` is the work of all clients: next to a proxy with nearly all of it, a single small client makes
+    /// the others behind the proxy no greedy one.
+    pub(crate) fn is_far_above_share(&self, key: u64, total: u64, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, limit);
-        // With a share of the whole limit there is no other client.
-        share < limit as f64 && own as f64 > share * FAR_ABOVE_SHARE
+        let others = total.saturating_sub(own);
+        own as f64 > share * FAR_ABOVE_SHARE && others >= OTHERS_MIN.min(limit / OTHERS_PART).max(1)
     }
 }
 
@@ -134,9 +140,10 @@ mod tests {
         for _ in 0..9 {
             table.add_in_flight(1, 1000);
         }
-        assert!(!table.is_far_above_share(1, 10_000), "the only client may use everything");
+        assert!(!table.is_far_above_share(1, 9000, 10_000), "the only client may use everything");
         table.add_waiting(2);
-        assert!(table.is_far_above_share(1, 10_000));
+        assert!(table.is_far_above_share(1, 10_000, 10_000));
+        assert!(!table.is_far_above_share(1, 9400, 10_000), "the other has next to nothing");
         assert!(table.is_far_below_share(2, 1000, 10_000));
         assert!(!table.is_far_below_share(1, 1000, 10_000));
         table.remove_waiting(2);

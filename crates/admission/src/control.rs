@@ -286,7 +286,7 @@ impl AdmissionControl {
             let ticket = self.admit(request, key, weight, now);
             return Decision::Admitted(Ticket { is_beyond: true, ..ticket });
         }
-        if self.clients.is_far_above_share(key, limit) {
+        if self.clients.is_far_above_share(key, self.in_flight, limit) {
             return Decision::Refused(self.refuse(class, RefusalReason::ClientShare, now, random));
         }
         let queued = Request { client: key, ..request };
@@ -296,6 +296,10 @@ impl AdmissionControl {
                 self.clients.add_waiting(key);
                 if let Some(dropped) = dropped {
                     self.drop_waiter(&dropped, RefusalReason::QueueFull, now, random);
+                }
+                if is_queued && self.fits(class, weight) {
+                    // A heavy request at the head waits for more room, and this one may pass it.
+                    self.admit_waiting(now, random);
                 }
                 Decision::Waiting(id, until)
             }
@@ -325,7 +329,11 @@ impl AdmissionControl {
             Outcome::Shared => {}
             Outcome::Failed { cost } => {
                 self.operations.count_cost(request.operation, cost);
-                self.count_long_latency(request.operation, latency, now);
+                // An operation with errors in all responses needs a baseline as well.
+                match self.operations.baseline(request.operation) {
+                    None => self.count_latency(request.operation, latency, now),
+                    Some(_) => self.count_long_latency(request.operation, latency, now),
+                }
             }
             Outcome::Abandoned { cost } => {
                 self.operations.count_partial_cost(request.operation, cost);

@@ -117,19 +117,21 @@ impl ServedConnections {
     }
 
     /// Closes idle connections if the memory is short, those first that have been idle for longest, and decides whether
-    /// new ones are refused. To be called after each measurement of the memory.
-    pub fn relieve(&self) {
+    /// new ones are refused. To be called after each measurement of the memory. Returns the number of connections that it
+    /// closes: their memory is free once the allocator has returned it.
+    pub fn relieve(&self) -> usize {
         let excess = self.memory.excess();
         if excess == 0 {
             self.was_short.store(false, Ordering::Relaxed);
             self.is_full.store(false, Ordering::Relaxed);
-            return;
+            return 0;
         }
         let needed = usize::try_from(excess.div_ceil(CONNECTION_BYTES)).unwrap_or(usize::MAX);
         let closed = self.close_idle(needed.min(self.open().saturating_sub(self.always_served())));
         // The memory of closed connections is free in the next measurement at the earliest.
         let is_lasting = self.was_short.swap(true, Ordering::Relaxed);
         self.is_full.store(is_lasting || closed == 0, Ordering::Relaxed);
+        closed
     }
 
     /// Closes up to this number of idle connections. Returns how many it closes.
@@ -210,7 +212,7 @@ impl ServedConnection {
     /// Returns the time since which the connection has been idle; `None` if it is not, or is to be closed already.
     fn idle_since(&self) -> Option<u64> {
         let is_idle =
-            self.requests.load(Ordering::Relaxed) == 0 && !self.is_closing.load(Ordering::Relaxed);
+            self.requests.load(Ordering::Acquire) == 0 && !self.is_closing.load(Ordering::Relaxed);
         is_idle.then(|| self.idle_since.load(Ordering::Relaxed))
     }
 }

@@ -83,7 +83,10 @@ pub(crate) async fn watch_memory(
         let unread = if has_refused { memory.held(MemoryKind::Responses) / UNREAD_PART } else { 0 };
         let unread = unread.max(memory.excess_of_work()).max(memory.excess());
         limits.response_bytes.shed(bytes(unread));
-        limits.served.relieve();
+        if limits.served.relieve() > 0 {
+            // Otherwise the next measurement would still find their memory, and more would be closed.
+            released = None;
+        }
         // Small queues are not the reason of a shortage, and dropping them would not end it.
         let queued = (queues.bytes() as u64).saturating_sub(budget / QUEUES_PART);
         queues.shed(bytes(memory.excess().min(queued)));

@@ -91,11 +91,15 @@ describe("a router at its limit", () => {
     assert.equal((await send(router, QUERY)).status, 200);
     await eventually(async () => (await ready(router)).status === 200, "the router to be ready again");
     assert.equal(await metric(router, "starling_admission_ready"), 1);
-    assert.match(router.output(), /refuses many requests, and is not ready/);
+    assert.match(router.output(), /is overloaded, and is not ready for new clients/);
   });
 
   it("is ready while it refuses sheddable requests only", async () => {
     await fill();
+    // Each class may always have one operation in flight.
+    held = Promise.all([held, send(router, QUERY, { "x-class": "sheddable" })]);
+    const ofClass = 'starling_admission_requests{class="sheddable"}';
+    await eventually(async () => (await metric(router, ofClass)) === 1, "a sheddable request in flight");
     // Longer than it would take.
     const started = performance.now();
     while (performance.now() - started < 4000) {
