@@ -115,6 +115,8 @@ impl ConnectionTask {
                 }
             };
             self.attempts.count_if_due(Instant::now());
+            // The other failures are refusals: by the subgraph, or of headers that cannot be sent.
+            let was_reached = was_open || !is_transient;
             let settings = &self.endpoint.settings.reconnect;
             // A refused token may have been renewed since. A server that reads tokens only when a connection begins
             // has ignored the new one in a `ping`.
@@ -124,11 +126,11 @@ impl ConnectionTask {
                 && self.attempts.count < settings.attempts;
             self.log_loss(&reason, is_retried);
             if is_retried {
-                let refused = self.operations.on_connection_lost(&reason, was_open);
+                let refused = self.operations.on_connection_lost(&reason, was_reached);
                 self.release(refused);
                 self.pause().await;
             } else {
-                let failed = self.operations.fail_all(&reason, was_open);
+                let failed = self.operations.fail_all(&reason, was_reached);
                 self.release(failed);
                 self.reset_attempts();
             }

@@ -229,9 +229,9 @@ impl Operations {
     }
 
     /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
-    /// connection, and queries and mutations, fail. `was_open`: the subgraph had acknowledged the connection. Returns
-    /// the number of those that were removed.
-    pub(super) fn on_connection_lost(&mut self, reason: &str, was_open: bool) -> usize {
+    /// connection, and queries and mutations, fail. `was_reached`: the subgraph has acknowledged or refused the
+    /// connection. Returns the number of those that were removed.
+    pub(super) fn on_connection_lost(&mut self, reason: &str, was_reached: bool) -> usize {
         self.detach();
         let is_waiting = |_: &u64, slot: &mut Slot| !matches!(slot.state, SlotState::Live(_));
         let waiting: Vec<_> = self.slots.extract_if(is_waiting).collect();
@@ -243,8 +243,9 @@ impl Operations {
             match slot.state {
                 SlotState::Waiting(reply) => _ = reply.send(Err(self.endpoint.error(reason))),
                 SlotState::Single(reply, _) => {
-                    // Operations are sent after the acknowledgement.
-                    let error = match was_open {
+                    // A refusal concerns the client's credentials or the configuration. As `Connect` it would count
+                    // for the circuit breaker, and one client with a bad token could open that for all.
+                    let error = match was_reached {
                         true => FetchError::Closed(reason.to_owned()),
                         false => FetchError::Connect(reason.to_owned()),
                     };
@@ -257,8 +258,8 @@ impl Operations {
     }
 
     /// Ends all operations. Returns their number.
-    pub(super) fn fail_all(&mut self, reason: &str, was_open: bool) -> usize {
-        let refused = self.on_connection_lost(reason, was_open);
+    pub(super) fn fail_all(&mut self, reason: &str, was_reached: bool) -> usize {
+        let refused = self.on_connection_lost(reason, was_reached);
         let live = std::mem::take(&mut self.slots);
         subtract(&self.endpoint.stats.operations, live.len());
         add(&self.endpoint.stats.failed, live.len());

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use events::{EventStream, Retry, SubscriptionClient};
+use execute::FetchError;
 use futures_util::future::join_all;
 use subscription_client::{
     ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
@@ -314,6 +315,31 @@ async fn a_refusal_that_blames_the_client_is_final() {
     socket.close(4403, "Forbidden").await;
     assert_eq!(collect(stream.unwrap()).await, [format!("({reason})")]);
     assert_eq!(read(&client.stats().resumed), 0);
+}
+
+#[tokio::test]
+async fn a_query_whose_connection_is_refused_does_not_count_for_the_circuit_breaker() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let fetch = async || client.fetch(subscription_in("bad", QUERY, "bad")).await.unwrap_err();
+    let close = async {
+        let mut socket = ScriptedSocket::upgrade(&server).await;
+        socket.close(4403, "Forbidden").await;
+        socket
+    };
+    let (refused, _socket) = join!(fetch(), close);
+    let reason = "the subgraph closed the connection with code 4403: Forbidden";
+    assert_eq!(refused, FetchError::Closed(reason.into()));
+    let respond = async |status| {
+        let request = server.next_request().await;
+        request.respond(status, "text/plain", "").await;
+    };
+    let (refused, ()) = join!(fetch(), respond("401 Unauthorized"));
+    let reason = "the server refused the upgrade with status 401";
+    assert_eq!(refused, FetchError::Closed(reason.into()));
+    // A proxy without a server behind it does count.
+    let (failed, ()) = join!(fetch(), respond("503 Service Unavailable"));
+    assert!(matches!(failed, FetchError::Connect(_)), "{failed:?}");
 }
 
 #[tokio::test]
