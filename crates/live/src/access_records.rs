@@ -94,15 +94,71 @@ pub(crate) struct SubscriptionRecord {
 // Each live subscription keeps it while the access log is written.
 const _: () = assert!(size_of::<SubscriptionRecord>() <= 256);
 
-/// The records of the live subscriptions of a reactor's connections.
+/// The counts of a subscription before its record begins: the hub may deliver results, and even end the subscription,
+/// before the task that has joined the group goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct OpeningCounts {
+    /// The number of results that were sent to the client.
+    events: u64,
+    /// The reason of the end, if the subscription has ended.
+    reason: Option<&'static str>,
+}
+
+impl OpeningCounts {
+    /// Returns the counts of a subscription that has ended for this reason, without results.
+    pub(crate) fn ended(reason: &'static str) -> Self {
+        Self { events: 0, reason: Some(reason) }
+    }
+
+    /// Counts a result that was sent to the client.
+    pub(crate) fn count_event(&mut self) {
+        self.events += 1;
+    }
+
+    /// Notes the reason of the end. The first one counts.
+    pub(crate) fn note_end(&mut self, reason: &'static str) {
+        self.reason.get_or_insert(reason);
+    }
+
+    /// True if the subscription has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.reason.is_some()
+    }
+}
+
+/// The records of the subscriptions of a reactor's connections: those that are live, and those that open.
 // Beside the connections, whose memory it would take while no log is written.
 #[derive(Default)]
-pub(crate) struct SubscriptionRecords(HashMap<Token, Vec<(u32, Box<SubscriptionRecord>)>>);
+pub(crate) struct SubscriptionRecords(HashMap<Token, ConnectionRecords>);
+
+/// The records of the subscriptions of one connection.
+#[derive(Default)]
+struct ConnectionRecords {
+    /// The records of live subscriptions, sorted by the number of the operation.
+    live: Vec<(u32, Box<SubscriptionRecord>)>,
+    /// The counts of operations on their way to a worker and back.
+    opening: HashMap<u32, OpeningCounts>,
+}
 
 impl SubscriptionRecords {
+    /// Begins to count the results of an operation that a worker starts.
+    pub(crate) fn begin_opening(&mut self, token: Token, operation: u32) {
+        let records = self.0.entry(token).or_default();
+        records.opening.insert(operation, OpeningCounts::default());
+    }
+
+    /// Removes the counts of an operation that a worker has started. `None` if the client has completed it.
+    pub(crate) fn take_opening(&mut self, token: Token, operation: u32) -> Option<OpeningCounts> {
+        let counts = self.0.get_mut(&token)?.opening.remove(&operation);
+        self.remove_if_empty(token);
+        counts
+    }
+
     /// Adds the record of an operation of a connection.
     pub(crate) fn insert(&mut self, token: Token, operation: u32, record: Box<SubscriptionRecord>) {
-        self.0.entry(token).or_default().push((operation, record));
+        let live = &mut self.0.entry(token).or_default().live;
+        let at = live.partition_point(|it| it.0 < operation);
+        live.insert(at, (operation, record));
     }
 
     /// Counts a result that was sent to a client.
@@ -111,27 +167,48 @@ impl SubscriptionRecords {
         if self.0.is_empty() {
             return;
         }
-        let mut records = self.0.get_mut(&token).into_iter().flatten();
-        if let Some((_, record)) = records.find(|(it, _)| *it == operation) {
+        let Some(ConnectionRecords { live, opening }) = self.0.get_mut(&token) else { return };
+        let at = live.binary_search_by_key(&operation, |it| it.0).ok();
+        if let Some((_, record)) = at.and_then(|at| live.get_mut(at)) {
             record.count_event();
+        } else if let Some(counts) = opening.get_mut(&operation) {
+            counts.count_event();
         }
     }
 
-    /// Writes the last line of a subscription that has ended for this reason.
+    /// Writes the last line of a subscription that has ended for this reason. If its record has not begun, it will end
+    /// for this reason.
     pub(crate) fn end(&mut self, token: Token, operation: u32, reason: &'static str) {
-        let Some(records) = self.0.get_mut(&token) else { return };
-        let Some(at) = records.iter().position(|(it, _)| *it == operation) else { return };
-        let (_, mut record) = records.swap_remove(at);
-        record.set_reason(reason);
-        if records.is_empty() {
-            self.0.remove(&token);
+        let Some(ConnectionRecords { live, opening }) = self.0.get_mut(&token) else { return };
+        if let Ok(at) = live.binary_search_by_key(&operation, |it| it.0) {
+            let (_, mut record) = live.remove(at);
+            record.set_reason(reason);
+        } else if let Some(counts) = opening.get_mut(&operation) {
+            counts.note_end(reason);
         }
+        self.remove_if_empty(token);
     }
 
-    /// Writes the last lines of all subscriptions of a connection.
+    /// Writes the last lines of all subscriptions of a connection. Those with records that have not begun will end for
+    /// this reason.
     pub(crate) fn end_all(&mut self, token: Token, reason: &'static str) {
-        for (_, mut record) in self.0.remove(&token).unwrap_or_default() {
+        let Some(ConnectionRecords { live, opening }) = self.0.get_mut(&token) else { return };
+        for (_, mut record) in live.drain(..) {
             record.set_reason(reason);
+        }
+        opening.values_mut().for_each(|counts| counts.note_end(reason));
+        self.remove_if_empty(token);
+    }
+
+    /// Removes the counts of a connection that is gone.
+    pub(crate) fn forget(&mut self, token: Token) {
+        self.0.remove(&token);
+    }
+
+    fn remove_if_empty(&mut self, token: Token) {
+        let is_empty = |it: &ConnectionRecords| it.live.is_empty() && it.opening.is_empty();
+        if self.0.get(&token).is_some_and(is_empty) {
+            self.0.remove(&token);
         }
     }
 }
@@ -232,6 +309,12 @@ impl SubscriptionRecord {
         self.events += 1;
     }
 
+    /// Adds the counts from before the record began.
+    pub(crate) fn add_counts(&mut self, counts: OpeningCounts) {
+        self.events += counts.events;
+        self.reason = counts.reason.unwrap_or(self.reason);
+    }
+
     fn write(&self, event: LogEvent) {
         let has_ended = event == LogEvent::SubscriptionEnded;
         let client = match &self.client {
@@ -323,5 +406,33 @@ impl WebSocketRecord {
 impl Drop for SubscriptionRecord {
     fn drop(&mut self) {
         self.write(LogEvent::SubscriptionEnded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::end_reasons::SOURCE_COMPLETED;
+
+    #[test]
+    fn results_and_ends_before_the_record_count() {
+        let mut records = SubscriptionRecords::default();
+        let [first, second] = [1, 2].map(Token::from_u64);
+        records.begin_opening(first, 7);
+        records.begin_opening(first, 8);
+        records.begin_opening(second, 7);
+        records.count_event(first, 7);
+        records.count_event(first, 7);
+        records.end(first, 7, SOURCE_COMPLETED);
+        records.end_all(first, CONNECTION_CLOSED);
+        let ended = OpeningCounts { events: 2, reason: Some(SOURCE_COMPLETED) };
+        assert_eq!(records.take_opening(first, 7), Some(ended));
+        assert_eq!(records.take_opening(first, 7), None);
+        assert_eq!(records.take_opening(first, 8), Some(OpeningCounts::ended(CONNECTION_CLOSED)));
+        records.count_event(first, 8);
+        assert_eq!(records.take_opening(second, 7), Some(OpeningCounts::default()));
+        records.begin_opening(second, 9);
+        records.forget(second);
+        assert!(records.0.is_empty());
     }
 }

@@ -15,7 +15,7 @@ use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::{CLIENT_COMPLETED, EXPIRED, broken_off};
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
-use crate::access_records::{LoggedClient, SubscriptionRecord};
+use crate::access_records::{LoggedClient, OpeningCounts, SubscriptionRecord};
 use crate::metrics::{OpenGauge, Transport};
 
 /// The operations of one connection and what they need to run. Clones share one list.
@@ -34,8 +34,9 @@ pub(crate) struct ConnectionOperations {
 pub(crate) struct OperationList(Arc<Mutex<HashMap<u32, ListedOperation>>>);
 
 enum ListedOperation {
-    /// The task that prepares the operation, joins its group, or executes it (queries).
-    Task(AbortHandle),
+    /// The task that prepares the operation, joins its group, or executes it (queries), and the counts of a
+    /// subscription for the access log before its record begins.
+    Task(AbortHandle, OpeningCounts),
     /// A live subscription, which unsubscribes when dropped. The hub is notified through a queue, so nothing calls back
     /// into this list while it is locked.
     Subscription(
@@ -137,11 +138,21 @@ impl ConnectionOperations {
             Ok(subscribed) => {
                 count.count_opened();
                 let open = self.runner.metrics.open_subscription(self.transport);
-                let record = self.runner.begin_subscription(self.transport, logged, client);
+                let mut record = self.runner.begin_subscription(self.transport, logged, client);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
-                // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
-                if let Some(entry) = operations.get_mut(&number) {
+                // Without an entry the client has gone: the subscription is dropped.
+                let Some(entry) = operations.get_mut(&number) else { return };
+                let counts = match entry {
+                    ListedOperation::Task(_, counts) => *counts,
+                    ListedOperation::Subscription(..) => OpeningCounts::default(),
+                };
+                if let Some(record) = &mut record {
+                    record.add_counts(counts);
+                }
+                if counts.has_ended() {
+                    operations.remove(&number);
+                } else {
                     *entry = ListedOperation::Subscription(subscribed, open, expiry, record);
                 }
             }
@@ -207,12 +218,18 @@ impl ConnectionOperations {
 impl OperationList {
     /// Adds an operation that a task runs.
     pub(super) fn insert(&self, number: u32, task: AbortHandle) {
-        self.lock().insert(number, ListedOperation::Task(task));
+        self.lock().insert(number, ListedOperation::Task(task, OpeningCounts::default()));
     }
 
-    /// Removes an operation that has ended by itself.
+    /// Removes an operation that has ended by itself. If the hub has ended a subscription before its task goes on, the
+    /// task removes it.
     pub(crate) fn remove(&self, number: u32) {
-        let over = self.lock().remove(&number);
+        let mut list = self.lock();
+        if matches!(list.get(&number), Some(ListedOperation::Task(_, it)) if it.has_ended()) {
+            return;
+        }
+        let over = list.remove(&number);
+        drop(list);
         drop(over);
     }
 
@@ -220,7 +237,7 @@ impl OperationList {
     pub(crate) fn stop(&self, number: u32) {
         let stopped = self.lock().remove(&number);
         match stopped {
-            Some(ListedOperation::Task(task)) => task.abort(),
+            Some(ListedOperation::Task(task, _)) => task.abort(),
             Some(ListedOperation::Subscription(.., Some(mut record))) => {
                 record.set_reason(CLIENT_COMPLETED);
             }
@@ -230,25 +247,29 @@ impl OperationList {
 
     /// Counts a result of a subscription, for the access log.
     pub(crate) fn count_event(&self, number: u32) {
-        if let Some(ListedOperation::Subscription(.., Some(record))) = self.lock().get_mut(&number)
-        {
-            record.count_event();
+        match self.lock().get_mut(&number) {
+            Some(ListedOperation::Task(_, counts)) => counts.count_event(),
+            Some(ListedOperation::Subscription(.., Some(record))) => record.count_event(),
+            Some(ListedOperation::Subscription(.., None)) | None => {}
         }
     }
 
     /// Notes the reason for which a subscription ends, for the access log.
     pub(crate) fn note_end(&self, number: u32, reason: &'static str) {
-        if let Some(ListedOperation::Subscription(.., Some(record))) = self.lock().get_mut(&number)
-        {
-            record.set_reason(reason);
+        match self.lock().get_mut(&number) {
+            Some(ListedOperation::Task(_, counts)) => counts.note_end(reason),
+            Some(ListedOperation::Subscription(.., Some(record))) => record.set_reason(reason),
+            Some(ListedOperation::Subscription(.., None)) | None => {}
         }
     }
 
     /// Notes the reason for which all subscriptions end, for the access log.
     pub(crate) fn note_all_ends(&self, reason: &'static str) {
         for operation in self.lock().values_mut() {
-            if let ListedOperation::Subscription(.., Some(record)) = operation {
-                record.set_reason(reason);
+            match operation {
+                ListedOperation::Task(_, counts) => counts.note_end(reason),
+                ListedOperation::Subscription(.., Some(record)) => record.set_reason(reason),
+                ListedOperation::Subscription(.., None) => {}
             }
         }
     }
@@ -263,7 +284,7 @@ impl OperationList {
     pub(crate) fn stop_all(&self) {
         let stopped = std::mem::take(&mut *self.lock());
         for operation in stopped.into_values() {
-            if let ListedOperation::Task(task) = operation {
+            if let ListedOperation::Task(task, _) = operation {
                 task.abort();
             }
         }

@@ -207,6 +207,8 @@ impl Application for SubscriptionServer {
                 }
                 self.note_waiting(sockets, token);
                 self.end_records(token, number, CLIENT_COMPLETED);
+                // An aborted task does not report.
+                self.records.take_opening(token, number);
                 self.check_started(sockets, token, number, None);
             }
             ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
@@ -320,6 +322,7 @@ impl Application for SubscriptionServer {
     fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
         self.end_all_records(token, self.reason_of_close());
+        self.records.forget(token);
         self.end_websocket_record(token, &client, None);
         self.unread.remove(&token);
         self.renewals.remove(&token);

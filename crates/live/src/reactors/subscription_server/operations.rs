@@ -23,11 +23,11 @@ use super::super::message::{JoinedSubscription, Message, OperationOutcome, Start
 use super::super::outlet::ReactorOutlet;
 use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
-use crate::access_records::{LoggedClient, LoggedSocket, OperationNames};
+use crate::access_records::{LoggedClient, LoggedSocket, OpeningCounts, OperationNames};
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
-use crate::end_reasons::{OTHER_CLAIMS, TOO_MANY_REFUSALS, broken_off};
+use crate::end_reasons::{CLIENT_COMPLETED, OTHER_CLAIMS, TOO_MANY_REFUSALS, broken_off};
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
@@ -66,6 +66,11 @@ impl SubscriptionServer {
         client.operations.add(number, ClientOperation::Task(abort), &mut client.first_start);
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let (transport, held) = (client.transport, client.operations.kept());
+        // The hub may deliver results before the worker reports that the subscription has opened. One that moves with a
+        // renewed token keeps its record.
+        if reactor.runner.access_log.is_some() && !matches!(wanted, StartRequest::Moved(_)) {
+            self.records.begin_opening(token, number);
+        }
         let socket = self.websockets.get_mut(&token).map(|record| {
             // A subscription that moves with a renewed token is no further operation.
             if matches!(wanted, StartRequest::Unprepared(_)) {
@@ -149,6 +154,7 @@ impl SubscriptionServer {
         operation: u32,
         outcome: OperationOutcome,
     ) {
+        let counts = self.records.take_opening(token, operation);
         let group = match &outcome {
             OperationOutcome::Subscribed(joined) => Some(joined.subscription.group()),
             OperationOutcome::Response(_) | OperationOutcome::Failed(_) => None,
@@ -159,8 +165,11 @@ impl SubscriptionServer {
             if let OperationOutcome::Subscribed(joined) = outcome
                 && let Some(reactor) = &self.reactor
             {
+                let record = joined.opening.note_opened(&reactor.runner, client.transport);
                 // Dropping the record writes the last line.
-                drop(joined.opening.note_opened(&reactor.runner, client.transport));
+                if let Some(mut record) = record {
+                    record.add_counts(counts.unwrap_or(OpeningCounts::ended(CLIENT_COMPLETED)));
+                }
             }
             return self.check_started(sockets, token, operation, None);
         }
@@ -174,7 +183,8 @@ impl SubscriptionServer {
                 match is_live {
                     Ok(()) => {
                         let record = opening.note_opened(&reactor.runner, client.transport);
-                        if let Some(record) = record {
+                        if let Some(mut record) = record {
+                            record.add_counts(counts.unwrap_or_default());
                             self.records.insert(token, operation, record);
                         }
                     }
