@@ -61,10 +61,72 @@ impl PartitionMember {
         debug_assert!(partition.is_some(), "a partition with a member is in the table");
         partition.map(|it| Arc::clone(&it.headers)).unwrap_or_default()
     }
+}
 
-    /// Returns the operation with the latest headers of the partition.
-    pub(crate) fn update(&self, wanted: &SubgraphSubscription) -> SubgraphSubscription {
-        SubgraphSubscription { headers: self.headers(), ..wanted.clone() }
+/// The headers of one connection or operation over all of its attempts. They are the latest ones of the partition; if
+/// the subgraph has refused these, they are the last ones that it has accepted. So a client that joins with a bad token
+/// does not end what it shares with others.
+#[derive(Default)]
+pub(crate) struct AttemptHeaders {
+    /// The headers of the last attempt.
+    current: ForwardedHeaders,
+    /// The latest headers at the time of the last attempt, or later ones that were sent in a `ping` since.
+    sent: ForwardedHeaders,
+    /// The headers of the last attempt that has succeeded.
+    accepted: Option<ForwardedHeaders>,
+    /// The latest headers that the subgraph has refused.
+    refused: Option<ForwardedHeaders>,
+}
+
+impl AttemptHeaders {
+    /// Begins an attempt while these headers are the latest. Returns the headers that it sends.
+    pub(crate) fn begin(&mut self, latest: &ForwardedHeaders) -> ForwardedHeaders {
+        self.current = self.choose(latest);
+        self.sent = Arc::clone(latest);
+        Arc::clone(&self.current)
+    }
+
+    /// Notes that the subgraph has accepted the headers of the last attempt.
+    pub(crate) fn note_accepted(&mut self) {
+        self.accepted = Some(Arc::clone(&self.current));
+    }
+
+    /// Notes that the subgraph has refused the headers of the last attempt, or, if `was_open`, has ended with such a
+    /// refusal what it had accepted.
+    pub(crate) fn note_refused(&mut self, was_open: bool) {
+        let are_latest = self.current == self.sent;
+        if are_latest && !was_open {
+            self.refused = Some(Arc::clone(&self.current));
+        }
+        // The headers of a `ping` may be the reason for the end of an open connection.
+        if (are_latest || !was_open) && self.accepted.as_ref() == Some(&self.current) {
+            self.accepted = None;
+        }
+    }
+
+    /// True if another attempt would send headers that were not refused, while these are the latest.
+    pub(crate) fn may_succeed(&self, latest: &ForwardedHeaders) -> bool {
+        let next = self.choose(latest);
+        next != self.current && self.refused.as_ref() != Some(&next)
+    }
+
+    /// Notes that these headers are sent on the open connection. Returns whether they are new there.
+    pub(crate) fn renew(&mut self, latest: &ForwardedHeaders) -> bool {
+        let is_new = self.sent != *latest;
+        self.sent = Arc::clone(latest);
+        is_new
+    }
+
+    /// Forgets what was refused. The next attempt is for other operations.
+    pub(crate) fn forget_refused(&mut self) {
+        self.refused = None;
+    }
+
+    fn choose(&self, latest: &ForwardedHeaders) -> ForwardedHeaders {
+        match &self.accepted {
+            Some(accepted) if self.refused.as_ref() == Some(latest) => Arc::clone(accepted),
+            _ => Arc::clone(latest),
+        }
     }
 }
 
@@ -111,8 +173,7 @@ mod tests {
         assert_eq!(first.headers(), old.headers, "nothing is kept for a partition without members");
         let third = table.add(&other);
         table.note(&new);
-        let sent = first.update(&old);
-        assert_eq!((&sent.headers, &sent.request), (&new.headers, &old.request));
+        assert_eq!(first.headers(), new.headers);
         assert_eq!(third.headers(), other.headers);
         // A reload begins an operation with the headers of an earlier client.
         let second = table.add(&old);
@@ -121,5 +182,41 @@ mod tests {
         assert_eq!(second.headers(), new.headers);
         drop(second);
         assert_eq!(table.lock().len(), 1);
+    }
+
+    #[test]
+    fn refused_headers_are_replaced_by_accepted_ones_once() {
+        let [good, bad, other] = ["good", "bad", "other"].map(|it| subscription("", it).headers);
+        let mut attempts = AttemptHeaders::default();
+        assert_eq!(attempts.begin(&good), good);
+        attempts.note_accepted();
+        assert_eq!(attempts.begin(&bad), bad);
+        attempts.note_refused(false);
+        assert!(attempts.may_succeed(&bad));
+        assert_eq!(attempts.begin(&bad), good);
+        attempts.note_accepted();
+        assert!(!attempts.renew(&bad), "refused headers are not sent again");
+        assert!(attempts.renew(&other));
+        // The connection is lost, and later the accepted headers are refused too.
+        assert_eq!(attempts.begin(&bad), good);
+        attempts.note_refused(false);
+        assert!(!attempts.may_succeed(&bad));
+        assert!(attempts.may_succeed(&other));
+    }
+
+    #[test]
+    fn headers_that_end_an_open_connection_are_not_tried_again_unless_later_ones_were_sent() {
+        let [old, new] = ["old", "new"].map(|it| subscription("", it).headers);
+        for is_renewed in [false, true] {
+            let mut attempts = AttemptHeaders::default();
+            attempts.begin(&old);
+            attempts.note_accepted();
+            assert!(!is_renewed || attempts.renew(&new));
+            attempts.note_refused(true);
+            assert!(attempts.may_succeed(&new));
+            assert_eq!(attempts.begin(&new), new);
+            attempts.note_refused(false);
+            assert_eq!(attempts.may_succeed(&new), is_renewed);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The life of one operation by HTTP: begun once for the subscriber, then begun again after each loss.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use events::{Backoff, EventStream, SourceError, SubgraphSubscription};
@@ -12,7 +12,7 @@ use crate::callback_operation::CallbackOperation;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::AttemptFailure;
 use crate::http_stream::ResponseStream;
-use crate::latest_headers::PartitionMember;
+use crate::latest_headers::{AttemptHeaders, PartitionMember};
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::stats::add;
@@ -41,6 +41,7 @@ enum OpenOperation {
 struct OperationTask {
     wanted: Arc<SubgraphSubscription>,
     partition: PartitionMember,
+    headers: Mutex<AttemptHeaders>,
     callbacks: Option<Arc<CallbackEndpoint>>,
     resumptions: Arc<Semaphore>,
     output: Arc<OperationOutput>,
@@ -69,7 +70,7 @@ impl HttpOperations {
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
         let (task, stream) = self.new_task(wanted)?;
-        let begun = task.begin(&task.partition.update(&task.wanted)).await;
+        let begun = task.begin().await;
         self.start(task, stream, begun)
     }
 
@@ -82,7 +83,7 @@ impl HttpOperations {
         let (task, stream) = self.new_task(wanted)?;
         // The semaphore is never closed.
         let turn = self.resumptions.acquire().await;
-        let begun = task.begin(&task.partition.update(&task.wanted)).await;
+        let begun = task.begin().await;
         drop(turn);
         match begun {
             Err(AttemptFailure { reason, is_transient: true }) => {
@@ -111,6 +112,7 @@ impl HttpOperations {
         let task = OperationTask {
             wanted,
             partition,
+            headers: Mutex::default(),
             callbacks,
             resumptions: Arc::clone(&self.resumptions),
             output,
@@ -141,7 +143,26 @@ impl HttpOperations {
 }
 
 impl OperationTask {
-    async fn begin(
+    /// Makes an attempt, with the latest headers of the partition, or with those that worked if they were refused.
+    async fn begin(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
+        let headers = self.lock_headers().begin(&self.partition.headers());
+        let wanted = SubgraphSubscription { headers, ..(*self.wanted).clone() };
+        let begun = self.send(&wanted).await;
+        match &begun {
+            Ok(Begun::Open(_)) => self.lock_headers().note_accepted(),
+            Ok(Begun::Refused(_)) => self.lock_headers().note_refused(false),
+            Err(failure) if !failure.is_transient => self.lock_headers().note_refused(false),
+            Err(_) => {}
+        }
+        begun
+    }
+
+    fn lock_headers(&self) -> MutexGuard<'_, AttemptHeaders> {
+        // No code that could panic runs between two changes that belong together.
+        self.headers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(
         &self,
         wanted: &SubgraphSubscription,
     ) -> Result<Begun<OpenOperation>, AttemptFailure> {
@@ -230,7 +251,7 @@ impl OperationTask {
         }
     }
 
-    /// Makes another attempt, with the latest headers of the partition.
+    /// Makes another attempt. A refusal is transient if other headers may succeed.
     async fn begin_again(&self) -> Result<Begun<OpenOperation>, AttemptFailure> {
         let SubscriptionEndpoint { settings, stats, .. } = &**self.output.endpoint();
         // The semaphore is never closed.
@@ -240,12 +261,19 @@ impl OperationTask {
             // The first result may come before the response.
             self.output.announce_gap();
         }
-        let wanted = self.partition.update(&self.wanted);
-        let begun = self.begin(&wanted).await.map_err(|failure| {
-            // A refused token may have been renewed since.
-            let is_renewed = self.partition.headers() != wanted.headers;
-            AttemptFailure { is_transient: failure.is_transient || is_renewed, ..failure }
-        })?;
+        let begun = self.begin().await;
+        // A refused token may have been renewed since, or another client's token works.
+        let may_succeed = || self.lock_headers().may_succeed(&self.partition.headers());
+        let begun = match begun {
+            Err(failure) if !failure.is_transient && may_succeed() => {
+                return Err(AttemptFailure::transient(failure.reason));
+            }
+            Ok(Begun::Refused(_)) if may_succeed() => {
+                let reason = "the subgraph refused the operation with errors";
+                return Err(AttemptFailure::transient(reason.into()));
+            }
+            begun => begun?,
+        };
         if matches!(begun, Begun::Open(_)) {
             if !is_callback {
                 self.output.announce_gap();

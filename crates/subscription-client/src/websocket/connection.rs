@@ -15,7 +15,7 @@ use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
 use super::operations::Operations;
 use crate::endpoint::SubscriptionEndpoint;
-use crate::latest_headers::{ForwardedHeaders, PartitionMember};
+use crate::latest_headers::{AttemptHeaders, PartitionMember};
 use crate::stats::{SubscriptionStats, add, subtract};
 
 /// The size of the buffer for reading, and the number of bytes to write at which the machine is not asked for more.
@@ -49,10 +49,7 @@ struct Attempts {
     count: u32,
     /// The time of the next attempt that counts, while there is no connection.
     due: Option<Instant>,
-    /// The headers of the last attempt.
-    headers: ForwardedHeaders,
-    /// The headers that the subgraph got last: those of the attempt, or later ones in a `ping`.
-    sent: ForwardedHeaders,
+    headers: AttemptHeaders,
 }
 
 /// A connection that the subgraph has acknowledged. It counts as open until it is dropped.
@@ -84,10 +81,9 @@ impl ConnectionTask {
         let endpoint = Arc::clone(&table.endpoint);
         let partition = first.wanted.partition.clone();
         let latest = endpoint.latest_headers.add(&first.wanted);
-        let headers = latest.headers();
         let backoff = Backoff::new(endpoint.settings.reconnect.delays);
-        let attempts =
-            Attempts { backoff, count: 0, due: None, sent: Arc::clone(&headers), headers };
+        let headers = AttemptHeaders::default();
+        let attempts = Attempts { backoff, count: 0, due: None, headers };
         let mut operations = Operations::new(Arc::clone(&endpoint));
         operations.add(first);
         let machine_settings = handshake::machine_settings(&endpoint.settings);
@@ -118,9 +114,13 @@ impl ConnectionTask {
             // The other failures are refusals: by the subgraph, or of headers that cannot be sent.
             let was_reached = was_open || !is_transient;
             let settings = &self.endpoint.settings.reconnect;
-            // A refused token may have been renewed since. A server that reads tokens only when a connection begins
-            // has ignored the new one in a `ping`.
-            let may_succeed = is_transient || self.latest.headers() != self.attempts.headers;
+            if !is_transient {
+                self.attempts.headers.note_refused(was_open);
+            }
+            // A refused token may have been renewed since, or another client's token works. A server that reads tokens
+            // only when a connection begins has ignored the new one in a `ping`.
+            let may_succeed =
+                is_transient || self.attempts.headers.may_succeed(&self.latest.headers());
             let is_retried = self.operations.has_live()
                 && may_succeed
                 && self.attempts.count < settings.attempts;
@@ -133,6 +133,7 @@ impl ConnectionTask {
                 let failed = self.operations.fail_all(&reason, was_reached);
                 self.release(failed);
                 self.reset_attempts();
+                self.attempts.headers.forget_refused();
             }
             if self.operations.is_empty() && self.table.remove_unused(self.id, &self.partition) {
                 return;
@@ -169,9 +170,7 @@ impl ConnectionTask {
         self.receive_commands();
         self.has_result = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
-        let headers = self.latest.headers();
-        self.attempts.headers = Arc::clone(&headers);
-        self.attempts.sent = Arc::clone(&headers);
+        let headers = self.attempts.headers.begin(&self.latest.headers());
         let failed = |reason, is_transient| {
             add(&stats.connect_failures, 1);
             ConnectionOutcome::Lost { reason, was_open: false, end: None, is_transient }
@@ -285,6 +284,7 @@ impl ConnectionTask {
         match event {
             UpstreamEvent::Ready { .. } => {
                 self.open = Some(OpenConnection::new(&self.endpoint.stats));
+                self.attempts.headers.note_accepted();
                 self.renew_headers(socket);
                 let abandoned = self.operations.on_ready(socket);
                 self.release(abandoned);
@@ -361,11 +361,10 @@ impl ConnectionTask {
             return;
         }
         let latest = self.latest.headers();
-        if latest != self.attempts.sent {
-            if let Some(payload) = handshake::headers_payload(&latest) {
-                socket.send_ping(payload);
-            }
-            self.attempts.sent = latest;
+        if self.attempts.headers.renew(&latest)
+            && let Some(payload) = handshake::headers_payload(&latest)
+        {
+            socket.send_ping(payload);
         }
     }
 

@@ -382,6 +382,27 @@ async fn a_stream_that_is_begun_again_has_the_latest_token_of_its_partition() {
 }
 
 #[tokio::test]
+async fn a_client_that_joins_with_a_bad_token_does_not_end_the_stream_that_it_shares() {
+    let refusals = [("text/plain", ""), ("application/json", r#"{"errors":[{"message":"no"}]}"#)];
+    for (content_type, body) in refusals {
+        let server = ScriptedServer::start().await;
+        let client = client(&server.url(), sse());
+        let (stream, first) =
+            join!(subscribe_in(&client, "shared", QUERY, "old"), server.next_event_stream());
+        client.note_headers(&subscription_in("shared", QUERY, "bad"));
+        drop(first);
+        let refused = server.next_request().await;
+        assert!(refused.head.contains("\r\nx-token: bad\r\n"), "{}", refused.head);
+        refused.respond("401 Unauthorized", content_type, body).await;
+        let mut again = server.next_event_stream().await;
+        assert!(again.head.contains("\r\nx-token: old\r\n"), "{}", again.head);
+        again.send_event(RESULTS[0]).await;
+        let mut stream = stream.unwrap();
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULTS[0]]);
+    }
+}
+
+#[tokio::test]
 async fn a_reload_does_not_bring_back_an_older_token() {
     let (server, next_server) = (ScriptedServer::start().await, ScriptedServer::start().await);
     let former = client(&server.url(), sse());

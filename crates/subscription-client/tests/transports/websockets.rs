@@ -201,6 +201,30 @@ async fn a_renewed_token_is_tried_once_where_the_server_has_ignored_its_ping() {
 }
 
 #[tokio::test]
+async fn a_client_that_joins_with_a_bad_token_does_not_end_what_it_shares() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let (mut stream, socket) = subscribe_with_old_token(&client, &server).await;
+    client.note_headers(&subscription_in("shared", QUERY, "bad"));
+    drop(socket);
+    let mut socket = ScriptedSocket::upgrade(&server).await;
+    assert!(socket.head().contains("\r\nx-token: bad\r\n"), "{}", socket.head());
+    socket.close(4403, "Forbidden").await;
+    // The refused token is not tried again after the next loss.
+    for _ in 0..2 {
+        let (mut socket, init) = ScriptedSocket::accept(&server).await;
+        assert!(init.contains(r#""x-token":"old""#), "{init}");
+        let id = socket.next_subscribe().await;
+        socket.send_result(&id, RESULT).await;
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULT]);
+        client.renew_headers(&subscription_in("shared", QUERY, "bad"));
+    }
+    client.note_headers(&subscription_in("shared", QUERY, "new"));
+    let (_socket, init) = ScriptedSocket::accept(&server).await;
+    assert!(init.contains(r#""x-token":"new""#), "{init}");
+}
+
+#[tokio::test]
 async fn a_reload_does_not_bring_back_an_older_token() {
     let (server, next_server) = (ScriptedServer::start().await, ScriptedServer::start().await);
     let former = client(&server.url(), websocket());
