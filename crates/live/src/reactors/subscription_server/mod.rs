@@ -128,9 +128,12 @@ impl SubscriptionServer {
         };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
-            Err((error, _)) => {
+            Err((error, client)) => {
                 // The system cannot watch one more descriptor: the client sees its socket close.
                 tracing::warn!(%error, "a connection cannot be watched and is closed");
+                if let (Some(record), Some(reactor)) = (record, &self.reactor) {
+                    record.finish(&reactor.runner, &client.context, None);
+                }
                 return;
             }
         };
