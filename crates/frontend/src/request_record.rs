@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clients::access_log::{AccessLog, AccessLogEntry, ConnectionId, LogEvent, OperationNote};
 use clients::request_source::ConnectionOrigin;
+use execute::ErrorCode;
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use http_body::Body;
 use telemetry::spans::TraceId;
@@ -107,7 +108,11 @@ impl<'a> RequestRecord<'a> {
 impl Drop for RequestRecord<'_> {
     fn drop(&mut self) {
         if !self.is_written {
-            self.write(AccessLogEntry { reason: Some(CANCELLED), ..AccessLogEntry::default() });
+            let reason = match std::thread::panicking() {
+                true => ErrorCode::InternalServerError.as_str(),
+                false => CANCELLED,
+            };
+            self.write(AccessLogEntry { reason: Some(reason), ..AccessLogEntry::default() });
         }
     }
 }
