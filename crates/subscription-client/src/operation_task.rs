@@ -20,7 +20,7 @@ use crate::stats::add;
 /// The maximum number of operations of one subgraph that are begun again at the same time, after a loss or because a
 /// reload moves them. A server that was restarted has a queue for connections, in Node.js of 511, and would refuse
 /// thousands at once.
-const RESUMPTIONS_MAX: usize = 128;
+pub(crate) const RESUMPTIONS_MAX: usize = 128;
 
 /// The operations of one subgraph that are transported by HTTP.
 #[derive(Debug)]

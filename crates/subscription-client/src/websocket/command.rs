@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{EventSender, EventStream, SourceError, SubgraphSubscription};
+use events::{EventSender, EventStream, SubgraphSubscription};
 use execute::FetchError;
 use tokio::sync::oneshot;
+
+use crate::http_exchange::AttemptFailure;
 
 /// A command to a connection.
 pub(super) enum ConnectionCommand {
@@ -24,7 +26,7 @@ pub(super) struct NewOperation {
 /// The channel for the results of an operation.
 pub(super) enum OperationReply {
     /// The channel for the stream of a subscription, or the reason why there is none.
-    Stream(oneshot::Sender<Result<EventStream, SourceError>>),
+    Stream(oneshot::Sender<Result<EventStream, AttemptFailure>>),
     /// The stream of a subscription that moves here, which its subscriber has already.
     Open(EventSender),
     /// The channel for the only result of a query or mutation.

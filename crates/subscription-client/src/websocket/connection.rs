@@ -13,7 +13,7 @@ use wire::upstream::{ConnectionEnd, UpstreamEvent, UpstreamSettings, UpstreamSoc
 use super::command::ConnectionCommand;
 use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
-use super::operations::Operations;
+use super::operations::{ConnectionLoss, Operations};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::latest_headers::{AttemptHeaders, PartitionMember};
 use crate::stats::{SubscriptionStats, add, subtract};
@@ -125,12 +125,13 @@ impl ConnectionTask {
                 && may_succeed
                 && self.attempts.count < settings.attempts;
             self.log_loss(&reason, is_retried);
+            let loss = ConnectionLoss { reason: &reason, was_reached, may_succeed };
             if is_retried {
-                let refused = self.operations.on_connection_lost(&reason, was_reached);
+                let refused = self.operations.on_connection_lost(loss);
                 self.release(refused);
                 self.pause().await;
             } else {
-                let failed = self.operations.fail_all(&reason, was_reached);
+                let failed = self.operations.fail_all(loss);
                 self.release(failed);
                 self.reset_attempts();
                 self.attempts.headers.forget_refused();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{EventSender, EventStream, SourceError, StreamEnd, SubgraphSubscription};
+use events::{EventSender, EventStream, StreamEnd, SubgraphSubscription};
 use execute::FetchError;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -15,6 +15,7 @@ use wire::upstream::{OperationError, OperationId, UpstreamSocket};
 use super::command::{NewOperation, OperationReply};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::error_response;
+use crate::http_exchange::AttemptFailure;
 use crate::result_queue;
 use crate::stats::{add, subtract};
 
@@ -41,9 +42,19 @@ struct Slot {
     state: SlotState,
 }
 
+/// The loss of a connection, or of an attempt to open one.
+#[derive(Clone, Copy)]
+pub(super) struct ConnectionLoss<'a> {
+    pub(super) reason: &'a str,
+    /// True if the subgraph has acknowledged or refused the connection.
+    pub(super) was_reached: bool,
+    /// True if another attempt may succeed.
+    pub(super) may_succeed: bool,
+}
+
 enum SlotState {
     /// A subscription on a connection that has not been acknowledged yet.
-    Waiting(oneshot::Sender<Result<EventStream, SourceError>>),
+    Waiting(oneshot::Sender<Result<EventStream, AttemptFailure>>),
     /// A subscription.
     Live(EventSender),
     /// A query or mutation, with its result if that has arrived.
@@ -229,9 +240,9 @@ impl Operations {
     }
 
     /// Notes that the connection was lost: operations have to begin again. Those that still wait for their first
-    /// connection, and queries and mutations, fail. `was_reached`: the subgraph has acknowledged or refused the
-    /// connection. Returns the number of those that were removed.
-    pub(super) fn on_connection_lost(&mut self, reason: &str, was_reached: bool) -> usize {
+    /// connection, and queries and mutations, fail. Returns the number of those that were removed.
+    pub(super) fn on_connection_lost(&mut self, loss: ConnectionLoss<'_>) -> usize {
+        let ConnectionLoss { reason, was_reached, may_succeed } = loss;
         self.detach();
         let is_waiting = |_: &u64, slot: &mut Slot| !matches!(slot.state, SlotState::Live(_));
         let waiting: Vec<_> = self.slots.extract_if(is_waiting).collect();
@@ -241,7 +252,10 @@ impl Operations {
         for (_, slot) in waiting {
             // Sending fails if the receiver has gone.
             match slot.state {
-                SlotState::Waiting(reply) => _ = reply.send(Err(self.endpoint.error(reason))),
+                SlotState::Waiting(reply) => {
+                    let reason = reason.to_owned();
+                    _ = reply.send(Err(AttemptFailure { reason, is_transient: may_succeed }));
+                }
                 SlotState::Single(reply, _) => {
                     // A refusal concerns the client's credentials or the configuration. As `Connect` it would count
                     // for the circuit breaker, and one client with a bad token could open that for all.
@@ -258,15 +272,15 @@ impl Operations {
     }
 
     /// Ends all operations. Returns their number.
-    pub(super) fn fail_all(&mut self, reason: &str, was_reached: bool) -> usize {
-        let refused = self.on_connection_lost(reason, was_reached);
+    pub(super) fn fail_all(&mut self, loss: ConnectionLoss<'_>) -> usize {
+        let refused = self.on_connection_lost(loss);
         let live = std::mem::take(&mut self.slots);
         subtract(&self.endpoint.stats.operations, live.len());
         add(&self.endpoint.stats.failed, live.len());
         let count = refused + live.len();
         for slot in live.into_values() {
             if let SlotState::Live(sender) = slot.state {
-                sender.end(StreamEnd::Failed(reason.to_owned()));
+                sender.end(StreamEnd::Failed(loss.reason.to_owned()));
             }
         }
         count

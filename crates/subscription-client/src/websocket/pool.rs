@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use events::{EventStream, SourceError, SubgraphSubscription};
 use execute::FetchError;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use wire::upstream::SubprotocolChoice;
 
 use super::command::{NewOperation, OperationReply};
@@ -13,6 +13,8 @@ use super::connection::ConnectionTask;
 use super::connection_table::ConnectionTable;
 use super::probe::{self, ProbeError};
 use crate::endpoint::SubscriptionEndpoint;
+use crate::http_exchange::AttemptFailure;
+use crate::operation_task::RESUMPTIONS_MAX;
 use crate::result_queue;
 
 /// The reason that is reported if a task has ended in a way that it never should.
@@ -22,11 +24,14 @@ const DEFECT: &str = "the task of the connection has ended because of a defect o
 #[derive(Debug)]
 pub(crate) struct WebSocketPool {
     table: Arc<ConnectionTable>,
+    /// The permits of subscriptions that move here, for their first attempts.
+    resumptions: Semaphore,
 }
 
 impl WebSocketPool {
     pub(crate) fn new(endpoint: Arc<SubscriptionEndpoint>) -> Self {
-        Self { table: Arc::new(ConnectionTable::new(endpoint)) }
+        let table = Arc::new(ConnectionTable::new(endpoint));
+        Self { table, resumptions: Semaphore::new(RESUMPTIONS_MAX) }
     }
 
     /// Opens a connection without headers, and closes it when the subgraph has accepted it.
@@ -47,23 +52,35 @@ impl WebSocketPool {
         &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
-        let (reply, response) = oneshot::channel();
-        let new = NewOperation { wanted, reply: OperationReply::Stream(reply) };
-        self.send(new).map_err(|reason| self.table.endpoint.error(reason))?;
-        let broken = || Err(self.table.endpoint.error(DEFECT));
-        response.await.unwrap_or_else(|_| broken())
+        let begun = self.begin(wanted).await;
+        begun.map_err(|failure| self.table.endpoint.error(failure.reason))
     }
 
-    /// Begins a subscription that moves here. If the first attempt to connect fails, it continues as one with a lost
-    /// connection, which decides whether further attempts may succeed.
+    async fn begin(
+        &self,
+        wanted: Arc<SubgraphSubscription>,
+    ) -> Result<EventStream, AttemptFailure> {
+        let (reply, response) = oneshot::channel();
+        let new = NewOperation { wanted, reply: OperationReply::Stream(reply) };
+        self.send(new).map_err(AttemptFailure::permanent)?;
+        response.await.unwrap_or_else(|_| Err(AttemptFailure::permanent(DEFECT)))
+    }
+
+    /// Begins a subscription that moves here. If the first attempt to connect fails for a reason that may pass, it
+    /// continues as one with a lost connection.
     pub(crate) async fn resubscribe(
         &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, SourceError> {
         // The latest headers must outlive a connection that fails.
         let _member = self.table.endpoint.latest_headers.add(&wanted);
-        if let Ok(stream) = self.subscribe(Arc::clone(&wanted)).await {
-            return Ok(stream);
+        // The semaphore is never closed.
+        let turn = self.resumptions.acquire().await;
+        let begun = self.begin(Arc::clone(&wanted)).await;
+        drop(turn);
+        match begun {
+            Err(failure) if failure.is_transient => {}
+            begun => return begun.map_err(|it| self.table.endpoint.error(it.reason)),
         }
         let (mut sender, stream) = result_queue::new();
         sender.announce_gap();

@@ -274,6 +274,21 @@ async fn a_subscription_that_moves_ends_with_the_reason_if_its_server_does_not_s
 }
 
 #[tokio::test]
+async fn a_subscription_that_moves_ends_at_once_if_its_token_is_refused() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let refuse = async {
+        let mut socket = ScriptedSocket::upgrade(&server).await;
+        socket.close(4403, "Forbidden").await;
+        socket
+    };
+    let (refused, _socket) = join!(resubscribe_in(&client, "", QUERY, ""), refuse);
+    let reason = "subgraph/reviews: the subgraph closed the connection with code 4403: Forbidden";
+    assert_eq!(refused.unwrap_err().to_string(), reason);
+    assert_eq!(read(&client.stats().connections_opened), 1);
+}
+
+#[tokio::test]
 async fn when_the_attempts_run_out_each_subscription_gets_the_reason() {
     let server = ScriptedServer::start().await;
     let client = client(&server.url(), websocket());
