@@ -104,8 +104,8 @@ impl ProviderStats {
     }
 
     /// Registers a topic of a schema, such as `moved.{{args.id}}`. Topics that it can be rendered to are counted under
-    /// its name, because they may contain values of clients. `texts` are those around its placeholders: one more than
-    /// there are placeholders.
+    /// its name, because they may contain values of clients. `texts` are those around its placeholders, and around its
+    /// wildcards if it has placeholders.
     pub fn register_topic(&self, name: &str, texts: &[String]) {
         self.topics.register(name, texts);
     }

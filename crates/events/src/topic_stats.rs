@@ -84,7 +84,8 @@ const TEMPLATES_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct TopicTemplate {
     name: Box<str>,
-    /// The texts around the placeholders: one more than there are placeholders.
+    /// The texts around the placeholders, and around the wildcards if there are placeholders. A single text if there
+    /// are none.
     texts: Box<[Box<str>]>,
     /// Grows with each registration.
     registered: u64,
@@ -163,7 +164,8 @@ impl TopicRegistry {
         Arc::clone(names.stats.entry(name).or_default())
     }
 
-    /// Registers a topic of a schema. `texts` are those around its placeholders: one more than there are placeholders.
+    /// Registers a topic of a schema. `texts` are those around its placeholders, and around its wildcards if it has
+    /// placeholders.
     pub(crate) fn register(&self, name: &str, texts: &[String]) {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         names.registered += 1;

@@ -17,6 +17,9 @@ pub(crate) use arguments::{
 /// meaning, but applications do.
 const SEPARATORS: [char; 3] = ['.', ':', '/'];
 
+/// Characters that begin something that stands for other text in the patterns of some broker.
+const WILDCARDS: [char; 5] = ['*', '>', '?', '[', '\\'];
+
 /// The word behind a path that allows separators in its values: `{{ args.region | tokens }}`.
 const SPANS_TOKENS: &str = "tokens";
 
@@ -209,12 +212,24 @@ impl Template {
         name
     }
 
-    /// Returns the texts around the placeholders: one more than there are placeholders.
+    /// Returns the texts around the placeholders: one more than there are placeholders. Beside arguments, the wildcards
+    /// of the topic count as placeholders, because the topic of an event has other text in their place.
     pub(crate) fn texts(&self) -> Vec<String> {
+        let is_constant = self.is_constant();
         let mut texts = vec![String::new()];
         for part in &self.parts {
             match part {
-                Part::Text(text) => texts.last_mut().expect("there is one").push_str(text),
+                Part::Text(text) => {
+                    let is_wildcard = |it: char| !is_constant && WILDCARDS.contains(&it);
+                    let mut pieces = text.split(is_wildcard);
+                    let first = pieces.next().unwrap_or_default();
+                    texts.last_mut().expect("there is one").push_str(first);
+                    // The characters of a set, such as `[ab]`, are not in the topic of an event either.
+                    texts.extend(pieces.map(|it| match it.split_once(']') {
+                        Some((_, after)) => after.to_owned(),
+                        None => it.to_owned(),
+                    }));
+                }
                 Part::Argument(..) => texts.push(String::new()),
             }
         }
@@ -275,6 +290,10 @@ mod tests {
                 "{{claims.tenant}}.{{args.at.zone}}.x",
                 &["", ".", ".x"],
             ),
+            ("moved.{{args.id}}.>", "moved.{{args.id}}.>", &["moved.", ".", ""]),
+            ("*.{{args.id}}.?", "*.{{args.id}}.?", &["", ".", ".", ""]),
+            ("{{args.id}}.[a-z].x", "{{args.id}}.[a-z].x", &["", ".", ".x"]),
+            ("moved.>", "moved.>", &["moved.>"]),
         ] {
             let template = Template::parse_topic(source, &['.']).expect("it is right");
             assert_eq!(template.name(), name);
