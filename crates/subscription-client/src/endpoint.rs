@@ -38,10 +38,13 @@ impl SubscriptionEndpoint {
         SourceError::Subgraph { source_name: self.source_name.clone(), reason: reason.into() }
     }
 
-    /// Writes to the log why a subscription failed, at most one line in a while.
-    pub(crate) fn log_failure(&self, field: &str, reason: &str) {
-        let Some(suppressed) = self.log_limit.admit(Instant::now()) else { return };
+    /// Writes to the log why a subscription failed, at most one warning in a while. The warning has `shown` in place of
+    /// the reason, which may contain text of the subgraph.
+    pub(crate) fn log_failure(&self, field: &str, reason: &str, shown: &str) {
         let (source, address) = (&*self.source_name, self.target.address_text());
+        tracing::debug!(source, address, field, reason, "a subscription of a subgraph failed");
+        let Some(suppressed) = self.log_limit.admit(Instant::now()) else { return };
+        let reason = shown;
         tracing::warn!(
             source,
             address,

@@ -79,14 +79,19 @@ impl OperationOutput {
                     end_with_errors(sender, Arc::clone(&self.topic), &errors);
                 }
             }
-            Err(error) => self.fail(&error.to_string()),
+            Err(error) => self.fail_with(&error.to_string(), &error.without_subgraph_text()),
         }
     }
 
-    /// Ends the stream with an error.
+    /// Ends the stream with an error that has no text of the subgraph.
     pub(crate) fn fail(&self, reason: &str) {
+        self.fail_with(reason, reason);
+    }
+
+    /// Ends the stream with an error. The warning has `shown` in its place.
+    fn fail_with(&self, reason: &str, shown: &str) {
         add(&self.endpoint.stats.failed, 1);
-        self.endpoint.log_failure(&self.topic, reason);
+        self.endpoint.log_failure(&self.topic, reason, shown);
         self.end_with(StreamEnd::Failed(reason.to_owned()));
     }
 

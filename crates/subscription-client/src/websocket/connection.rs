@@ -1,5 +1,6 @@
 //! The task of one connection: it connects, reads and writes, and connects again after a loss.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,8 @@ enum ConnectionOutcome {
     /// It could not be opened, or was lost.
     Lost {
         reason: String,
+        /// The reason without text of the subgraph.
+        shown: Cow<'static, str>,
         /// True if the subgraph had acknowledged the connection.
         was_open: bool,
         /// The end of a connection that the subgraph did not acknowledge.
@@ -104,11 +107,10 @@ impl ConnectionTask {
 
     pub(super) async fn run(mut self) {
         loop {
-            let (reason, was_open, is_transient) = match self.connect_once().await {
-                ConnectionOutcome::Unused => return,
-                ConnectionOutcome::Lost { reason, was_open, is_transient, .. } => {
-                    (reason, was_open, is_transient)
-                }
+            let outcome = self.connect_once().await;
+            let ConnectionOutcome::Lost { reason, shown, was_open, is_transient, .. } = outcome
+            else {
+                return;
             };
             self.attempts.count_if_due(Instant::now());
             // The other failures are refusals: by the subgraph, or of headers that cannot be sent.
@@ -124,7 +126,7 @@ impl ConnectionTask {
             let is_retried = self.operations.has_live()
                 && may_succeed
                 && self.attempts.count < settings.attempts;
-            self.log_loss(&reason, is_retried);
+            self.log_loss(&reason, &shown, is_retried);
             let loss = ConnectionLoss { reason: &reason, was_reached, may_succeed };
             if is_retried {
                 let refused = self.operations.on_connection_lost(loss);
@@ -142,11 +144,13 @@ impl ConnectionTask {
         }
     }
 
-    /// Writes to the log why there is no connection, at most one line in a while: clients may try again and again.
-    fn log_loss(&self, reason: &str, is_retried: bool) {
-        let Some(suppressed) = self.endpoint.log_limit.admit(Instant::now()) else { return };
+    /// Writes to the log why there is no connection, at most one warning in a while: clients may try again and again.
+    /// The warning has `shown` in place of the reason, which may contain text of the subgraph.
+    fn log_loss(&self, reason: &str, shown: &str, is_retried: bool) {
         let (source, address) = (&*self.endpoint.source_name, self.endpoint.target.address_text());
-        let attempts = self.attempts.count;
+        tracing::debug!(source, address, reason, "no connection for subscriptions of a subgraph");
+        let Some(suppressed) = self.endpoint.log_limit.admit(Instant::now()) else { return };
+        let (reason, attempts) = (shown, self.attempts.count);
         match is_retried {
             true => tracing::warn!(
                 source,
@@ -172,9 +176,10 @@ impl ConnectionTask {
         self.has_result = false;
         let (stats, settings) = (&self.endpoint.stats, &self.endpoint.settings);
         let headers = self.attempts.headers.begin(&self.latest.headers());
-        let failed = |reason, is_transient| {
+        let failed = |reason: String, is_transient| {
             add(&stats.connect_failures, 1);
-            ConnectionOutcome::Lost { reason, was_open: false, end: None, is_transient }
+            let shown = reason.clone().into();
+            ConnectionOutcome::Lost { reason, shown, was_open: false, end: None, is_transient }
         };
         let stream = match self.endpoint.target.connect(settings.connect_timeout).await {
             Ok(stream) => stream,
@@ -322,9 +327,10 @@ impl ConnectionTask {
             self.reset_attempts();
         }
         add(&self.endpoint.stats.connections_lost, 1);
-        let (reason, is_transient) = (end.to_string(), end.is_transient());
-        let was_open = open.is_some();
-        ConnectionOutcome::Lost { reason, was_open, end: (!was_open).then_some(end), is_transient }
+        let (reason, shown) = (end.to_string(), end.without_subgraph_text());
+        let (was_open, is_transient) = (open.is_some(), end.is_transient());
+        let end = (!was_open).then_some(end);
+        ConnectionOutcome::Lost { reason, shown, was_open, end, is_transient }
     }
 
     /// Waits before the next attempt. Meanwhile operations come and go. A new operation cuts the pause short, because

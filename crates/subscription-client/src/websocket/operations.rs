@@ -223,7 +223,7 @@ impl Operations {
             }
             error => {
                 let reason = error.to_string();
-                self.endpoint.log_failure(&topic, &reason);
+                self.endpoint.log_failure(&topic, &reason, &error.without_subgraph_text());
                 sender.end(StreamEnd::Failed(reason));
             }
         }

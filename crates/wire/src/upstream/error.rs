@@ -1,5 +1,6 @@
 //! The errors of upstream subscriptions, one type for each scope: a message, an operation, a connection.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,6 +44,19 @@ pub enum OperationError {
     /// No byte arrived for the time that the settings allow.
     #[error("the subgraph was silent for {}", display_seconds(*.0))]
     Silent(Duration),
+}
+
+impl OperationError {
+    /// Returns the message without text of the subgraph, which may repeat values of requests.
+    pub fn without_subgraph_text(&self) -> Cow<'static, str> {
+        match self {
+            OperationError::InvalidResult(_) => "the subgraph sent an invalid result".into(),
+            OperationError::Errors(_)
+            | OperationError::ResultTooBig { .. }
+            | OperationError::EndedEarly
+            | OperationError::Silent(_) => self.to_string().into(),
+        }
+    }
 }
 
 /// The end of a connection and of all its operations.
@@ -90,6 +104,27 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
+    /// Returns the message without text of the subgraph, which may repeat values of requests: of a close frame, only
+    /// the code.
+    pub fn without_subgraph_text(&self) -> Cow<'static, str> {
+        match self {
+            ConnectionEnd::Refused(_) => "the subgraph refused the connection".into(),
+            ConnectionEnd::InvalidMessage(_) => "the subgraph sent an invalid message".into(),
+            ConnectionEnd::ClosedByServer(closed) => {
+                format!("the subgraph closed the connection with code {}", closed.code).into()
+            }
+            // Their reasons are texts of the router.
+            ConnectionEnd::BrokenRule(_)
+            | ConnectionEnd::Lost(_)
+            | ConnectionEnd::ClosedByRouter
+            | ConnectionEnd::Handshake(_)
+            | ConnectionEnd::HandshakeTimeout(_)
+            | ConnectionEnd::SubprotocolRefused { .. }
+            | ConnectionEnd::AckTimeout(_)
+            | ConnectionEnd::PongTimeout(_) => self.to_string().into(),
+        }
+    }
+
     /// True if a new connection with the same settings may succeed. The others need a change of the configuration, of
     /// the client's credentials or of the subgraph. Invalid and oversized messages count as transient, because one
     /// operation caused them and the others must go on; see [`ConnectionEnd::is_caused_by_message`].
@@ -190,5 +225,28 @@ mod tests {
         for (end, message, is_transient) in cases {
             assert_eq!((end.to_string().as_str(), end.is_transient()), (message, is_transient));
         }
+    }
+
+    #[test]
+    fn the_text_for_warnings_has_no_text_of_the_subgraph() {
+        let closed = Closed { code: CloseCode(4403), reason: "s3cret".into(), by: ClosedBy::Peer };
+        for (end, expected) in [
+            (
+                ConnectionEnd::ClosedByServer(closed),
+                "the subgraph closed the connection with code 4403",
+            ),
+            (ConnectionEnd::Refused("s3cret".into()), "the subgraph refused the connection"),
+            (
+                ConnectionEnd::InvalidMessage("unknown message type `s3cret`".into()),
+                "the subgraph sent an invalid message",
+            ),
+            (HandshakeError::Refused(503).into(), "the server refused the upgrade with status 503"),
+        ] {
+            assert_eq!(end.without_subgraph_text(), expected);
+        }
+        let invalid = OperationError::InvalidResult("unknown message type `s3cret`".into());
+        assert_eq!(invalid.without_subgraph_text(), "the subgraph sent an invalid result");
+        let early = OperationError::EndedEarly;
+        assert_eq!(early.without_subgraph_text(), early.to_string());
     }
 }
