@@ -1,5 +1,6 @@
 //! The interface to subgraphs: requests and responses.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
@@ -117,14 +118,22 @@ pub struct SubgraphEndpoint {
 
 /// The errors of one response of a subgraph, with messages that are hidden from clients. Messages may repeat values of
 /// the request, so only the level `debug` of the log shows them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HiddenErrors<'a> {
     /// The number of errors.
     pub count: usize,
     /// The code of the first error, if it has one.
     pub code: Option<&'a str>,
-    /// The path of the first error in the response of the subgraph, such as `_entities.0.price`, if it has one.
-    pub path: Option<&'a str>,
+    /// Returns the path of the first error in the response of the subgraph, such as `_entities.0.price`, if it has one.
+    /// Most responses write no line and need no path.
+    pub path: &'a dyn Fn() -> Option<String>,
+}
+
+impl fmt::Debug for HiddenErrors<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("HiddenErrors");
+        shown.field("count", &self.count).field("code", &self.code).finish_non_exhaustive()
+    }
 }
 
 /// One request to a subgraph.

@@ -7,14 +7,11 @@ use astjson::{Document, outline_elements, outline_members};
 use bytes::Bytes;
 use events::SourceError;
 use telemetry::LogLimit;
-use upstream::Target;
+use upstream::{LOGGED_CODE_BYTES_MAX, Target};
 
 use crate::latest_headers::LatestHeaders;
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
-
-/// The maximum length of a subgraph's error code in the log, in bytes.
-const CODE_BYTES_MAX: usize = 100;
 
 /// The server of the subscriptions, and everything that its connections share.
 #[derive(Debug)]
@@ -84,7 +81,7 @@ fn first_code(errors: &Bytes) -> Option<String> {
     let mut document = Document::new();
     let code = document.parse(code).ok()?;
     let code = document.as_str(code)?;
-    Some(code[..code.floor_char_boundary(CODE_BYTES_MAX)].to_owned())
+    Some(code[..code.floor_char_boundary(LOGGED_CODE_BYTES_MAX)].to_owned())
 }
 
 /// Returns the text of a member of a JSON object.

@@ -15,6 +15,9 @@ const CODES_MAX: usize = 32;
 /// The maximum length of a code in the metrics. Longer ones are cut.
 const CODE_BYTES_MAX: usize = 64;
 
+/// The maximum length of an error code of a subgraph in the log, in bytes.
+pub const LOGGED_CODE_BYTES_MAX: usize = 100;
+
 /// The label of responses without a code in their first error.
 const NO_CODE: &str = "none";
 

@@ -24,6 +24,7 @@ use crate::connection::{Http2Stream, OpenedConnection, convert_error, open_conne
 use crate::hedge::Hedging;
 use crate::http1::Http1Connection;
 use crate::pool::AttemptKind;
+use crate::reported_errors::LOGGED_CODE_BYTES_MAX;
 use crate::request_body::RequestBody;
 use crate::response::{BodyBounds, ReceivedResponse, receive_response};
 use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
@@ -611,11 +612,13 @@ impl Subgraph for Upstream {
     fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
         let count = u64::try_from(errors.count).unwrap_or(u64::MAX);
         if let Some(count) = self.state.reported_log.record(count, self.clock.now()) {
+            let code = errors.code.map(|it| &it[..it.floor_char_boundary(LOGGED_CODE_BYTES_MAX)]);
+            let path = (errors.path)();
             tracing::warn!(
                 subgraph = &*self.name,
                 address = self.target.address_text(),
-                code = errors.code,
-                path = errors.path,
+                code,
+                path = path.as_deref(),
                 errors = count,
                 "a subgraph reports errors whose messages are hidden from clients (include_subgraph_errors); the level \
                  `debug` shows them"

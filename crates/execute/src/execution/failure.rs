@@ -202,11 +202,12 @@ impl<'a> Execution<'a> {
         };
         let mut hidden = errors.iter().copied().take(ERRORS_MAX).filter(is_hidden);
         let Some(first) = hidden.next() else { return };
+        let path = || response::path_text(document, first);
         self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
             // Those above the bound do not reach clients either.
             count: 1 + hidden.count() + errors.len().saturating_sub(ERRORS_MAX),
             code: response::code_of(document, first).as_deref(),
-            path: response::path_text(document, first).as_deref(),
+            path: &path,
         });
     }
 
