@@ -16,8 +16,9 @@ pub(crate) struct RotatingFile {
     /// `None` after a failure.
     file: Option<File>,
     bytes: u64,
-    /// True if the last attempt to replace the file failed, and the log has said so.
-    has_failed: bool,
+    /// The size at which the file is replaced next, if the last attempt failed and the log has said so. An attempt may
+    /// have moved former files before it failed, so one for each batch of lines would remove all of them.
+    retry_at: Option<u64>,
 }
 
 impl RotatingFile {
@@ -26,7 +27,7 @@ impl RotatingFile {
     /// # Errors
     /// Those of the system.
     pub(crate) fn open(path: PathBuf, bytes_max: u64, kept: u32) -> io::Result<Self> {
-        let mut file = Self { path, bytes_max, kept, file: None, bytes: 0, has_failed: false };
+        let mut file = Self { path, bytes_max, kept, file: None, bytes: 0, retry_at: None };
         file.reopen()?;
         Ok(file)
     }
@@ -38,8 +39,11 @@ impl RotatingFile {
     pub(crate) fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
         if !self.is_in_place() {
             self.reopen()?;
+            // A new file in the place of the one that could not be replaced begins without a failure.
+            self.retry_at = self.retry_at.filter(|_| self.bytes >= self.bytes_max);
         }
-        if self.bytes > 0 && self.bytes.saturating_add(lines.len() as u64) > self.bytes_max {
+        let size_max = self.retry_at.unwrap_or(self.bytes_max);
+        if self.bytes > 0 && self.bytes.saturating_add(lines.len() as u64) > size_max {
             self.rotate()?;
         }
         let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
@@ -72,9 +76,10 @@ impl RotatingFile {
     fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
         match self.move_files() {
-            Ok(()) => self.has_failed = false,
+            Ok(()) => self.retry_at = None,
             Err(error) => {
-                if !std::mem::replace(&mut self.has_failed, true) {
+                let retry_at = self.bytes.saturating_add(self.bytes_max);
+                if self.retry_at.replace(retry_at).is_none() {
                     tracing::warn!(
                         file = %self.path.display(),
                         %error,
@@ -197,15 +202,16 @@ mod tests {
         // A folder that is not empty cannot be replaced by a file.
         let obstacle = folder.0.join("log.1");
         fs::create_dir_all(obstacle.join("full")).expect("a folder");
-        for line in [b"first\n", b"again\n", b"more.\n"] {
-            file.write_lines(line).expect("a write");
-        }
-        assert_eq!(folder.read("log").as_deref(), Some("first\nagain\nmore.\n"));
-        assert!(file.has_failed);
+        file.write_lines(b"first\n").expect("a write");
+        file.write_lines(b"again\n").expect("a write");
+        assert_eq!(folder.read("log").as_deref(), Some("first\nagain\n"));
+        assert_eq!(file.retry_at, Some(14), "6 bytes, and 8 more");
         fs::remove_dir_all(&obstacle).expect("a removal");
+        file.write_lines(b"a\n").expect("a write");
+        assert_eq!(folder.read("log").as_deref(), Some("first\nagain\na\n"), "not yet");
         file.write_lines(b"last\n").expect("a write");
         assert_eq!(folder.read("log").as_deref(), Some("last\n"));
-        assert_eq!(folder.read("log.1").as_deref(), Some("first\nagain\nmore.\n"));
-        assert!(!file.has_failed);
+        assert_eq!(folder.read("log.1").as_deref(), Some("first\nagain\na\n"));
+        assert_eq!(file.retry_at, None);
     }
 }
