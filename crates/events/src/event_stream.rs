@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 use crate::position::{PartitionOffset, Position};
-use crate::provider_log::hide_topic;
+use crate::provider_log::hide_topics;
 
 /// The topics and the beginning of a stream that a provider should open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -162,9 +162,7 @@ impl SourceError {
         match self {
             Self::Unavailable { reason, .. } | Self::Subgraph { reason, .. } => reason.clone(),
             Self::InvalidTopic { reason, .. } => format!("it does not accept a topic: {reason}"),
-            Self::Refused { reason, .. } => topics
-                .iter()
-                .fold(reason.clone(), |reason, topic| hide_topic(&reason, topic).into_owned()),
+            Self::Refused { reason, .. } => hide_topics(reason, topics),
             Self::Gone { .. } => "it no longer has the events after that position".to_owned(),
         }
     }
@@ -178,12 +176,12 @@ mod tests {
     fn the_reason_for_a_warning_has_no_topics() {
         let (provider, topic): (Box<str>, Box<str>) =
             ("nats/default".into(), "moved.s3cret".into());
-        let reason = "no stream of JetStream has the subject \"moved.s3cret\"".to_owned();
+        let reason = "no permission to read \"moved.s3cret\"".to_owned();
         let refused = SourceError::Refused { provider: provider.clone(), reason };
         let reason = "a token is empty".to_owned();
         let invalid = SourceError::InvalidTopic { provider, topic: topic.clone(), reason };
         for (error, expected) in [
-            (refused, "no stream of JetStream has the subject \"…\""),
+            (refused, "no permission to read \"…\""),
             (invalid, "it does not accept a topic: a token is empty"),
         ] {
             assert!(error.to_string().contains("s3cret"), "{error}");

@@ -4,6 +4,7 @@
 //! Topics may contain values of clients. They appear in debug lines only.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -195,18 +196,32 @@ impl ProviderLog {
     }
 }
 
-/// Returns a reason without the topic that it may contain.
+/// Returns a reason without the topic that it may contain, as it is or with escaped characters.
 pub(crate) fn hide_topic<'r>(reason: &'r str, topic: &str) -> Cow<'r, str> {
-    match topic.is_empty() || !reason.contains(topic) {
-        true => reason.into(),
-        false => reason.replace(topic, "…").into(),
+    if topic.is_empty() {
+        return reason.into();
+    }
+    let quoted = format!("{topic:?}");
+    let escaped = &quoted[1..quoted.len() - 1];
+    match reason.contains(topic) || reason.contains(escaped) {
+        true => reason.replace(escaped, "…").replace(topic, "…").into(),
+        false => reason.into(),
     }
 }
 
-/// Returns the part between quotes, such as the subject in `Permissions Violation for Publish to "orders"`.
+/// Returns a reason without these topics.
+pub(crate) fn hide_topics(reason: &str, topics: &[Box<str>]) -> String {
+    let mut topics: Vec<&str> = topics.iter().map(|it| &**it).collect();
+    // A topic may begin with another one.
+    topics.sort_unstable_by_key(|it| Reverse(it.len()));
+    topics.iter().fold(reason.to_owned(), |reason, topic| hide_topic(&reason, topic).into_owned())
+}
+
+/// Returns the part between the first and the last quote, such as the subject in `Permissions Violation for Publish to
+/// "orders"`. A subject may contain quotes.
 pub(crate) fn quoted_part(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('"')?;
-    rest.split_once('"').map(|(part, _)| part)
+    rest.rsplit_once('"').map(|(part, _)| part)
 }
 
 #[cfg(test)]
@@ -298,6 +313,18 @@ mod tests {
         assert_eq!(hide_topic(text, "orders.7"), "Permissions Violation for Publish to \"…\"");
         assert_eq!(quoted_part("Stale Connection"), None);
         assert_eq!(hide_topic("Stale Connection", ""), "Stale Connection");
+        let text = r#"Permissions Violation for Publish to "a"s3cret""#;
+        assert_eq!(quoted_part(text), Some(r#"a"s3cret"#));
+    }
+
+    #[test]
+    fn topics_are_hidden_whatever_their_characters_and_their_order_are() {
+        let topic = r#"a"s3cret\b"#;
+        for reason in [format!("no {topic:?} here"), format!("no \"{topic}\" here")] {
+            assert_eq!(hide_topic(&reason, topic), r#"no "…" here"#);
+        }
+        let topics: [Box<str>; 2] = ["moved.1".into(), "moved.12".into()];
+        assert_eq!(hide_topics("no moved.12, no moved.1", &topics), "no …, no …");
     }
 
     #[test]

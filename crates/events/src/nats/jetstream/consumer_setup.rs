@@ -28,6 +28,9 @@ const EPHEMERAL_INACTIVE: Duration = Duration::from_secs(60);
 /// The version of nats-server since which one consumer can filter several subjects.
 const SEVERAL_SUBJECTS_SINCE: (i64, i64, i64) = (2, 10, 0);
 
+/// The reason for which a stream is refused if JetStream stores none of its events.
+const NO_STREAM: &str = "no stream of JetStream has the subject";
+
 impl JetStreamReader {
     /// Opens a consumer after the position, or at the start of the stream if there is no position yet.
     pub(super) async fn open_consumer(
@@ -167,8 +170,10 @@ impl JetStreamReader {
             streams.dedup();
             match streams.as_slice() {
                 [] => {
-                    let reason = format!("no stream of JetStream has the subject {subject:?}");
-                    return Err(ConsumerError::Refused(reason));
+                    // The subject may contain values of clients.
+                    let (provider, subject) = (&*self.provider, &**subject);
+                    tracing::debug!(provider, subject, "no stream of JetStream has a subject");
+                    return Err(ConsumerError::Refused(NO_STREAM.into()));
                 }
                 [_] => found = streams.pop(),
                 several => {

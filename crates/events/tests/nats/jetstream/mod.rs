@@ -278,7 +278,7 @@ async fn an_invalid_or_ambiguous_stream_is_refused_with_the_reason() {
         StreamRequest { durable: Some(Arc::new(durable)), ..wanted(&[topic], Start::New) }
     };
     for (wanted, reason) in [
-        (wanted(&["flights"], Start::New), r#"no stream of JetStream has the subject "flights""#),
+        (wanted(&["flights"], Start::New), "no stream of JetStream has the subject"),
         (
             wanted(&["orders.1", "planes.1"], Start::New),
             "the subjects are in several streams (ORDERS, PLANES): name one",
