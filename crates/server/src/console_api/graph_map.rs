@@ -13,7 +13,7 @@ use graph::{FieldId, SubgraphId, SubgraphKind, Supergraph, Type, TypeKind, TypeR
 use plan::{FieldTarget, Selection, SelectionSet};
 use prepare::Preparer;
 use serde_json::{Value, json};
-use serving::figures::field_usage::UsageRow;
+use serving::figures::field_usage::CoordinateUses;
 use serving::serving::Serving;
 
 use super::overview::SubgraphMinute;
@@ -106,7 +106,7 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
         ty.fields.iter().copied().filter(|id| !graph.field(*id).inaccessible).collect();
     let coordinate = |id: &FieldId| format!("{}.{}", ty.name, graph.field(*id).name);
     let coordinates: Vec<String> = shown.iter().map(coordinate).collect();
-    let usage = serving.figures.as_ref().and_then(|it| it.field_uses(&coordinates));
+    let usage = serving.figures.as_ref().and_then(|it| it.field_uses(&coordinates, CLIENTS_MAX));
     let fields = shown.iter().enumerate().map(|(index, id)| {
         let field = graph.field(*id);
         let by = uses.get(id);
@@ -119,7 +119,7 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
             "subgraphs": subgraphs.collect::<Vec<_>>(),
             "operationCount": by.map_or(0, |it| it.operations),
             "operations": by.map(|it| &it.names),
-            "usage": usage.map(|it| usage_json(it)),
+            "usage": usage.map(usage_json),
         })
     });
     let fields: Vec<Value> = fields.collect();
@@ -129,16 +129,16 @@ pub(super) fn describe_type(serving: &Serving, name: &str) -> Option<Value> {
 }
 
 /// The use of a field since the start, by client, those that use it most first.
-fn usage_json(uses: &[UsageRow]) -> Value {
-    let clients = uses.iter().take(CLIENTS_MAX).map(
+fn usage_json(uses: &CoordinateUses) -> Value {
+    let clients = uses.clients.iter().map(
         |it| json!({"name": &*it.client, "version": &*it.client_version, "requests": it.requests}),
     );
     json!({
-        "requests": uses.iter().map(|it| it.requests).sum::<u64>(),
+        "requests": uses.requests,
         // Seconds since 1970.
-        "lastUsed": uses.iter().map(|it| it.last_used).max(),
+        "lastUsed": uses.last_used,
         "clients": clients.collect::<Vec<_>>(),
-        "clientCount": uses.len(),
+        "clientCount": uses.client_count,
     })
 }
 

@@ -28,7 +28,7 @@ use telemetry::ExemplarSpan;
 use telemetry::name_table::{NameKey, NameTable};
 
 use self::client_figures::{ClientFigures, ClientLabel};
-use self::field_usage::{FieldUsage, FieldUsageReport, UsageRow};
+use self::field_usage::{CoordinateUses, FieldUsage, FieldUsageReport};
 pub use self::names::OTHER;
 use self::names::{NAME_BYTES_MAX, kind_of, shorten};
 use self::operation_figures::{OperationFigures, OperationLabel};
@@ -180,10 +180,14 @@ impl FigureTables {
         Some(self.fields.as_ref()?.report(self.clients.as_ref()))
     }
 
-    /// Returns the uses of each of these coordinates (`Type.field`) by application since the start; `None` if they are
-    /// not counted.
-    pub fn field_uses(&self, coordinates: &[String]) -> Option<Vec<Vec<UsageRow>>> {
-        Some(self.fields.as_ref()?.uses_of(coordinates, self.clients.as_ref()))
+    /// Returns the uses of each of these coordinates (`Type.field`) since the start, with at most `clients_max`
+    /// applications; `None` if they are not counted.
+    pub fn field_uses(
+        &self,
+        coordinates: &[String],
+        clients_max: usize,
+    ) -> Option<Vec<CoordinateUses>> {
+        Some(self.fields.as_ref()?.uses_of(coordinates, clients_max, self.clients.as_ref()))
     }
 }
 

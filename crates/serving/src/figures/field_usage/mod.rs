@@ -22,7 +22,7 @@ use telemetry::{Metric, Striped, read};
 
 use super::client_figures::{ClientFigures, ClientLabel};
 
-pub use report::{FieldUsageReport, UsageRow};
+pub use report::{CoordinateUses, FieldUsageReport, UsageRow};
 
 use table::UsageTable;
 
@@ -144,14 +144,16 @@ impl FieldUsage {
         table
     }
 
-    /// Returns the uses of each of these coordinates by application, those with most requests first.
+    /// Returns the uses of each of these coordinates, with at most `clients_max` applications.
     pub(crate) fn uses_of(
         &self,
         coordinates: &[String],
+        clients_max: usize,
         clients: Option<&Clients>,
-    ) -> Vec<Vec<UsageRow>> {
-        let table = self.settled(clients);
-        coordinates.iter().map(|it| table.uses_of(it, self.started)).collect()
+    ) -> Vec<CoordinateUses> {
+        // The lock is released before the sorting.
+        let snapshot = self.settled(clients).snapshot_of(coordinates);
+        snapshot.uses(coordinates, clients_max, self.started)
     }
 
     /// Returns all counts.

@@ -18,6 +18,19 @@ pub struct FieldUsageReport {
     pub uses: Vec<UsageRow>,
 }
 
+/// The uses of one coordinate since the start of a router.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CoordinateUses {
+    /// The number of requests.
+    pub requests: u64,
+    /// The time of the last request in seconds since 1970; `None` if there was none.
+    pub last_used: Option<u64>,
+    /// The number of applications.
+    pub client_count: usize,
+    /// The uses by application, those with most requests first; only so many as were asked for.
+    pub clients: Vec<UsageRow>,
+}
+
 /// The uses of one coordinate by one application.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

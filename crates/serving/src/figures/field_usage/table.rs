@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::report::{FieldUsageReport, UsageRow};
+use super::report::{CoordinateUses, FieldUsageReport, UsageRow};
 use crate::figures::client_figures::ClientLabel;
 use crate::figures::names::OTHER;
 
@@ -29,6 +29,14 @@ pub(super) struct UsageSnapshot {
     requests: u64,
     clients: Arc<Vec<ClientLabel>>,
     cells: Vec<(Arc<str>, u32, UsageCell)>,
+}
+
+/// A copy of the cells of some coordinates.
+#[derive(Debug)]
+pub(super) struct CoordinatesSnapshot {
+    clients: Arc<Vec<ClientLabel>>,
+    /// The cells by application, for each coordinate in the order of the request.
+    cells: Vec<Vec<(u32, UsageCell)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,15 +120,14 @@ impl UsageTable {
         true
     }
 
-    /// Returns the uses of a coordinate by application, those with most requests first.
-    pub(super) fn uses_of(&self, coordinate: &str, started: SystemTime) -> Vec<UsageRow> {
-        let cells = self.coordinates.get(coordinate).into_iter().flatten();
-        let row = |(client, cell): (&u32, &UsageCell)| {
-            usage_row(coordinate, &self.clients[*client as usize], *cell, started)
+    /// Copies the counts of these coordinates.
+    pub(super) fn snapshot_of(&self, coordinates: &[String]) -> CoordinatesSnapshot {
+        let cells_of = |coordinate: &String| {
+            let cells = self.coordinates.get(coordinate.as_str()).into_iter().flatten();
+            cells.map(|(client, cell)| (*client, *cell)).collect()
         };
-        let mut uses: Vec<UsageRow> = cells.map(row).collect();
-        uses.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.client.cmp(&b.client)));
-        uses
+        let cells = coordinates.iter().map(cells_of).collect();
+        CoordinatesSnapshot { clients: Arc::clone(&self.clients), cells }
     }
 
     /// Copies all counts.
@@ -130,6 +137,43 @@ impl UsageTable {
             all.extend(cells.iter().map(|(client, cell)| (Arc::clone(coordinate), *client, *cell)));
         }
         UsageSnapshot { requests: self.requests, clients: Arc::clone(&self.clients), cells: all }
+    }
+}
+
+impl CoordinatesSnapshot {
+    /// Returns the uses of each of the coordinates of the request, with at most `clients_max` applications.
+    pub(super) fn uses(
+        self,
+        coordinates: &[String],
+        clients_max: usize,
+        started: SystemTime,
+    ) -> Vec<CoordinateUses> {
+        let Self { clients, cells } = self;
+        // The numbers are those of the list, which only grows.
+        let label = |client: u32| &clients[client as usize];
+        let order = |(one, a): &(u32, UsageCell), (other, b): &(u32, UsageCell)| {
+            b.requests.cmp(&a.requests).then_with(|| label(*one).cmp(label(*other)))
+        };
+        let uses_of = |(coordinate, mut cells): (&String, Vec<(u32, UsageCell)>)| {
+            let last_used = cells.iter().map(|(_, cell)| cell.last).max();
+            let requests = cells.iter().map(|(_, cell)| cell.requests).sum();
+            let client_count = cells.len();
+            if client_count > clients_max {
+                cells.select_nth_unstable_by(clients_max, order);
+                cells.truncate(clients_max);
+            }
+            cells.sort_unstable_by(order);
+            let row = |(client, cell): (u32, UsageCell)| {
+                usage_row(coordinate, label(client), cell, started)
+            };
+            CoordinateUses {
+                requests,
+                last_used: last_used.map(|it| unix_after(started, it)),
+                client_count,
+                clients: cells.into_iter().map(row).collect(),
+            }
+        };
+        coordinates.iter().zip(cells).map(uses_of).collect()
     }
 }
 
@@ -162,15 +206,19 @@ fn usage_row(
     cell: UsageCell,
     started: SystemTime,
 ) -> UsageRow {
-    let time = |seconds: u32| unix(started + Duration::from_secs(u64::from(seconds)));
     UsageRow {
         coordinate: coordinate.into(),
         client: client.name.clone(),
         client_version: client.version.clone(),
         requests: cell.requests,
-        first_used: time(cell.first),
-        last_used: time(cell.last),
+        first_used: unix_after(started, cell.first),
+        last_used: unix_after(started, cell.last),
     }
+}
+
+/// Returns the seconds since 1970, `seconds` after the start.
+fn unix_after(started: SystemTime, seconds: u32) -> u64 {
+    unix(started + Duration::from_secs(u64::from(seconds)))
 }
 
 /// Returns the seconds since 1970.

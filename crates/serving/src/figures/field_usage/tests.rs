@@ -57,10 +57,18 @@ fn each_field_of_an_operation_gets_all_its_requests_by_application() {
         [row("Product.name", "app", 1), row("Product.name", "web", 3), row("Query.top", "web", 2)];
     assert_eq!(usage.rows(), expected);
     let asked = ["Product.name", "Product.unknown"].map(str::to_owned);
-    let uses = usage.fields.uses_of(&asked, Some(&usage.clients));
-    let names = uses.iter().map(|it| it.iter().map(|it| (&*it.client, it.requests)).collect());
-    let names: Vec<Vec<_>> = names.collect();
-    assert_eq!(names, [vec![("web", 3), ("app", 1)], vec![]]);
+    for (clients_max, expected) in
+        [(2, &[("web", 3), ("app", 1)][..]), (1, &[("web", 3)]), (0, &[])]
+    {
+        let uses = usage.fields.uses_of(&asked, clients_max, Some(&usage.clients));
+        let [name, unknown] = &uses[..] else { panic!("{uses:?}") };
+        let clients: Vec<_> = name.clients.iter().map(|it| (&*it.client, it.requests)).collect();
+        assert_eq!(clients, expected);
+        assert_eq!((name.requests, name.client_count), (4, 2));
+        assert!(name.last_used.is_some());
+        assert_eq!((unknown.requests, unknown.last_used), (0, None));
+        assert_eq!((unknown.client_count, unknown.clients.len()), (0, 0));
+    }
     usage.count(&top, "web", 20);
     let report = usage.report();
     assert_eq!((report.requests, report.lost), (5, 0));
