@@ -4,7 +4,7 @@ import { read } from "./api.js";
 import { arrow, box, drawingRegion, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
 import { countColumn, html, section, setText, svg, table } from "./elements.js";
 import { count, counted, duration, percent, perSecond, short } from "./format.js";
-import { counterRates } from "./rates.js";
+import { counterRates, isFailing } from "./rates.js";
 
 export const title = "Graph";
 export const interval = 5_000;
@@ -12,9 +12,6 @@ export const isOfGraph = true;
 
 /** The subgraphs in the drawing: those with most traffic. The table has all of them. */
 const DRAWN_MAX = 24;
-
-/** The share of failed requests from which a subgraph is drawn as unhealthy, as on the overview. */
-const FAILED_SHARE = 0.1;
 
 const NODE = { width: 190, height: 64, gapX: 110, gapY: 16 };
 
@@ -28,12 +25,12 @@ function figuresOf({ minute }, seconds) {
     failed: minute.requests > 0 ? minute.errors / minute.requests : null,
     p50: minute.latency?.p50 ?? null,
     p99: minute.latency?.p99 ?? null,
-    isUnhealthy: minute.breaker !== "closed" || minute.errors > FAILED_SHARE * minute.requests,
+    isUnhealthy: minute.breaker !== "closed" || isFailing(minute),
     breaker: minute.breaker,
   };
 }
 
-/** What the box of a subgraph shows below its name. */
+/** The lines below the name in the box of a subgraph. */
 function describeFigures({ rate, failed, p50, p99, breaker }) {
   const times = p99 === null ? "" : `, ${duration(p50)} / ${duration(p99)}`;
   const state = breaker === "closed" ? "" : `, breaker ${breaker}`;

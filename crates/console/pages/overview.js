@@ -5,6 +5,7 @@ import { graphNames, read } from "./api.js";
 import { chart, rates } from "./chart.js";
 import { countColumn, html, section, setText, table } from "./elements.js";
 import { bytes, count, counted, duration, percent, perSecond, short } from "./format.js";
+import { isFailing } from "./rates.js";
 
 export const title = "Overview";
 export const interval = 5_000;
@@ -280,7 +281,7 @@ const RANKS = { open: 3, "half-open": 2, failing: 1, healthy: 0 };
 
 function stateOf({ breaker, errors, requests }) {
   if (breaker !== "closed") return breaker;
-  return requests >= 10 && errors >= requests / 10 ? "failing" : "healthy";
+  return isFailing({ requests, errors }) ? "failing" : "healthy";
 }
 
 function stateRank(it) {

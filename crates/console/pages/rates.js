@@ -1,4 +1,14 @@
-// Rates of counters, from their differences between two readings.
+// Rates of counters, from their differences between two readings, and the rate of failures at which a subgraph fails.
+
+/** The share of requests with errors from which a subgraph counts as failing. */
+const FAILED_SHARE = 0.1;
+
+/** The minimum number of requests for this: of fewer, one with an error is no rate. */
+const REQUESTS_MIN = 10;
+
+/** True if a subgraph with these requests and errors fails. */
+export const isFailing = ({ requests, errors }) =>
+  requests >= REQUESTS_MIN && errors >= FAILED_SHARE * requests;
 
 /**
  * Returns a function that begins a reading at a time in seconds, which is now by default. It returns a function for the
