@@ -80,12 +80,14 @@ impl Source {
         }
     }
 
-    /// Returns the limit of log lines about streams that could not be opened.
-    pub fn refused_stream_log(&self) -> &LogLimit {
-        static OF_OTHERS: LogLimit = LogLimit::new();
+    /// Returns the limit of warnings about streams that could not be opened. `None` for a subgraph, whose client warns
+    /// of that itself.
+    pub fn refused_stream_log(&self) -> Option<&LogLimit> {
+        static OF_STATES: LogLimit = LogLimit::new();
         match &self.0 {
-            SourceKind::Topics { provider, .. } => &provider.stats().refused_stream_log,
-            SourceKind::Subgraph { .. } | SourceKind::States(_) => &OF_OTHERS,
+            SourceKind::Topics { provider, .. } => Some(&provider.stats().refused_stream_log),
+            SourceKind::Subgraph { .. } => None,
+            SourceKind::States(_) => Some(&OF_STATES),
         }
     }
 

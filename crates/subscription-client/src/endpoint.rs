@@ -35,6 +35,13 @@ impl SubscriptionEndpoint {
         SourceError::Subgraph { source_name: self.source_name.clone(), reason: reason.into() }
     }
 
+    /// Returns the error of a subscription that the router itself refuses, which is also logged.
+    pub(crate) fn refuse(&self, field: &str, reason: impl Into<String>) -> SourceError {
+        let reason = reason.into();
+        self.log_failure(field, &reason, &reason);
+        self.error(reason)
+    }
+
     /// Writes to the log why a subscription failed, at most one warning in a while. The warning has `shown` in place of
     /// the reason, which may contain text of the subgraph.
     pub(crate) fn log_failure(&self, field: &str, reason: &str, shown: &str) {

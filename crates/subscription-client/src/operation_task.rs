@@ -104,7 +104,7 @@ impl HttpOperations {
             add(&endpoint.stats.overloaded, 1);
             let limit = endpoint.settings.operations_max;
             let reason = format!("there are {limit} operations, the most that are allowed");
-            return Err(endpoint.error(reason));
+            return Err(endpoint.refuse(&wanted.field, reason));
         };
         let (output, stream) = OperationOutput::new(endpoint, &wanted);
         let callbacks = self.callbacks.clone();

@@ -598,7 +598,8 @@ async fn open_within_timeout(
 /// provider, and the topics are in debug lines only.
 fn log_refusal(source: &Source, error: &SourceError) {
     let provider = source.name();
-    if let Some(suppressed) = source.refused_stream_log().admit(Instant::now()) {
+    let admitted = source.refused_stream_log().and_then(|limit| limit.admit(Instant::now()));
+    if let Some(suppressed) = admitted {
         let reason = error.reason_without_topics(source.topics());
         tracing::warn!(provider, reason, suppressed, "a subscription could not be opened");
     }

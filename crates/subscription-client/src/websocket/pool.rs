@@ -60,10 +60,14 @@ impl WebSocketPool {
         &self,
         wanted: Arc<SubgraphSubscription>,
     ) -> Result<EventStream, AttemptFailure> {
+        let refuse = |reason: String| {
+            self.table.endpoint.log_failure(&wanted.field, &reason, &reason);
+            AttemptFailure::permanent(reason)
+        };
         let (reply, response) = oneshot::channel();
-        let new = NewOperation { wanted, reply: OperationReply::Stream(reply) };
-        self.send(new).map_err(AttemptFailure::permanent)?;
-        response.await.unwrap_or_else(|_| Err(AttemptFailure::permanent(DEFECT)))
+        let reply = OperationReply::Stream(reply);
+        self.send(NewOperation { wanted: Arc::clone(&wanted), reply }).map_err(refuse)?;
+        response.await.unwrap_or_else(|_| Err(refuse(DEFECT.to_owned())))
     }
 
     /// Begins a subscription that moves here. If the first attempt to connect fails for a reason that may pass, it
@@ -84,8 +88,9 @@ impl WebSocketPool {
         }
         let (mut sender, stream) = result_queue::new();
         sender.announce_gap();
-        let new = NewOperation { wanted, reply: OperationReply::Open(sender) };
-        self.send(new).map_err(|reason| self.table.endpoint.error(reason))?;
+        let reply = OperationReply::Open(sender);
+        let new = NewOperation { wanted: Arc::clone(&wanted), reply };
+        self.send(new).map_err(|reason| self.table.endpoint.refuse(&wanted.field, reason))?;
         Ok(stream)
     }
 
