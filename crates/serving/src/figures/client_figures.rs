@@ -81,7 +81,7 @@ pub const CLIENT_FIGURE_METRICS: &[Metric<ClientFigures>] = &[
     ),
     Metric::counter(
         "starling_client_subgraph_requests",
-        "Requests to subgraphs, by client; a request that several operations share counts for the one that led",
+        "Requests to subgraphs, by client; a request that several operations share counts for each of them",
         |it| it.work.subgraph_requests(),
     ),
     Metric::counters(
