@@ -116,10 +116,12 @@ impl Publisher for EventPublisher {
 }
 
 /// Logs that a message was not sent or got no response. Clients can cause many of these, so there is one warning per
-/// interval for each provider. The topic may contain values of clients, and is in debug lines only.
+/// interval for each provider. The topic may contain values of clients, so the warning has the topic of the schema.
 fn log_failure(provider: &dyn Provider, topic: &str, reason: &str, problem: &'static str) {
     if let Some(suppressed) = provider.stats().publication_log.admit(Instant::now()) {
-        tracing::warn!(provider = provider.name(), reason, suppressed, "{problem}");
+        let schema_topic = provider.stats().schema_topic(topic);
+        let topic = schema_topic.as_deref();
+        tracing::warn!(provider = provider.name(), topic, reason, suppressed, "{problem}");
     }
     tracing::debug!(provider = provider.name(), topic, reason, "{problem}");
 }

@@ -1,7 +1,7 @@
 //! The log lines about one broker that an outage or clients would otherwise repeat without limit: about its
 //! connections, about refused subscriptions, and about lost events.
 //!
-//! Topics may contain values of clients. They appear in debug lines only.
+//! Topics may contain values of clients. They appear in debug lines only; warnings have the topic of the schema.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,10 +13,14 @@ use telemetry::LogLimit;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::ProviderStats;
+
 /// The log lines of one provider. All of its connections share them.
 #[derive(Debug)]
 pub(crate) struct ProviderLog {
     provider: Box<str>,
+    /// Know the topics of schemas.
+    stats: Arc<ProviderStats>,
     /// True if some connection was made.
     was_connected: AtomicBool,
     /// Connections that could not be made, or were lost.
@@ -41,9 +45,10 @@ pub(crate) struct LoggedConnection<'a> {
 }
 
 impl ProviderLog {
-    pub(crate) fn new(provider: &str) -> Arc<Self> {
+    pub(crate) fn new(provider: &str, stats: Arc<ProviderStats>) -> Arc<Self> {
         Arc::new(Self {
             provider: provider.into(),
+            stats,
             was_connected: AtomicBool::new(false),
             connection_failures: LogLimit::new(),
             refusals: LogLimit::new(),
@@ -143,8 +148,15 @@ impl ProviderLog {
     pub(crate) fn log_refusal(&self, topic: &str, reason: &str, problem: &'static str) {
         let provider = self.provider();
         if let Some(suppressed) = self.refusals.admit(Instant::now()) {
+            let schema_topic = self.stats.schema_topic(topic);
             let shown = hide_topic(reason, topic);
-            tracing::warn!(provider, reason = &*shown, suppressed, "{problem}");
+            tracing::warn!(
+                provider,
+                topic = schema_topic.as_deref(),
+                reason = &*shown,
+                suppressed,
+                "{problem}"
+            );
         }
         tracing::debug!(provider, topic, reason, "{problem}");
     }
@@ -153,7 +165,9 @@ impl ProviderLog {
     pub(crate) fn log_gap(&self, topic: &str, reason: &str, problem: &'static str) {
         let provider = self.provider();
         if let Some(suppressed) = self.gaps.admit(Instant::now()) {
-            tracing::warn!(provider, reason, suppressed, "{problem}");
+            let schema_topic = self.stats.schema_topic(topic);
+            let topic = schema_topic.as_deref();
+            tracing::warn!(provider, topic, reason, suppressed, "{problem}");
         }
         tracing::debug!(provider, topic, reason, "{problem}");
     }
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_one_warning_per_interval_whatever_its_reasons_and_losses_are() {
-        let log = ProviderLog::new("nats/default");
+        let log = ProviderLog::new("nats/default", Arc::default());
         let lines = captured(|| {
             for _ in 0..100 {
                 log.log_failed_attempt(BROKER, "connection refused");
@@ -291,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_recovery_is_reported_after_a_quiet_time_with_the_number_of_failures() {
-        let log = ProviderLog::new("nats/default");
+        let log = ProviderLog::new("nats/default", Arc::default());
         let lines = captured(|| {
             log.log_lost(BROKER, "the connection was lost", None);
             log.log_failed_attempt(BROKER, "connection refused");
@@ -329,7 +343,9 @@ mod tests {
 
     #[test]
     fn refusals_are_one_warning_per_interval_without_the_topics_that_clients_choose() {
-        let log = ProviderLog::new("redis/default");
+        let stats = Arc::new(ProviderStats::default());
+        stats.register_topic("moved.{{args.id}}", &["moved.".to_owned(), String::new()]);
+        let log = ProviderLog::new("redis/default", stats);
         let lines = captured(|| {
             for number in 0..100 {
                 let topic = format!("moved.secret-{number}");
@@ -338,7 +354,7 @@ mod tests {
             }
         });
         let expected = "WARN the broker refuses a subscription provider=\"redis/default\" \
-                        reason=\"no permission to read \\\"…\\\"\" suppressed=0";
+                        topic=\"moved.{{args.id}}\" reason=\"no permission to read \\\"…\\\"\" suppressed=0";
         assert_eq!(lines, [expected]);
     }
 }

@@ -110,6 +110,12 @@ impl ProviderStats {
         self.topics.register(name, texts);
     }
 
+    /// Returns the registered topic that a topic was rendered from, with or without placeholders, if there is one. It
+    /// contains no values of clients.
+    pub fn schema_topic(&self, topic: &str) -> Option<Box<str>> {
+        self.topics.schema_topic(topic)
+    }
+
     /// Returns the registered topic with placeholders that a topic was rendered from, if there is one.
     pub fn topic_template(&self, topic: &str) -> Option<Box<str>> {
         self.topics.template_of(topic)

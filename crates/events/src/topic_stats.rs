@@ -184,6 +184,16 @@ impl TopicRegistry {
         names.templates.insert(at, template);
     }
 
+    /// Returns the topic of a schema that a topic was rendered from, if there is one. It contains no values of clients.
+    /// An empty topic is unknown.
+    pub(crate) fn schema_topic(&self, topic: &str) -> Option<Box<str>> {
+        if topic.is_empty() {
+            return None;
+        }
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        Some(names.find_template(topic)?.name.clone())
+    }
+
     /// Returns the name of the template that a topic was rendered from. `None` if that has no placeholders, or if the
     /// topic is of no schema.
     pub(crate) fn template_of(&self, topic: &str) -> Option<Box<str>> {

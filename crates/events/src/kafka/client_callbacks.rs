@@ -92,7 +92,7 @@ pub(super) struct ConnectionHealth {
 
 impl ConnectionHealth {
     pub(super) fn new(provider: &str, stats: Arc<ProviderStats>) -> Self {
-        let log = ProviderLog::new(provider);
+        let log = ProviderLog::new(provider, Arc::clone(&stats));
         Self { log, stats, latest_failure: Mutex::new(None), down: Notify::new() }
     }
 

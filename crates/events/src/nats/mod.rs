@@ -130,7 +130,7 @@ impl Nats {
         let stats = Arc::new(ProviderStats::default());
         let (state_sender, state) = ConnectionState::channel();
         let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
-        let log = ProviderLog::new(&name);
+        let log = ProviderLog::new(&name, Arc::clone(&stats));
         let task = ConnectionTask::new(
             Arc::clone(&log),
             addresses,

@@ -175,7 +175,7 @@ impl Redis {
         };
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
-        let log = ProviderLog::new(&name);
+        let log = ProviderLog::new(&name, Arc::clone(&stats));
         let dialers =
             DialerFactory { log: Arc::clone(&log), source, retry, stats: Arc::clone(&stats) };
         let (state, subscriptions) = ConnectionState::channel();
