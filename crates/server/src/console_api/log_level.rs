@@ -54,7 +54,7 @@ pub(super) fn change(state: &TemporaryLevel, level: &str, minutes: &str) -> Resu
     Ok(describe(state))
 }
 
-/// Changes the level and logs that: before the change if the log shows the line then, and otherwise after it. A change
+/// Changes the level and logs the change: before the change if the log shows the line then, and otherwise after it. A change
 /// to `error` would hide its own line, and the log would not say why it is silent. Returns false if the level cannot be
 /// changed.
 fn set_level(wanted: Option<(LevelFilter, Duration)>) -> bool {
@@ -66,8 +66,10 @@ fn set_level(wanted: Option<(LevelFilter, Duration)>) -> bool {
         log_change(wanted);
     }
     let is_set = logging::set_level(wanted.map(|(level, _)| level));
-    if is_set && !is_shown {
-        log_change(wanted);
+    match (is_set, is_shown) {
+        (true, false) => log_change(wanted),
+        (false, true) => tracing::warn!("the level of the log could not be changed"),
+        (true, true) | (false, false) => {}
     }
     is_set
 }
@@ -77,9 +79,9 @@ fn log_change(wanted: Option<(LevelFilter, Duration)>) {
         Some((level, time)) => {
             let minutes = time.as_secs() / 60;
             // A field `level` would be there twice: each line has its own.
-            tracing::warn!(new_level = %level, minutes, "an operator has changed the level of the log");
+            tracing::warn!(new_level = %level, minutes, "an operator changes the level of the log");
         }
-        None => tracing::info!("the log has its configured level again"),
+        None => tracing::info!("the log gets its configured level again"),
     }
 }
 

@@ -452,14 +452,14 @@ describe("the console", () => {
       await page.locator("#log button").click();
       await page.getByText("The log has the level debug for another 5 minutes.").waitFor();
       await eventually(
-        () => router.output().includes("an operator has changed the level of the log"),
+        () => router.output().includes("an operator changes the level of the log"),
         "a line in the log",
       );
       await page.locator("#log select").selectOption("error");
       await page.locator("#log button").click();
       await page.getByText("The log has the level error for another 5 minutes.").waitFor();
       await eventually(
-        () => router.output().split("an operator has changed the level of the log").length === 3,
+        () => router.output().split("an operator changes the level of the log").length === 3,
         "a line about the level that hides it",
       );
       await page.locator("#log select").selectOption("configured");
