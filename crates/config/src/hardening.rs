@@ -6,9 +6,11 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use expressions::{Expected, Scope};
+
 use super::disclosure::SubgraphErrorRule;
 use super::findings::{Findings, KeyPlace, KeyPlaces};
-use super::{Admin, Config, CostMode, Limits, Listener, LoadedConfig, WebSocket};
+use super::{Admin, Config, CostMode, Expression, Limits, Listener, LoadedConfig, WebSocket};
 use crate::diagnostic::Diagnostic;
 
 /// One item of the checklist.
@@ -174,11 +176,11 @@ const ITEMS: [HardeningItem; 18] = [
     },
     HardeningItem {
         name: "diagnostics",
-        state: "`trace.enabled` without `trace.when`, or `admin.profiling`",
+        state: "`trace.enabled` without `trace.when` or with a constant one, or `admin.profiling`",
         change: "turn them off, except while you measure, or name the clients that get traces by `trace.when`",
         why: "both reveal how the router and its subgraphs work",
         open_keys: |config| {
-            let is_traced = config.trace.enabled && config.trace.when.is_none();
+            let is_traced = config.trace.enabled && !is_condition(config.trace.when.as_ref());
             let trace = open("trace.enabled", is_traced);
             let profiling = config.admin.profiling != Admin::default().profiling;
             [trace, open("admin.profiling", profiling)].concat()
@@ -188,6 +190,12 @@ const ITEMS: [HardeningItem; 18] = [
 
 fn open(key: &str, is_open: bool) -> Vec<String> {
     if is_open { vec![key.to_owned()] } else { Vec::new() }
+}
+
+/// True if the expression depends on the request.
+fn is_condition(when: Option<&Expression>) -> bool {
+    let program = when.map(|it| it.compile(Scope::OPERATION, Expected::Condition));
+    program.is_some_and(|it| it.is_ok_and(|program| !program.is_constant()))
 }
 
 fn is_public(address: SocketAddr) -> bool {
@@ -368,6 +376,16 @@ mod tests {
         assert_eq!(found(&[]), hardening_items().map(str::to_owned).collect());
         let all: Vec<_> = hardening_items().map(str::to_owned).collect();
         assert!(found(&all).is_empty());
+    }
+
+    #[test]
+    fn traces_for_everyone_are_open_whatever_their_condition_looks_like() {
+        let is_open = |when: &str| {
+            let items = open_items(&format!("trace: {{enabled: true{when}}}\n"));
+            items.iter().any(|name| name == "diagnostics")
+        };
+        assert!(is_open("") && is_open(", when: 'true'") && is_open(", when: '1 < 2'"));
+        assert!(!is_open(", when: client.name == 'studio'"));
     }
 
     #[test]

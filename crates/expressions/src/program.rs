@@ -113,6 +113,11 @@ impl Program {
         }
     }
 
+    /// True if the program reads no facts, so that its value is always the same.
+    pub fn is_constant(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Returns the facts that the program reads.
     pub fn references(&self) -> &References {
         &self.references
