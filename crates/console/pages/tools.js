@@ -42,7 +42,7 @@ function form(id, fields, action, run) {
   );
 }
 
-/** A form with a button that saves a file of the router. Its output says what the router refuses, or what was saved. */
+/** A form with a button that saves a file of the router. Its output has the error of the router, or the file's name. */
 const download = (id, action, path, fallback) =>
   form(id, [], action, async () => {
     const { name, content } = await readFile(path, fallback);

@@ -73,7 +73,7 @@ impl StoreLog {
         Self { store, was_connected: AtomicBool::new(false), failures: LogLimit::new() }
     }
 
-    /// Logs that a connection could not be made, was lost, or does not tell what is needed.
+    /// Logs that a connection could not be made, was lost, or has no map of slots.
     pub(crate) fn log_failure(&self, server: &str, reason: &str, problem: &'static str) {
         let store = &*self.store;
         match self.failures.record(1, std::time::Instant::now()) {

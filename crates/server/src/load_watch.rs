@@ -94,7 +94,7 @@ struct ProcessorWatch {
 
 impl ProcessorWatch {
     /// Notes a measurement. `busy` returns the seconds since the start for which each processor was used or waited for;
-    /// it is not asked while there is no work, because it takes some system calls.
+    /// it is not called while there is no work, because it takes some system calls.
     fn has_spare(
         &mut self,
         has_work: bool,
@@ -109,7 +109,8 @@ impl ProcessorWatch {
         });
         match part {
             Some(part) if part >= SPARE_BELOW => (self.spare_for, self.was_busy) = (0, true),
-            // The first look at work, or a system that does not tell, says nothing. Without work they are idle.
+            // The first measurement with work has none before it, and without `/proc` nothing is known. Without work
+            // the processors are idle.
             None if has_work => {}
             _ => self.spare_for = self.spare_for.saturating_add(1),
         }

@@ -1,5 +1,5 @@
-//! A subscription of a reactor's client on its way from its message to its start or refusal: what is written about it
-//! once. A worker joins its group, and the reactor, which knows what has become of the connection meanwhile, decides.
+//! Keeps what the log has about a subscription of a reactor's client from its message to its start or refusal, so that
+//! it is written once. A worker adds it to its group, and the reactor decides, because it knows the connection's state.
 
 use std::sync::Arc;
 

@@ -127,7 +127,7 @@ fn refuse_start(arguments: &ServeArguments, diagnostics: &[Diagnostic]) -> ExitC
     ExitCode::FAILURE
 }
 
-/// Reports a failure of the start that no file and no argument is to blame for.
+/// Reports a failure of the start that neither a file nor an argument has caused.
 fn report_failure(log: &Log, reason: &str) -> ExitCode {
     if log.is_json() {
         report(log, &[Diagnostic::error("start", reason)]);

@@ -124,7 +124,7 @@ impl FlightRecorder {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         // Freeing a trace takes as long as its spans are many, and failing requests wait for the lock: the evicted ones
-        // are dropped behind it.
+        // are dropped after the lock is released.
         let mut evicted = Vec::new();
         let mut state = self.lock();
         while state.traces.len() >= self.settings.traces_max

@@ -184,7 +184,7 @@ describe("load reports", () => {
     assert.equal(await report(routers.none, "TEXT"), null);
   });
 
-  it("are sent to those who ask for them, without the part of the limit if there is none", async () => {
+  it("are sent to clients that request them, without the part of the limit if there is none", async () => {
     const text = await eventually(() => report(routers.requested, "TEXT"), "the first report");
     assert.match(text, /^TEXT cpu_utilization=[01]\.\d{3},rps_fractional=\d+\.\d{3},eps=\d+\.\d{3}$/);
     assert.equal(await report(routers.requested), null);
