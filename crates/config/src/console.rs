@@ -139,7 +139,7 @@ impl Console {
                 .help("write another path: `/console`");
         }
         let path = "admin.console.recorder.when";
-        if self.recorder.when.is_some() && !self.has_recorder() {
+        if self.recorder.when.is_some() && !self.recorder.enabled {
             findings
                 .warning(
                     "no-effect",

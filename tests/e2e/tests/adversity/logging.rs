@@ -98,7 +98,7 @@ fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
 
 #[test]
 fn the_message_of_a_subgraph_is_in_no_line_of_the_default_level() {
-    let shop = Shop::open();
+    let shop = Shop::with("include_subgraph_errors: {all: false}");
     log_a_lot(&shop);
     let output = shop.router.output();
     let warning = output.lines().find(|line| line.contains("a subgraph reports errors"));

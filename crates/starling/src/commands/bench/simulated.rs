@@ -38,6 +38,8 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         let mut config =
             Config { log, listen: vec![Listener::plain(any_port)], ..Config::default() };
         config.admin.listen = any_port;
+        // All subscribers begin at once, without handshakes that would have their turns.
+        config.admission.enabled = false;
         // No simulated client responds to pings.
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
         config.http.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
