@@ -221,16 +221,22 @@ impl OperationList {
         self.lock().insert(number, ListedOperation::Task(task, OpeningCounts::default()));
     }
 
-    /// Removes an operation that has ended by itself. If the hub has ended a subscription before its task goes on, the
-    /// task removes it.
+    /// Removes an operation that has ended by itself.
     pub(crate) fn remove(&self, number: u32) {
-        let mut list = self.lock();
-        if matches!(list.get(&number), Some(ListedOperation::Task(_, it)) if it.has_ended()) {
-            return;
-        }
-        let over = list.remove(&number);
-        drop(list);
+        let over = self.lock().remove(&number);
         drop(over);
+    }
+
+    /// Removes an operation with an end that was delivered. If the hub has ended a subscription before its task knows
+    /// that it has begun, the task removes it.
+    pub(crate) fn remove_delivered(&self, number: u32) {
+        let is_opening = match self.lock().get(&number) {
+            Some(ListedOperation::Task(task, counts)) => counts.has_ended() && !task.is_finished(),
+            Some(ListedOperation::Subscription(..)) | None => false,
+        };
+        if !is_opening {
+            self.remove(number);
+        }
     }
 
     /// Stops an operation that the client has completed.

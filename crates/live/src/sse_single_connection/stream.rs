@@ -178,13 +178,13 @@ impl SharedStream {
             // as an error.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
-                self.operations.remove(operation);
+                self.operations.remove_delivered(operation);
                 if let Some(id) = operation_ids.end(operation) {
                     sse.complete_of(&id);
                 }
             }
             Delivery::Failed { operation, errors } => {
-                self.operations.remove(operation);
+                self.operations.remove_delivered(operation);
                 if let Some(id) = operation_ids.end(operation) {
                     sse.next_of(&id, execute::request_error(&errors).bytes);
                     sse.complete_of(&id);
@@ -250,6 +250,7 @@ mod tests {
         {
             let number = stream.lock().begin("a", 1).expect("room for one");
             stream.operations.insert(number, tokio::spawn(async {}).abort_handle());
+            tokio::task::yield_now().await;
             stream.write_delivery(&mut sse, end);
         }
         assert!(stream.operations.is_empty());
