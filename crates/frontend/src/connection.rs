@@ -190,7 +190,10 @@ async fn tls_handshake(
 /// # Errors
 /// The client has closed the connection.
 async fn wait_for_input(socket: &TcpStream) -> io::Result<()> {
-    if socket.ready(Interest::READABLE).await?.is_read_closed() {
+    // A new socket counts as readable until a look at it finds nothing. Bytes that wait hide the end behind them, which
+    // only the readiness shows.
+    let is_at_end = socket.peek(&mut [0]).await? == 0;
+    if is_at_end || socket.ready(Interest::READABLE).await?.is_read_closed() {
         let reason = "the client has gone before its TLS handshake began";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
     }
