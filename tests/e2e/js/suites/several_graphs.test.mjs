@@ -537,7 +537,7 @@ describe("several graphs", () => {
     await page.evaluate(() => {
       location.hash = "#slow";
     });
-    const row = await cells(rowOf(page, "Slow and failed requests", "query Partners"));
+    const row = await cells(rowOf(page, "Slow, failed and selected requests", "query Partners"));
     assert.equal(row[4], "partners");
     assert.ok(await page.locator("#selected-graph").isHidden());
     assert.deepEqual(problems, []);
