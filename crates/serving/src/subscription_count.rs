@@ -84,7 +84,8 @@ mod tests {
             figures.write_metrics(out)
         });
         let text = exporter.text(TextFormat::Prometheus).expect("a text");
-        let prefixes = ["starling_operations_", "starling_client_"];
+        let prefixes =
+            ["starling_operations_", "starling_client_requests_", "starling_client_errors_"];
         let is_counter =
             |line: &&str| prefixes.iter().any(|it| line.starts_with(it)) && !line.ends_with(" 0");
         (totals, text.lines().filter(is_counter).map(str::to_owned).collect())
