@@ -306,7 +306,8 @@ impl AdaptiveLimit {
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted: the spare
     /// share of the limit, and what a probe leaves.
     ///
-    /// While the processors have time to spare, what makes operations slow is not the work of greedy clients in the router.
+    /// While the processors have time to spare, what makes operations slow is not the work of greedy clients in the
+    /// router.
     pub(crate) fn spare_units(&self) -> u64 {
         let limit = (self.operations() * f64::from(UNITS)) as u64;
         let spare = if self.has_spare_processors { limit } else { self.spare.of(limit) };

@@ -120,9 +120,9 @@ impl ClientTable {
         own as f64 > share + chance && others >= OTHERS_MIN
     }
 
-    /// True if the client has so much in flight, beside other clients with work, that it is refused at the limit instead
-    /// of waiting. `total` is the work of all clients: next to a proxy with nearly all of it, a single small client makes
-    /// the others behind the proxy no greedy one.
+    /// True if the client has so much in flight, beside other clients with work, that it is refused at the limit
+    /// instead of waiting. `total` is the work of all clients: next to a proxy with nearly all of it, a single small
+    /// client makes the others behind the proxy no greedy one.
     pub(crate) fn is_far_above_share(&self, key: u64, total: u64, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, limit);
         let others = total.saturating_sub(own);

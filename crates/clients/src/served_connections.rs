@@ -117,8 +117,8 @@ impl ServedConnections {
     }
 
     /// Closes idle connections if the memory is short, those first that have been idle for longest, and decides whether
-    /// new ones are refused. To be called after each measurement of the memory. Returns the number of connections that it
-    /// closes: their memory is free once the allocator has returned it.
+    /// new ones are refused. To be called after each measurement of the memory. Returns the number of connections that
+    /// it closes: their memory is free once the allocator has returned it.
     pub fn relieve(&self) -> usize {
         let excess = self.memory.excess();
         if excess == 0 {

@@ -95,7 +95,7 @@ pub(crate) struct SubscriptionRecord {
 const _: () = assert!(size_of::<SubscriptionRecord>() <= 256);
 
 /// The counts of a subscription before its record begins: the hub may deliver results, and even end the subscription,
-/// before the task that has joined the group goes on.
+/// before the task that has joined the group continues.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OpeningCounts {
     /// The number of results that were sent to the client.

@@ -54,9 +54,9 @@ pub(super) fn change(state: &TemporaryLevel, level: &str, minutes: &str) -> Resu
     Ok(describe(state))
 }
 
-/// Changes the level and logs the change: before the change if the log shows the line then, and otherwise after it. A change
-/// to `error` would hide its own line, and the log would not say why it is silent. Returns false if the level cannot be
-/// changed.
+/// Changes the level and logs the change: before the change if the log shows the line then, and otherwise after it. A
+/// change to `error` would hide its own line, and the log would not say why it is silent. Returns false if the level
+/// cannot be changed.
 fn set_level(wanted: Option<(LevelFilter, Duration)>) -> bool {
     let is_shown = match wanted {
         Some(_) => tracing::enabled!(Level::WARN),
