@@ -350,7 +350,7 @@ mod tests {
         drop(client);
         let noticed = async {
             while wait_for_input(&socket).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
             }
         };
         let noticed = tokio::time::timeout(Duration::from_secs(10), noticed).await;
