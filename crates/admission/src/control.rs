@@ -421,7 +421,8 @@ impl AdmissionControl {
     /// refused.
     fn admit_waiting(&mut self, now: Duration, random: u64) {
         for class in Class::ALL {
-            loop {
+            // hot path: nothing waits most of the time
+            while self.queues[class.index()].len() > 0 {
                 let room = self.room(class);
                 let may_leave = |it: &Waiter| it.deadline < now || room.fits(it.weight);
                 let Some(waiter) = self.queues[class.index()].pop(may_leave, now) else { break };

@@ -90,12 +90,14 @@ impl OperationTable {
             mean => cost.min(mean * COST_RATIO_MAX),
         };
         self.mean_cost += (bounded - self.mean_cost) / self.executions;
-        if self.known_cost(key).is_none() {
-            self.unknown.count_cost(bounded);
-        }
-        if let Some(record) = find_or_add(&mut self.records, key) {
+        let record = find_or_add(&mut self.records, key);
+        let is_known = record.as_ref().is_some_and(|it| it.cost > 0.0);
+        if let Some(record) = record {
             let cost = cost as f32;
-            record.cost += (cost - record.cost) * if record.cost == 0.0 { 1.0 } else { COST_STEP };
+            record.cost += (cost - record.cost) * if is_known { COST_STEP } else { 1.0 };
+        }
+        if !is_known {
+            self.unknown.count_cost(bounded);
         }
     }
 

@@ -115,11 +115,6 @@ impl HandshakePace {
         accepting.take(self.started.elapsed(), Duration::ZERO).is_some()
     }
 
-    /// True if handshakes wait, so that one more waits, too.
-    pub fn has_waiting(&self) -> bool {
-        read(&self.waiting) > 0
-    }
-
     /// Waits for the turn of a handshake, if the memory for work has room for one more that waits. Dropping the future
     /// leaves the queue.
     ///

@@ -72,7 +72,9 @@ impl WorkCounters {
         copy.busy_nanos.fetch_add(ended.busy.as_nanos() as u64, Ordering::Relaxed);
         let Some(payload) = ended.payload else { return };
         let requests = u64::from(payload.subgraph_requests);
-        copy.subgraph_requests.fetch_add(requests, Ordering::Relaxed);
+        if requests > 0 {
+            copy.subgraph_requests.fetch_add(requests, Ordering::Relaxed);
+        }
         copy.response_bytes.fetch_add(payload.bytes.len() as u64, Ordering::Relaxed);
         if let Some(cost) = payload.cost {
             copy.costed.fetch_add(1, Ordering::Relaxed);

@@ -72,10 +72,6 @@ pub async fn admit_handshake(
     // The metrics of clients count operations only.
     let arriving = ArrivingRequest { identity, headers, address, source };
     if let (Some(pace), Some(overload)) = (&serving.limits.handshakes, &serving.overload) {
-        if pace.has_waiting() && overload.utilization() >= 1.0 {
-            // At the limit, the client learns so now, and not after seconds of waiting.
-            drop(admit_to_limit(serving, &[], arriving).await?);
-        }
         let is_anonymous = identity.is_anonymous();
         let client = HandshakeClient { is_anonymous, key: overload.client(&arriving) };
         let turn = pace.wait(client, &serving.limits.memory).await;
