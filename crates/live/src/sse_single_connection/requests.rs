@@ -60,7 +60,7 @@ pub fn reserve(live: &LiveServer, token: &str, client: ClientKey) -> Result<(), 
     let outlet = runner.limits.make_outlet(Transport::Sse);
     // Operations arrive in requests of their own, so there is no connection to hold.
     let work = ClientWork::new(runner.open_account(client), Box::new(|| {}));
-    let stream = Arc::new(SharedStream::new(outlet, work));
+    let stream = Arc::new(SharedStream::new(outlet, work, runner.access_log.is_some()));
     let most = runner.limits.settings.max_reserved_streams_per_client as usize;
     if live.streams.reserve(token, stream, (client, most), Instant::now()) {
         return Ok(());

@@ -24,6 +24,8 @@ pub(super) struct SharedStream {
     /// operation.
     eviction: OnceLock<AbortOnDrop>,
     operation_ids: Mutex<OperationIds>,
+    /// True if the access log is written.
+    is_logged: bool,
 }
 
 /// The operations in progress: their ids, which the client chose, and their numbers in the router.
@@ -76,8 +78,13 @@ impl Drop for SharedStream {
 }
 
 impl SharedStream {
-    /// Makes a stream without operations. Its deliveries come out of `outlet`.
-    pub(super) fn new(outlet: Arc<ConnectionOutlet>, work: Arc<ClientWork>) -> Self {
+    /// Makes a stream without operations. Its deliveries come out of `outlet`, and are counted for the access log if
+    /// that is written (`is_logged`).
+    pub(super) fn new(
+        outlet: Arc<ConnectionOutlet>,
+        work: Arc<ClientWork>,
+        is_logged: bool,
+    ) -> Self {
         Self {
             outlet,
             operations: OperationList::default(),
@@ -85,6 +92,7 @@ impl SharedStream {
             kept: KeptTotal::new(),
             eviction: OnceLock::new(),
             operation_ids: Mutex::default(),
+            is_logged,
         }
     }
 
@@ -94,7 +102,7 @@ impl SharedStream {
         let total = Arc::new(crate::queue_total::QueueTotal::new(1 << 20));
         let settings = config::Subscriptions::default();
         let outlet = ConnectionOutlet::open(&settings, &total, (Transport::Sse, &Arc::default()));
-        Arc::new(Self::new(outlet, ClientWork::unbounded()))
+        Arc::new(Self::new(outlet, ClientWork::unbounded(), false))
     }
 
     /// Returns the operations in progress.
@@ -170,7 +178,9 @@ impl SharedStream {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 if let Some(id) = operation_ids.ids.get(&operation) {
-                    self.operations.count_event(operation);
+                    if self.is_logged {
+                        self.operations.count_event(operation);
+                    }
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }
