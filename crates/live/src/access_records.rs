@@ -129,7 +129,9 @@ impl OpeningCounts {
 /// The records of the subscriptions of a reactor's connections: those that are live, and those that open.
 // Beside the connections, whose memory it would take while no log is written.
 #[derive(Default)]
-pub(crate) struct SubscriptionRecords(HashMap<Token, ConnectionRecords>);
+pub(crate) struct SubscriptionRecords(
+    HashMap<Token, ConnectionRecords, foldhash::fast::RandomState>,
+);
 
 /// The records of the subscriptions of one connection.
 #[derive(Default)]
