@@ -47,6 +47,17 @@ enum ListedOperation {
     ),
 }
 
+impl ListedOperation {
+    /// Notes the reason for which a subscription ends, for the access log.
+    fn note_end(&mut self, reason: &'static str) {
+        match self {
+            Self::Task(_, counts) => counts.note_end(reason),
+            Self::Subscription(.., Some(record)) => record.set_reason(reason),
+            Self::Subscription(.., None) => {}
+        }
+    }
+}
+
 /// A task that is aborted when its owner is dropped.
 #[derive(Debug)]
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
@@ -262,22 +273,14 @@ impl OperationList {
 
     /// Notes the reason for which a subscription ends, for the access log.
     pub(crate) fn note_end(&self, number: u32, reason: &'static str) {
-        match self.lock().get_mut(&number) {
-            Some(ListedOperation::Task(_, counts)) => counts.note_end(reason),
-            Some(ListedOperation::Subscription(.., Some(record))) => record.set_reason(reason),
-            Some(ListedOperation::Subscription(.., None)) | None => {}
+        if let Some(operation) = self.lock().get_mut(&number) {
+            operation.note_end(reason);
         }
     }
 
     /// Notes the reason for which all subscriptions end, for the access log.
     pub(crate) fn note_all_ends(&self, reason: &'static str) {
-        for operation in self.lock().values_mut() {
-            match operation {
-                ListedOperation::Task(_, counts) => counts.note_end(reason),
-                ListedOperation::Subscription(.., Some(record)) => record.set_reason(reason),
-                ListedOperation::Subscription(.., None) => {}
-            }
-        }
+        self.lock().values_mut().for_each(|operation| operation.note_end(reason));
     }
 
     /// True if no operation is in progress.
