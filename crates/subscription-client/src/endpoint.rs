@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use astjson::{Document, outline_elements, outline_members};
+use astjson::{Document, PathSegment};
 use bytes::Bytes;
 use events::SourceError;
 use telemetry::LogLimit;
@@ -79,28 +79,12 @@ impl SubscriptionEndpoint {
 
 /// Returns `extensions.code` of the first of these errors, a JSON list.
 fn first_code(errors: &Bytes) -> Option<String> {
-    let mut first = None;
-    outline_elements(errors, |error| {
-        first.get_or_insert(error);
-    })
-    .ok()?;
-    let code = member(&member(&first?, "extensions")?, "code")?;
     let mut document = Document::new();
-    let code = document.parse(code).ok()?;
+    let root = document.parse(errors.clone()).ok()?;
+    let path = [PathSegment::Index(0), PathSegment::Key("extensions"), PathSegment::Key("code")];
+    let code = document.get_path(root, &path)?;
     let code = document.as_str(code)?;
     Some(code[..code.floor_char_boundary(LOGGED_CODE_BYTES_MAX)].to_owned())
-}
-
-/// Returns the text of a member of a JSON object.
-fn member(object: &Bytes, name: &str) -> Option<Bytes> {
-    let mut found = None;
-    outline_members(object, |key, value| {
-        if key == name {
-            found = Some(value);
-        }
-    })
-    .ok()?;
-    found
 }
 
 #[cfg(test)]
