@@ -157,8 +157,9 @@ fn read_response(headers: &HeaderMap, body: &[u8]) -> Result<GrpcResponse, Fetch
     let Some(status) = status else {
         return Err(FetchError::Protocol("the response is not gRPC: it has no status".into()));
     };
-    let reason =
-        decode_reason(headers.get(&MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default());
+    let reason = headers.get(&MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
+    // As the protocol demands, a broken escape stays as it is, and bytes that are no UTF-8 are replaced.
+    let reason = percent_encoding::percent_decode(reason).decode_utf8_lossy();
     let reason = reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].escape_debug().to_string();
     let has_details = headers.contains_key(DETAILS);
     let message = match status {
@@ -166,27 +167,6 @@ fn read_response(headers: &HeaderMap, body: &[u8]) -> Result<GrpcResponse, Fetch
         _ => Bytes::new(),
     };
     Ok(GrpcResponse { status, reason, has_details, message })
-}
-
-/// Decodes the percent-encoded reason of a status. As the protocol demands, a broken escape stays as it is, and bytes
-/// that are no UTF-8 are replaced.
-fn decode_reason(mut encoded: &[u8]) -> String {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    let mut decoded = Vec::with_capacity(encoded.len());
-    while let Some((&first, rest)) = encoded.split_first() {
-        encoded = rest;
-        match rest {
-            [high, low, after @ ..] if first == b'%' => match (digit(*high), digit(*low)) {
-                (Some(high), Some(low)) => {
-                    decoded.push(high << 4 | low);
-                    encoded = after;
-                }
-                _ => decoded.push(first),
-            },
-            _ => decoded.push(first),
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// Returns the only message of a body.
