@@ -65,27 +65,9 @@ impl ProviderLog {
 
     /// Logs that a connection could not be made.
     pub(crate) fn log_failed_attempt(&self, connection: LoggedConnection<'_>, reason: &str) {
-        let LoggedConnection { purpose, server } = connection;
-        let provider = self.provider();
-        match self.record_connection_failure(Instant::now()) {
-            Some(failures) => tracing::warn!(
-                provider,
-                purpose,
-                server,
-                reason,
-                failures,
-                "no connection to the broker; trying again"
-            ),
-            None => {
-                tracing::debug!(
-                    provider,
-                    purpose,
-                    server,
-                    reason,
-                    "still no connection to the broker"
-                );
-            }
-        }
+        let problems =
+            ("no connection to the broker; trying again", "still no connection to the broker");
+        self.log_connection_failure(connection, reason, None, problems);
     }
 
     /// Logs that a connection was lost, and the number of streams that used it.
@@ -95,28 +77,28 @@ impl ProviderLog {
         reason: &str,
         streams: Option<usize>,
     ) {
+        let problems = (
+            "lost the connection to the broker; connecting again",
+            "lost the connection to the broker again",
+        );
+        self.log_connection_failure(connection, reason, streams, problems);
+    }
+
+    /// Logs a failure of a connection: with the first text of `problems` if a warning is due, else with the second one.
+    fn log_connection_failure(
+        &self,
+        connection: LoggedConnection<'_>,
+        reason: &str,
+        streams: Option<usize>,
+        (problem, repeated): (&'static str, &'static str),
+    ) {
         let LoggedConnection { purpose, server } = connection;
         let provider = self.provider();
         match self.record_connection_failure(Instant::now()) {
-            Some(failures) => tracing::warn!(
-                provider,
-                purpose,
-                server,
-                reason,
-                streams,
-                failures,
-                "lost the connection to the broker; connecting again"
-            ),
-            None => {
-                tracing::debug!(
-                    provider,
-                    purpose,
-                    server,
-                    reason,
-                    streams,
-                    "lost the connection to the broker again"
-                );
+            Some(failures) => {
+                tracing::warn!(provider, purpose, server, reason, streams, failures, "{problem}");
             }
+            None => tracing::debug!(provider, purpose, server, reason, streams, "{repeated}"),
         }
     }
 
@@ -146,10 +128,26 @@ impl ProviderLog {
     /// Logs that the broker refuses a subscription or a publication, or ends a subscription. A reason may contain the
     /// topic. An empty topic is unknown.
     pub(crate) fn log_refusal(&self, topic: &str, reason: &str, problem: &'static str) {
+        self.log_topic_problem(&self.refusals, topic, (reason, topic), problem);
+    }
+
+    /// Logs that streams of a topic have lost events. The reason does not contain the topic. An empty topic is unknown.
+    pub(crate) fn log_gap(&self, topic: &str, reason: &str, problem: &'static str) {
+        self.log_topic_problem(&self.gaps, topic, (reason, ""), problem);
+    }
+
+    /// Logs a problem with a topic. Warnings have the topic of the schema, and the reason without the text `hidden`.
+    fn log_topic_problem(
+        &self,
+        limit: &LogLimit,
+        topic: &str,
+        (reason, hidden): (&str, &str),
+        problem: &'static str,
+    ) {
         let provider = self.provider();
-        if let Some(suppressed) = self.refusals.admit(Instant::now()) {
+        if let Some(suppressed) = limit.admit(Instant::now()) {
             let schema_topic = self.stats.schema_topic(topic);
-            let shown = hide_topic(reason, topic);
+            let shown = hide_topic(reason, hidden);
             tracing::warn!(
                 provider,
                 topic = schema_topic.as_deref(),
@@ -157,17 +155,6 @@ impl ProviderLog {
                 suppressed,
                 "{problem}"
             );
-        }
-        tracing::debug!(provider, topic, reason, "{problem}");
-    }
-
-    /// Logs that streams of a topic have lost events. The reason does not contain the topic. An empty topic is unknown.
-    pub(crate) fn log_gap(&self, topic: &str, reason: &str, problem: &'static str) {
-        let provider = self.provider();
-        if let Some(suppressed) = self.gaps.admit(Instant::now()) {
-            let schema_topic = self.stats.schema_topic(topic);
-            let topic = schema_topic.as_deref();
-            tracing::warn!(provider, topic, reason, suppressed, "{problem}");
         }
         tracing::debug!(provider, topic, reason, "{problem}");
     }
