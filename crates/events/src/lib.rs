@@ -54,6 +54,6 @@ pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
 pub use subscription_client::{SubgraphSubscription, SubscriptionClient};
 pub use tls::{BrokerTls, BrokerTlsError};
-pub use topic::{TOPIC_BYTES_MAX, TopicUsage};
+pub use topic::{TOPIC_BYTES_MAX, TOPIC_WILDCARDS, TopicUsage};
 pub use topic_check::{TopicUse, Verdict};
 pub use topic_stats::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

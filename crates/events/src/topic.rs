@@ -13,6 +13,9 @@ pub enum TopicUsage {
 /// 1 KiB leaves room for both and limits what a client can make the router remember.
 pub const TOPIC_BYTES_MAX: usize = 1024;
 
+/// Characters that begin something that stands for other text in the patterns of some broker.
+pub const TOPIC_WILDCARDS: [char; 5] = ['*', '>', '?', '[', '\\'];
+
 /// Checks the rule that every provider has at least: not empty, not too long, no control characters.
 pub(crate) fn check_plain_topic(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
+use crate::topic::TOPIC_WILDCARDS;
+
 /// The maximum number of topics of one provider that are counted under their own names: the first ones. Each topic is
 /// one time series for each counter, and each series costs a Prometheus server some kilobytes.
 pub const TOPICS_NAMED_MAX: usize = 64;
@@ -270,7 +272,7 @@ impl StreamCounts {
         let counted = wanted.into_iter().map(|topic| {
             let stats = topics.stats_of(topic);
             stats.streams.fetch_add(1, Relaxed);
-            let literal = topic.find(['*', '>', '?', '[', '\\']).unwrap_or(topic.len());
+            let literal = topic.find(TOPIC_WILDCARDS).unwrap_or(topic.len());
             let gauge = stats.add_gauge();
             CountedTopic { topic: topic.into(), literal, stats, gauge }
         });

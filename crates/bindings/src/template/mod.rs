@@ -7,6 +7,7 @@
 
 mod arguments;
 
+use events::TOPIC_WILDCARDS;
 use execute::ClaimPath;
 
 pub(crate) use arguments::{
@@ -16,9 +17,6 @@ pub(crate) use arguments::{
 /// Characters that separate the parts of a topic wherever a template uses them. Brokers other than NATS give them no
 /// meaning, but applications do.
 const SEPARATORS: [char; 3] = ['.', ':', '/'];
-
-/// Characters that begin something that stands for other text in the patterns of some broker.
-const WILDCARDS: [char; 5] = ['*', '>', '?', '[', '\\'];
 
 /// The word behind a path that allows separators in its values: `{{ args.region | tokens }}`.
 const SPANS_TOKENS: &str = "tokens";
@@ -220,7 +218,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => {
-                    let is_wildcard = |it: char| !is_constant && WILDCARDS.contains(&it);
+                    let is_wildcard = |it: char| !is_constant && TOPIC_WILDCARDS.contains(&it);
                     let mut pieces = text.split(is_wildcard);
                     let first = pieces.next().unwrap_or_default();
                     texts.last_mut().expect("there is one").push_str(first);
