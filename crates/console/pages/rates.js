@@ -11,13 +11,14 @@ export const isFailing = ({ requests, errors }) =>
   requests >= REQUESTS_MIN && errors >= FAILED_SHARE * requests;
 
 /**
- * Returns a function that begins a reading at a time in seconds, which is now by default. It returns a function for the
- * rate of a counter since the reading before, by the names of the counter; null if that is not known.
+ * Returns a function that begins a reading. It returns a function for the rate per second of a counter since the
+ * reading before, by the names of the counter; null if that is not known.
  */
 export function counterRates() {
   let before = new Map();
   let beforeAt = null;
-  return (now = performance.now() / 1_000) => {
+  return () => {
+    const now = performance.now() / 1_000;
     const earlier = before;
     const elapsed = beforeAt === null ? 0 : now - beforeAt;
     const counts = new Map();
