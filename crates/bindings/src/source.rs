@@ -27,10 +27,7 @@ pub trait StateSource: Send + Sync {
     fn topics(&self) -> &[Box<str>];
 
     /// Opens a stream of events without content: each says that there is another state.
-    ///
-    /// # Errors
-    /// The stream cannot be opened.
-    fn open(self: Arc<Self>) -> EventFuture<'static, Result<EventStream, SourceError>>;
+    fn open(self: Arc<Self>) -> EventFuture<'static, EventStream>;
 }
 
 #[derive(Clone)]
@@ -81,13 +78,11 @@ impl Source {
     }
 
     /// Returns the limit of warnings about streams that could not be opened. `None` for a subgraph, whose client warns
-    /// of that itself.
+    /// of that itself, and for states, whose streams always open.
     pub fn refused_stream_log(&self) -> Option<&LogLimit> {
-        static OF_STATES: LogLimit = LogLimit::new();
         match &self.0 {
             SourceKind::Topics { provider, .. } => Some(&provider.stats().refused_stream_log),
-            SourceKind::Subgraph { .. } => None,
-            SourceKind::States(_) => Some(&OF_STATES),
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => None,
         }
     }
 
@@ -128,7 +123,7 @@ impl Source {
                 provider.subscribe(StreamRequest::clone(wanted)).await
             }
             SourceKind::Subgraph { client, wanted } => client.subscribe(Arc::clone(wanted)).await,
-            SourceKind::States(source) => Arc::clone(source).open().await,
+            SourceKind::States(source) => Ok(Arc::clone(source).open().await),
         }
     }
 

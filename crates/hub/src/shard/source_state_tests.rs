@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bindings::{Source, StateSource};
 use bytes::Bytes;
-use events::{EventFuture, EventStream, SourceError};
+use events::{EventFuture, EventStream};
 use execute::{Payload, Revision};
 
 use super::TriggerId;
@@ -28,7 +28,7 @@ impl StateSource for NamedSource {
         std::slice::from_ref(&self.0)
     }
 
-    fn open(self: Arc<Self>) -> EventFuture<'static, Result<EventStream, SourceError>> {
+    fn open(self: Arc<Self>) -> EventFuture<'static, EventStream> {
         Box::pin(std::future::pending())
     }
 }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use bindings::StateSource;
-use events::{EventFuture, EventStream, SourceError};
+use events::{EventFuture, EventStream};
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload, Revision};
 use hub::{Resolve, TriggerEvent};
 use prepare::{DecidedRequirements, OperationRequest};
@@ -44,12 +44,12 @@ impl StateSource for LiveSource {
         std::slice::from_ref(&self.execution.field)
     }
 
-    fn open(self: Arc<Self>) -> EventFuture<'static, Result<EventStream, SourceError>> {
+    fn open(self: Arc<Self>) -> EventFuture<'static, EventStream> {
         Box::pin(async move {
             let stream = self.queries.begin(Arc::clone(&self.execution));
             // Subscribers wait for the first result here, where they take the place of no event that could be resolved.
             self.queries.wait_for_result(&self.execution.identity).await;
-            Ok(stream)
+            stream
         })
     }
 }
