@@ -59,7 +59,7 @@ pub(super) struct ConnectionTask {
     subjects: SharedSubscriptions<SubjectSubscription>,
     /// Futures that resolve to the number of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
-    connections: u64,
+    was_connected: bool,
     /// The latest error that the broker has reported, and its time. The library does not say why a connection was lost.
     latest_error: Option<(Instant, Box<str>)>,
 }
@@ -85,7 +85,7 @@ impl ConnectionTask {
             state,
             commands,
             dropped: FuturesUnordered::new(),
-            connections: 0,
+            was_connected: false,
             latest_error: None,
         }
     }
@@ -230,10 +230,10 @@ impl ConnectionTask {
     }
 
     fn on_connected(&mut self, session: &ClientSession) {
-        self.connections += 1;
-        if self.connections > 1 {
+        if self.was_connected {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
+        self.was_connected = true;
         self.backoff.reset();
         self.latest_error = None;
         self.stats.set_state(ProviderState::Connected);

@@ -53,7 +53,7 @@ pub(super) struct Subscriber {
     channels: Arc<Mutex<SubscriptionTable>>,
     /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
-    connections: u64,
+    was_connected: bool,
 }
 
 impl Subscriber {
@@ -76,7 +76,7 @@ impl Subscriber {
             commands,
             channels: Arc::new(Mutex::new(channels)),
             dropped: FuturesUnordered::new(),
-            connections: 0,
+            was_connected: false,
         }
     }
 
@@ -218,10 +218,10 @@ impl Subscriber {
     }
 
     fn on_connected(&mut self) {
-        self.connections += 1;
-        if self.connections > 1 {
+        if self.was_connected {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
+        self.was_connected = true;
         self.dialer.on_connected();
         if self.kind == SubscriberKind::Ordinary {
             self.stats.set_state(ProviderState::Connected);

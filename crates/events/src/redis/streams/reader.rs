@@ -69,7 +69,7 @@ pub(in crate::redis) struct RedisStreamReader {
     full: FuturesUnordered<BoxFuture<'static, u64>>,
     /// The size of the largest recent entry.
     entry_bytes: usize,
-    connections: u64,
+    was_connected: bool,
 }
 
 impl RedisStreamReader {
@@ -92,7 +92,7 @@ impl RedisStreamReader {
             dropped: FuturesUnordered::new(),
             full: FuturesUnordered::new(),
             entry_bytes: 0,
-            connections: 0,
+            was_connected: false,
         }
     }
 
@@ -164,10 +164,10 @@ impl RedisStreamReader {
     }
 
     fn on_connected(&mut self) {
-        self.connections += 1;
-        if self.connections > 1 {
+        if self.was_connected {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
+        self.was_connected = true;
         self.dialer.on_connected();
         self.state.send_replace(ConnectionState::Connected(()));
     }
