@@ -138,16 +138,9 @@ impl Console {
                 .at_place(places.get(path), "taken")
                 .help("write another path: `/console`");
         }
-        let path = "admin.console.recorder.when";
         if self.recorder.when.is_some() && !self.recorder.enabled {
-            findings
-                .warning(
-                    "no-effect",
-                    format!("`{path}` has no effect: the flight recorder is turned off"),
-                )
-                .at_place(places.get(path), "not used")
-                .related_place(places.get("admin.console.recorder.enabled"), "turned off here")
-                .help("write `enabled: true`, or remove the key");
+            let switch = ("admin.console.recorder.enabled", "the flight recorder is turned off");
+            findings.warn_turned_off("admin.console.recorder.when", switch, places);
         }
         let path = "admin.console.token";
         if self.token.as_ref().is_some_and(|it| it.expose().len() < TOKEN_BYTES_MIN) {

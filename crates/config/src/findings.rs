@@ -87,6 +87,19 @@ impl Findings {
         self.add(Severity::Warning, code, message.into())
     }
 
+    /// Warns that the key at `path` has no effect because the one at `switch` is off. `reason` says what is turned off.
+    pub(super) fn warn_turned_off(
+        &mut self,
+        path: &str,
+        (switch, reason): (&str, &str),
+        places: &KeyPlaces,
+    ) {
+        self.warning("no-effect", format!("`{path}` has no effect: {reason}"))
+            .at_place(places.get(path), "not used")
+            .related_place(places.get(switch), "turned off here")
+            .help("write `enabled: true`, or remove the key");
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         self.overflowed > 0 || self.list.iter().any(|found| found.severity == Severity::Error)
     }

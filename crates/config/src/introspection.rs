@@ -47,15 +47,8 @@ impl Introspection {
         }
         let unused = [("when", self.when.is_some()), ("filter", self.filter)];
         for (key, _) in unused.into_iter().filter(|(_, is_set)| *is_set) {
-            let path = format!("introspection.{key}");
-            findings
-                .warning(
-                    "no-effect",
-                    format!("`{path}` has no effect: introspection is turned off"),
-                )
-                .at_place(places.get(&path), "not used")
-                .related_place(places.get("introspection.enabled"), "turned off here")
-                .help("write `enabled: true`, or remove the key");
+            let switch = ("introspection.enabled", "introspection is turned off");
+            findings.warn_turned_off(&format!("introspection.{key}"), switch, places);
         }
     }
 }

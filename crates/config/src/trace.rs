@@ -73,15 +73,8 @@ impl Trace {
         let has_contents = self.fetches != TraceFetches::default();
         let unused = [("when", self.when.is_some()), ("fetches", has_contents)];
         for (key, _) in unused.into_iter().filter(|(_, is_set)| *is_set) {
-            let path = format!("trace.{key}");
-            findings
-                .warning(
-                    "no-effect",
-                    format!("`{path}` has no effect: traces in responses are turned off"),
-                )
-                .at_place(places.get(&path), "not used")
-                .related_place(places.get("trace.enabled"), "turned off here")
-                .help("write `enabled: true`, or remove the key");
+            let switch = ("trace.enabled", "traces in responses are turned off");
+            findings.warn_turned_off(&format!("trace.{key}"), switch, places);
         }
     }
 }
