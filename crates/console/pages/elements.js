@@ -33,11 +33,14 @@ export function setText(element, text) {
 }
 
 /** A column of a table with a whole number, the member `name` of each row. */
-export const countColumn = (title, name, note) => ({
+export const countColumn = (title, name, note) => numberColumn(title, (it) => it[name], count, note);
+
+/** A column of a table with a number in this format. */
+export const numberColumn = (title, value, format, note) => ({
   title,
   number: true,
-  value: (it) => it[name],
-  text: (it) => count(it[name]),
+  value,
+  text: (it) => format(value(it)),
   note,
 });
 

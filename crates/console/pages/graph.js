@@ -2,7 +2,7 @@
 
 import { read } from "./api.js";
 import { arrow, box, drawingRegion, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
-import { countColumn, html, section, setText, svg, table } from "./elements.js";
+import { countColumn, html, numberColumn, section, setText, svg, table } from "./elements.js";
 import { count, counted, duration, percent, perSecond, short } from "./format.js";
 import { counterRates, isFailing } from "./rates.js";
 
@@ -38,13 +38,8 @@ function describeFigures({ rate, failed, p50, p99, breaker }) {
 }
 
 /** A column with a figure of subgraphs that have a server. */
-const figureColumn = (head, name, format, note) => ({
-  title: head,
-  number: true,
-  value: (it) => it.figures?.[name] ?? null,
-  text: (it) => (it.figures === null ? "" : format(it.figures[name])),
-  note,
-});
+const figureColumn = (head, name, format, note) =>
+  numberColumn(head, (it) => it.figures?.[name], (figure) => (figure === undefined ? "" : format(figure)), note);
 
 export function open(_, { go }) {
   const note = html("p", { class: "note" });
@@ -60,13 +55,7 @@ export function open(_, { go }) {
       { title: "From", text: (it) => it.from ?? "clients" },
       { title: "To", text: (it) => it.to },
       countColumn("Fetches", "requests", "Since the graph serves, by operations that are prepared now"),
-      {
-        title: "Rate",
-        number: true,
-        value: (it) => it.rate,
-        text: (it) => perSecond(it.rate),
-        note: "Since the last update of this page",
-      },
+      numberColumn("Rate", (it) => it.rate, perSecond, "Since the last update of this page"),
     ],
   });
   const subgraphs = table({

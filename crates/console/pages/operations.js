@@ -1,7 +1,7 @@
 // Operations: a table of those that are used most, and for each its text, plan, errors and clients.
 
 import { read } from "./api.js";
-import { countColumn, html, section, setText, table } from "./elements.js";
+import { countColumn, html, numberColumn, section, setText, table } from "./elements.js";
 import { bytes, count, duration, percent, short } from "./format.js";
 import { planDrawing, pretty } from "./plan.js";
 
@@ -9,7 +9,7 @@ export const title = "Operations";
 export const interval = 5_000;
 export const isOfGraph = true;
 
-const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
+const failedShare = ({ failed, requests }) => (requests > 0 ? failed / requests : 0);
 const address = ({ kind, name }) => `operations/${encodeURIComponent(`${kind}/${name}`)}`;
 
 /** Names and versions may contain any character, so joined ones could be equal. */
@@ -23,59 +23,17 @@ const clientColumns = [
 
 /** The columns that operations and clients have in common. */
 const workColumns = [
-  {
-    title: "Failed",
-    number: true,
-    value: (it) => ratio(it.failed, it.requests),
-    text: (it) => percent(ratio(it.failed, it.requests)),
-    share: (it) => ratio(it.failed, it.requests),
-  },
-  { title: "Mean", number: true, value: (it) => it.latency.mean, text: (it) => duration(it.latency.mean) },
-  {
-    title: "p99",
-    number: true,
-    value: (it) => it.latency.p99,
-    text: (it) => duration(it.latency.p99),
-    note: "Estimated from few buckets, so it is coarse",
-  },
-  {
-    title: "CPU",
-    number: true,
-    value: (it) => it.cpuSeconds,
-    text: (it) => duration(it.cpuSeconds),
-    note: "CPU time of all requests",
-  },
-  {
-    title: "Fetches",
-    number: true,
-    value: (it) => it.subgraphRequestsMean,
-    text: (it) => short(it.subgraphRequestsMean),
-    note: "Requests to subgraphs for each request",
-  },
-  {
-    title: "Cost",
-    number: true,
-    value: (it) => it.costMean,
-    text: (it) => short(it.costMean),
-    note: "Mean cost, if costs are measured",
-  },
-  {
-    title: "Size",
-    number: true,
-    value: (it) => it.bytesMean,
-    text: (it) => bytes(it.bytesMean),
-    note: "Mean size of responses",
-  },
+  { ...numberColumn("Failed", failedShare, percent), share: failedShare },
+  numberColumn("Mean", (it) => it.latency.mean, duration),
+  numberColumn("p99", (it) => it.latency.p99, duration, "Estimated from few buckets, so it is coarse"),
+  numberColumn("CPU", (it) => it.cpuSeconds, duration, "CPU time of all requests"),
+  numberColumn("Fetches", (it) => it.subgraphRequestsMean, short, "Requests to subgraphs for each request"),
+  numberColumn("Cost", (it) => it.costMean, short, "Mean cost, if costs are measured"),
+  numberColumn("Size", (it) => it.bytesMean, bytes, "Mean size of responses"),
 ];
 
 /** A column with a hit ratio, which is null if nothing could be hit. */
-const ratioColumn = (title, name, note) => ({
-  title,
-  number: true,
-  value: (it) => it.hitRatios[name],
-  text: (it) => percent(it.hitRatios[name]),
-  note,
-});
+const ratioColumn = (title, name, note) => numberColumn(title, (it) => it.hitRatios[name], percent, note);
 
 export function open(_, { go }) {
   const note = html(
@@ -209,7 +167,7 @@ function operationDetail(container) {
     }
     const facts = {
       Requests: count(it.requests),
-      Failed: percent(ratio(it.failed, it.requests)),
+      Failed: percent(failedShare(it)),
       Mean: duration(it.latency.mean),
       Median: duration(it.latency.p50),
       p99: duration(it.latency.p99),

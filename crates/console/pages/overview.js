@@ -3,7 +3,7 @@
 
 import { graphNames, read } from "./api.js";
 import { chart, rates } from "./chart.js";
-import { countColumn, html, section, setText, table } from "./elements.js";
+import { countColumn, html, numberColumn, section, setText, table } from "./elements.js";
 import { bytes, count, counted, duration, percent, perSecond, short } from "./format.js";
 import { isFailing } from "./rates.js";
 
@@ -130,8 +130,8 @@ export function open(_, { go }) {
         text: (it) => percent(ratio(it.errors, it.requests)),
         share: (it) => ratio(it.errors, it.requests) ?? 0,
       },
-      { title: "p50", number: true, value: (it) => latency(it, "p50"), text: (it) => duration(latency(it, "p50")) },
-      { title: "p99", number: true, value: (it) => latency(it, "p99"), text: (it) => duration(latency(it, "p99")) },
+      numberColumn("p50", (it) => latency(it, "p50"), duration),
+      numberColumn("p99", (it) => latency(it, "p99"), duration),
       countColumn("In flight", "inFlight"),
       countColumn("Since the start", "requestsSinceStart"),
     ],

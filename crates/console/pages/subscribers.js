@@ -2,7 +2,7 @@
 // watched.
 
 import { post, read } from "./api.js";
-import { countColumn, html, section, setText, table } from "./elements.js";
+import { countColumn, html, numberColumn, section, setText, table } from "./elements.js";
 import { bytes, count, counted, duration } from "./format.js";
 
 /** What the reasons of ends mean. Others are the codes of errors. */
@@ -67,7 +67,7 @@ function groupView(group, go) {
     columns: [
       { title: "Subscriber", text: (it) => it.id },
       { title: "Transport", text: (it) => it.transport },
-      { title: "Subscribed for", number: true, value: (it) => it.seconds, text: (it) => duration(it.seconds) },
+      numberColumn("Subscribed for", (it) => it.seconds, duration),
       countColumn("Waiting", "waiting", "Results that wait because the socket is full"),
     ],
   });
