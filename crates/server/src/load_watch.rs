@@ -1,6 +1,7 @@
 //! The load of this router, measured once a second: for its readiness, for the adaptive limit, and for the load report
 //! in responses.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,19 +47,19 @@ pub(crate) async fn watch_load(
             _ = interval.tick() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
+        let cpu_seconds = LazyCell::new(|| profile::usage().map(|it| it.cpu_seconds));
         if let Some(overload) = &overload {
-            let busy = || {
-                let used = profile::usage()?.cpu_seconds;
-                Some((used + profile::processor_wait_seconds()) / worker_processors)
-            };
-            let has_spare = processor_watch.has_spare(overload.has_work(), busy, Instant::now());
+            let used = || cpu_seconds.map(|it| it / worker_processors);
+            let waited = || profile::processor_wait_seconds() / worker_processors;
+            let seconds = overload.has_work().then_some((used, waited));
+            let has_spare = processor_watch.has_spare(seconds, Instant::now());
             overload.update(&http.limits.memory, has_spare);
         }
         let Some(reports) = &http.pipeline.load_reports else { continue };
         let now = Instant::now();
         let (responses, errors) = http.pipeline.metrics.response_totals();
         let counters = LoadCounters {
-            cpu_seconds: profile::usage().map_or(0.0, |it| it.cpu_seconds) / processors,
+            cpu_seconds: cpu_seconds.unwrap_or_default() / processors,
             responses,
             errors,
         };
@@ -86,27 +87,32 @@ fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
 /// Knows whether the processors have time to spare.
 #[derive(Default, Debug)]
 struct ProcessorWatch {
-    last: Option<(f64, Instant)>,
+    /// The last measurements with work: of the time for which processors were used, and for which threads waited for
+    /// one, in seconds.
+    used: Option<(f64, Instant)>,
+    waited: Option<(f64, Instant)>,
     /// The number of measurements since they were busy.
     spare_for: u32,
     was_busy: bool,
 }
 
 impl ProcessorWatch {
-    /// Notes a measurement. `busy` returns the seconds since the start for which each processor was used or waited for;
-    /// it is not called while there is no work, because it takes some system calls.
+    /// Notes a measurement. `seconds` has two functions, and is `None` while there is no work. They return the seconds
+    /// since the start for which each processor was used, and for which threads waited for it. The second one is not
+    /// called if the processors are busy by their use alone, because it takes some system calls for each thread.
     fn has_spare(
         &mut self,
-        has_work: bool,
-        busy: impl FnOnce() -> Option<f64>,
+        seconds: Option<(impl FnOnce() -> Option<f64>, impl FnOnce() -> f64)>,
         now: Instant,
     ) -> bool {
-        let measured = if has_work { busy().map(|it| (it, now)) } else { None };
-        let last = std::mem::replace(&mut self.last, measured);
-        let part = last.zip(measured).map(|((before, then), (busy, now))| {
-            let seconds = now.duration_since(then).as_secs_f64();
-            (busy - before) / seconds.max(f64::MIN_POSITIVE)
-        });
+        let has_work = seconds.is_some();
+        let part = match seconds {
+            Some((used, waited)) => self.measure_busy_part(used(), waited, now),
+            None => {
+                (self.used, self.waited) = (None, None);
+                None
+            }
+        };
         match part {
             Some(part) if part >= SPARE_BELOW => (self.spare_for, self.was_busy) = (0, true),
             // The first measurement with work has none before it, and without `/proc` nothing is known. Without work
@@ -116,6 +122,32 @@ impl ProcessorWatch {
         }
         self.spare_for >= SPARE_AFTER || (self.spare_for > 0 && !self.was_busy)
     }
+
+    /// Returns the part of their time for which the processors were used or waited for since the last measurement;
+    /// `None` if that is not known.
+    fn measure_busy_part(
+        &mut self,
+        used: Option<f64>,
+        waited: impl FnOnce() -> f64,
+        now: Instant,
+    ) -> Option<f64> {
+        let used = used.map(|it| (it, now));
+        let used_before = std::mem::replace(&mut self.used, used);
+        let used_part = used_before.zip(used).map(|(before, used)| rate_between(before, used));
+        if used_part.is_some_and(|it| it >= SPARE_BELOW) {
+            return used_part;
+        }
+        // The last one may be older, from before the processors were busy.
+        let waited = (waited(), now);
+        let waited_before = self.waited.replace(waited);
+        Some(used_part? + rate_between(waited_before?, waited))
+    }
+}
+
+/// Returns the growth of a total per second; zero if it has fallen, as the waits of all threads do when one ends.
+fn rate_between((before, then): (f64, Instant), (total, now): (f64, Instant)) -> f64 {
+    let seconds = now.duration_since(then).as_secs_f64();
+    ((total - before) / seconds.max(f64::MIN_POSITIVE)).max(0.0)
 }
 
 /// Counters since the start.
@@ -202,25 +234,32 @@ mod tests {
     #[test]
     fn processors_are_busy_at_once_and_have_time_to_spare_after_a_while() {
         let mut watch = ProcessorWatch::default();
-        let (start, mut second, mut total) = (Instant::now(), 0, 0.0);
-        let mut after = |has_work, part: f64| {
+        let (start, mut second, mut used, mut waited) = (Instant::now(), 0, 0.0, 0.0);
+        let mut after = |has_work: bool, used_part: f64, waited_part: f64| {
             second += 1;
-            total += part;
+            used += used_part;
+            waited += waited_part;
+            let waits = || {
+                assert!(used_part < SPARE_BELOW, "the use alone says enough");
+                waited
+            };
             let now = start + Duration::from_secs(second);
-            watch.has_spare(has_work, || Some(total), now)
+            watch.has_spare(has_work.then_some((|| Some(used), waits)), now)
         };
-        assert!(!after(true, 0.1), "nothing is known yet");
-        assert!(after(true, 0.1));
-        assert!(!after(true, 0.7));
-        assert_eq!([0; 6].map(|_| after(true, 0.5)), [false, false, false, false, true, true]);
-        assert!(!after(true, 1.5), "threads wait for a processor");
-        assert_eq!([0; 5].map(|_| after(false, 0.0)), [false, false, false, false, true]);
+        assert!(!after(true, 0.1, 0.0), "nothing is known yet");
+        assert!(after(true, 0.1, 0.0));
+        assert!(!after(true, 0.7, 0.1));
+        assert_eq!([0; 6].map(|_| after(true, 0.4, 0.1)), [false, false, false, false, true, true]);
+        assert!(!after(true, 0.5, 1.0), "threads wait for a processor");
+        assert!(!after(true, 0.5, -1.5), "a thread has ended");
+        assert!(!after(true, 0.5, 1.0), "the other threads still wait");
+        assert_eq!([0; 5].map(|_| after(false, 0.0, 0.0)), [false, false, false, false, true]);
     }
 
     #[test]
     fn a_system_that_does_not_tell_has_no_time_to_spare() {
         let mut watch = ProcessorWatch::default();
-        assert!((0..10).all(|_| !watch.has_spare(true, || None, Instant::now())));
+        assert!((0..10).all(|_| !watch.has_spare(Some((|| None, || 0.0)), Instant::now())));
     }
 
     #[test]
