@@ -9,7 +9,7 @@
 //! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation
 //!   takes.
 //! - The slow-down without load (the floor) is measured, not averaged, as BBR does: at intervals, if work had to wait
-//!   because of the limit, it is lowered for some latencies (a probe). If the latency falls with the work in flight,
+//!   because of the limit for some time, it is lowered for some latencies (a probe). If the latency falls with the work in flight,
 //!   there was a queue and the floor is not above what was measured. If the latency stays, the work takes longer for
 //!   another reason, and the floor rises. An average of all latencies would take a long overload for normal, and grow
 //!   without end.
@@ -108,6 +108,10 @@ const SLOW_RATIO: f64 = 1.2;
 const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL_SLOW_RATIO: u32 = 4;
 const SLOW_WINDOWS: u32 = 3;
+
+/// The windows in which work must have waited or been refused before a probe. A probe refuses work, so it is not for a
+/// limit that only a burst has reached.
+const EFFECT_WINDOWS: u32 = 5;
 
 /// The number of executions that a probe measures at least. The mean of so many is within a tenth.
 const PROBE_EXECUTIONS: u32 = 128;
@@ -213,9 +217,9 @@ pub struct AdaptiveLimit {
     is_spare_reached: bool,
     spare: SpareShare,
     slow_windows: u32,
-    /// True if work has waited or was refused since the last probe. Otherwise the limit had no effect, and a probe
-    /// would refuse work to learn nothing.
-    had_effect: bool,
+    /// The windows since the last probe in which work has waited or was refused, less those in which none was, and
+    /// [`EFFECT_WINDOWS`] at most. Without such windows a probe would refuse work to learn nothing.
+    effect_windows: u32,
     /// The end of the last probe, and the time that it took.
     last_probe: Duration,
     last_probe_took: Duration,
@@ -252,7 +256,7 @@ impl AdaptiveLimit {
             is_spare_reached: false,
             spare: SpareShare::new(),
             slow_windows: 0,
-            had_effect: false,
+            effect_windows: 0,
             last_probe: Duration::ZERO,
             last_probe_took: Duration::ZERO,
             has_deep_queue: false,
@@ -416,20 +420,18 @@ impl AdaptiveLimit {
         if is_spare_only && self.spare.adapt(excess, self.limit >= self.max) {
             self.is_reached = true;
         }
-        // Work that waits right after a probe waits because of the probe.
-        self.had_effect |= self.is_reached && self.window_started > self.last_probe;
         let is_reached = self.is_reached || self.in_flight_peak >= self.limit * REACHED_SHARE;
         // The limit comes to rest where growth and gradient cancel out.
         let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
         let is_slow = excess > at_rest * SLOW_RATIO;
         self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
         let least = self.least();
+        self.count_effect(self.is_reached || (is_spare_only && !is_reached));
         if !is_reached {
             if excess > TOLERANCE {
                 self.limit = self.limit.min((self.in_flight_peak * SLOW_HEADROOM).max(least));
             }
             if is_spare_only {
-                self.had_effect |= self.window_started > self.last_probe;
                 self.begin_probe_if_due(true, elapsed, now);
             }
             return;
@@ -447,6 +449,18 @@ impl AdaptiveLimit {
             self.counted_since = now + self.latencies(1.0);
         }
         self.begin_probe_if_due(false, elapsed, now);
+    }
+
+    /// Counts a window in which work has waited or was refused, or in which none was.
+    fn count_effect(&mut self, had_effect: bool) {
+        // Work that waits right after a probe waits because of the probe.
+        if self.window_started <= self.last_probe {
+            return;
+        }
+        self.effect_windows = match had_effect {
+            true => (self.effect_windows + 1).min(EFFECT_WINDOWS),
+            false => self.effect_windows.saturating_sub(1),
+        };
     }
 
     /// Returns the least limit at present.
@@ -467,7 +481,8 @@ impl AdaptiveLimit {
         // With less of a difference nothing could be told from the latencies.
         let is_possible = probe_limit <= mean * PROBE_SHARE_SPARE;
         let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
-        if !is_possible || !is_due || !(self.had_effect || self.has_deep_queue) {
+        let has_effect = self.effect_windows >= EFFECT_WINDOWS;
+        if !is_possible || !is_due || !(has_effect || self.has_deep_queue) {
             return;
         }
         self.probe = Some(Probe {
@@ -499,7 +514,7 @@ impl AdaptiveLimit {
         if !probe.is_spare {
             self.limit = probe.limit_before;
         }
-        self.had_effect = false;
+        self.effect_windows = 0;
         self.counted_since = now + self.latencies(1.0);
         self.last_probe = now;
         self.last_probe_took = now.saturating_sub(probe.started);
@@ -622,6 +637,21 @@ mod tests {
         assert!(slow_down(1.0, 0) < 1.01);
         let measured = slow_down(2.0, 4000);
         assert!(measured > 1.7, "{measured}");
+    }
+
+    #[test]
+    fn a_burst_that_reaches_the_limit_begins_no_probe() {
+        let mut limit = limit(100);
+        let mut from = 0.0;
+        for _ in 0..20 {
+            run(&mut limit, from, 2.0, 0.050, 1000.0, 80.0);
+            // More than the limit, for two windows.
+            run(&mut limit, from + 2.0, 0.2, 0.050, 1000.0, 2.0 * limit.limit);
+            from += 2.2;
+            assert!(limit.probe.is_none() && limit.last_probe == Duration::ZERO, "{limit:?}");
+        }
+        run(&mut limit, from, 2.0, 0.050, 100.0, 10_000.0);
+        assert!(limit.last_probe > Duration::ZERO, "the limit is reached all the time: {limit:?}");
     }
 
     #[test]

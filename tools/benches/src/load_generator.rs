@@ -37,6 +37,14 @@ pub(crate) struct RateRun<'a> {
     pub(crate) extra: Vec<String>,
 }
 
+/// The priority of a load generator beside the mocks and the other load generators on its core.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Priority {
+    Normal,
+    /// The others come first.
+    Low,
+}
+
 /// A running load generator, killed on drop.
 pub(crate) struct RunningLoad {
     child: Child,
@@ -182,10 +190,26 @@ impl Bench {
         server: &ServerProcess,
         arguments: Vec<String>,
     ) -> Result<RunningLoad, Failure> {
+        self.start_subscription_load_with_priority(server, arguments, Priority::Normal)
+    }
+
+    /// Does what [`Bench::start_subscription_load`] does, with a priority.
+    pub(crate) fn start_subscription_load_with_priority(
+        &self,
+        server: &ServerProcess,
+        arguments: Vec<String>,
+        priority: Priority,
+    ) -> Result<RunningLoad, Failure> {
+        let niceness = match priority {
+            Priority::Normal => "0",
+            Priority::Low => "10",
+        };
         let report = self.reports.join("subscriptions-run.json");
         let _ = std::fs::remove_file(&report);
-        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        let mut command = pinned_command(OTHER_CORE, "nice");
         command
+            .args(["-n", niceness])
+            .arg(&self.tool)
             .args(["bench", "subscriptions", "--quiet", "--pid", &server.pid().to_string()])
             .arg("--json")
             .arg(&report)
