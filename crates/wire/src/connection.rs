@@ -33,6 +33,12 @@ pub trait Protocol {
     fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due at `now`. An early call does nothing.
     fn handle_timeout(&mut self, now: Instant);
+    /// Sends a message that the peer must respond to, if the protocol has one: the peer has been silent for
+    /// [`WebSocketConfig::ping_interval`]. Returns true if the message is enough, and false if the WebSocket must send
+    /// a ping frame, as without such a message.
+    fn ping_silent_peer(&mut self) -> bool {
+        false
+    }
     /// True once the peer may send large messages, see [`ClientBounds`](crate::websocket::ClientBounds).
     fn is_acknowledged(&self) -> bool {
         true
@@ -166,6 +172,9 @@ impl<P: Protocol> Connection<P> {
 
     /// Does what is due at `now`. An early call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.websocket.is_ping_due(now) && self.protocol.ping_silent_peer() {
+            self.websocket.await_response(now);
+        }
         self.websocket.handle_timeout(now);
         self.protocol.handle_timeout(now);
         self.move_messages(now);

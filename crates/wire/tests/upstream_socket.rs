@@ -473,10 +473,8 @@ fn the_predecessor_has_keep_alive_messages_and_messages_of_its_own() {
 
 #[test]
 fn both_sides_of_a_connection_respond_to_pings() {
-    let settings =
-        UpstreamSettings { ping_interval: Some(Duration::from_secs(10)), ..Default::default() };
     let now = Instant::now();
-    let protocol = UpstreamClient::new(Arc::new(settings), TRANSPORT_WS, None, now).unwrap();
+    let protocol = UpstreamClient::new(Arc::default(), TRANSPORT_WS, None, now).unwrap();
     let server = Subprotocol::new(Arc::default(), Some(TRANSPORT_WS), now);
     let mut pair = Pair::new(
         Connection::client(Arc::default(), protocol, now, 7),
@@ -498,6 +496,90 @@ fn both_sides_of_a_connection_respond_to_pings() {
     client.receive_text(r#"{"type":"ping","payload":{"n":1}}"#.into());
     let Some(Output::Text(pong)) = client.poll_output() else { panic!("no pong") };
     assert_eq!(pong.to_vec(), br#"{"type":"pong","payload":{"n":1}}"#);
+}
+
+const PING_FRAME: &str = "opcode 9\n";
+const PING_MESSAGE: &str = "{\"type\":\"ping\"}\n";
+
+/// Returns a client whose server has acknowledged it at `start`, and is silent since.
+fn acknowledged(subprotocol: &'static str, start: Instant) -> UpstreamSocket {
+    let (mut client, bytes) = server_bytes(subprotocol, &[ACK]);
+    client.receive(start, &bytes);
+    sent(&mut client, start);
+    assert_eq!(events(&mut client), [READY]);
+    client
+}
+
+/// Returns the bytes of one frame of a server.
+fn frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append_frame(opcode, payload, &mut bytes);
+    bytes
+}
+
+/// Lets a time pass, and returns what the client sends then.
+fn sent_at(client: &mut UpstreamSocket, time: Instant) -> String {
+    assert_eq!(client.poll_timeout(), Some(time));
+    client.handle_timeout(time);
+    unmasked(&sent(client, time))
+}
+
+#[test]
+fn a_server_that_responds_to_the_first_ping_message_gets_no_more_ping_frames() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut client = acknowledged(TRANSPORT_WS, start);
+    // The server may know frames only.
+    assert_eq!(sent_at(&mut client, at(30)), format!("{PING_FRAME}{PING_MESSAGE}"));
+    client.receive(at(31), &frame(Opcode::Text, br#"{"type":"pong"}"#));
+    assert_eq!(sent_at(&mut client, at(61)), PING_MESSAGE);
+    // Anything that arrives shows that the server is there.
+    client.receive(at(62), &frame(Opcode::Pong, b""));
+    assert_eq!(sent_at(&mut client, at(92)), PING_MESSAGE);
+    assert_eq!(sent_at(&mut client, at(122)), "");
+    let ended = events(&mut client);
+    let [UpstreamEvent::Ended(end)] = &ended[..] else { panic!("{ended:?}") };
+    let message = "the connection to the subgraph was lost: no response to a ping";
+    assert_eq!((end.to_string().as_str(), end.is_transient()), (message, true));
+}
+
+#[test]
+fn a_server_that_ignores_ping_messages_stays_connected_by_its_pong_frames() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut client = acknowledged(TRANSPORT_WS, start);
+    for seconds in [30, 60, 90] {
+        let pings = format!("{PING_FRAME}{PING_MESSAGE}");
+        assert_eq!(sent_at(&mut client, at(seconds)), pings);
+        client.receive(at(seconds), &frame(Opcode::Pong, b""));
+    }
+    assert_eq!(events(&mut client), []);
+}
+
+#[test]
+fn servers_without_ping_messages_get_frames_only() {
+    let start = Instant::now();
+    let ping_due = start + Duration::from_secs(30);
+    let refuse = |client: &mut UpstreamSocket| {
+        client.receive(ping_due, &frame(Opcode::Close, b"\x11\x30Invalid message"));
+        let ended = events(client);
+        let [UpstreamEvent::Ended(end)] = &ended[..] else { panic!("{ended:?}") };
+        end.clone()
+    };
+    let mut client = acknowledged(TRANSPORT_WS, start);
+    let end = refuse(&mut client);
+    assert!(matches!(end, ConnectionEnd::ClosedByServer(_)) && !end.is_transient(), "no ping yet");
+
+    let mut client = acknowledged(TRANSPORT_WS, start);
+    sent_at(&mut client, ping_due);
+    let end = refuse(&mut client);
+    assert!(matches!(end, ConnectionEnd::PingRefused(_)) && end.is_transient(), "{end:?}");
+
+    let mut next_client = acknowledged(TRANSPORT_WS, start);
+    next_client.disable_ping_messages();
+    assert_eq!(sent_at(&mut next_client, ping_due), PING_FRAME);
+    let mut predecessor = acknowledged(LEGACY, start);
+    assert_eq!(sent_at(&mut predecessor, ping_due), PING_FRAME);
 }
 
 /// Generates messages of a server, right and wrong ones.

@@ -187,10 +187,13 @@ impl ConnectionTask {
         };
         let offer = self.table.subprotocols();
         let begun = handshake::begin(&self.endpoint, &self.machine_settings, offer, &headers);
-        let socket = match begun {
+        let mut socket = match begun {
             Ok(socket) => socket,
             Err(reason) => return failed(reason, false),
         };
+        if !self.table.sends_ping_messages() {
+            socket.disable_ping_messages();
+        }
         add(&stats.connections_opened, 1);
         let outcome = self.use_connection(stream, socket).await;
         if let ConnectionOutcome::Lost { end: Some(end), .. } = &outcome
@@ -327,6 +330,7 @@ impl ConnectionTask {
             self.reset_attempts();
         }
         add(&self.endpoint.stats.connections_lost, 1);
+        self.table.note_loss(&end);
         let (reason, shown) = (end.to_string(), end.without_subgraph_text());
         let (was_open, is_transient) = (open.is_some(), end.is_transient());
         let end = (!was_open).then_some(end);

@@ -52,15 +52,32 @@ impl ScriptedSocket {
 
     async fn read_message(&mut self) -> String {
         loop {
-            if let Some((opcode, payload)) = self.take_frame() {
-                match opcode {
-                    1 => return String::from_utf8(payload).expect("UTF-8"),
-                    8 => return format!("close {}", u16::from_be_bytes([payload[0], payload[1]])),
-                    _ => continue,
+            match self.read_frame().await {
+                Some((1, payload)) => return String::from_utf8(payload).expect("UTF-8"),
+                Some((8, payload)) => {
+                    return format!("close {}", u16::from_be_bytes([payload[0], payload[1]]));
                 }
+                Some(_) => {}
+                None => return "end".to_owned(),
+            }
+        }
+    }
+
+    /// Waits for the next frame, and checks that it is a ping.
+    pub(crate) async fn next_ping_frame(&mut self) {
+        let frame = tokio::time::timeout(DEADLINE, self.read_frame()).await;
+        let (opcode, payload) = frame.expect("a frame in time").expect("an open connection");
+        assert_eq!(opcode, 9, "{}", String::from_utf8_lossy(&payload));
+    }
+
+    /// Returns the opcode and the contents of the next frame; `None` at the end of the connection.
+    async fn read_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            if let Some(frame) = self.take_frame() {
+                return Some(frame);
             }
             match self.request.stream.read_buf(&mut self.unread).await {
-                Ok(0) | Err(_) => return "end".to_owned(),
+                Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
         }
@@ -104,6 +121,11 @@ impl ScriptedSocket {
     /// Sends a close frame with this code and a reason.
     pub(crate) async fn close(&mut self, code: u16, reason: &str) {
         self.send_frame(Opcode::Close, &[&code.to_be_bytes(), reason.as_bytes()].concat()).await;
+    }
+
+    /// Responds to a ping frame.
+    pub(crate) async fn send_pong_frame(&mut self) {
+        self.send_frame(Opcode::Pong, &[]).await;
     }
 
     async fn send_frame(&mut self, opcode: Opcode, payload: &[u8]) {

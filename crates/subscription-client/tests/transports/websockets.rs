@@ -474,6 +474,51 @@ async fn the_attempts_run_out_if_a_message_ends_each_connection_whatever_other_o
     }
 }
 
+/// Far more than a response takes, and short enough to wait for.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+const PING: &str = r#"{"type":"ping"}"#;
+
+#[tokio::test]
+async fn a_server_that_has_responded_to_a_ping_message_must_respond_to_the_next() {
+    let server = ScriptedServer::start().await;
+    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
+    let client = client(&server.url(), settings);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let mut stream = stream.expect("a stream");
+    socket.next_subscribe().await;
+    socket.next_ping_frame().await;
+    assert_eq!(socket.next_message().await, PING);
+    socket.send(r#"{"type":"pong"}"#).await;
+    // From now on the server is silent, as if only a proxy were left of it.
+    assert_eq!(socket.next_message().await, PING);
+    let (mut next_socket, _) = ScriptedSocket::accept(&server).await;
+    let id = next_socket.next_subscribe().await;
+    next_socket.send_result(&id, RESULT).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULT]);
+    assert_eq!(read(&client.stats().connections_lost), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_ping_messages_gets_frames_on_its_next_connection() {
+    let server = ScriptedServer::start().await;
+    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
+    let client = client(&server.url(), settings);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let mut stream = stream.expect("a stream");
+    socket.next_subscribe().await;
+    assert_eq!(socket.next_message().await, PING);
+    socket.close(4400, "Invalid message").await;
+    let (mut socket, _) = ScriptedSocket::accept(&server).await;
+    let id = socket.next_subscribe().await;
+    for _ in 0..2 {
+        socket.next_ping_frame().await;
+        socket.send_pong_frame().await;
+    }
+    socket.send_result(&id, RESULT).await;
+    assert_eq!([next(&mut stream).await, next(&mut stream).await], ["gap", RESULT]);
+    assert_eq!(read(&client.stats().connections_lost), 1);
+}
+
 #[tokio::test]
 async fn a_connection_without_acknowledgement_is_given_up_in_time() {
     let server = ScriptedServer::start().await;

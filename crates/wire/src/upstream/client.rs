@@ -1,8 +1,11 @@
 //! The client of `graphql-transport-ws` and `graphql-ws` on an open WebSocket, with any number of operations.
 //!
 //! Operations may begin before the server's acknowledgement; they wait for it inside. The WebSocket below notices a
-//! server that is gone, because every WebSocket server responds to pings. So this machine sends pings of its own only
-//! where the settings ask for them, and has no deadline for `ka`.
+//! server that is gone, because every WebSocket server responds to ping frames. So this machine has no deadline for
+//! `ka`. Under `graphql-transport-ws` it also sends a `ping` when the WebSocket pings: some proxies count messages only,
+//! and some respond to frames while the server behind them is gone. Once the server has responded with a `pong`, the
+//! frame is left out. A server that closes the connection because it does not know the message ends it with
+//! [`ConnectionEnd::PingRefused`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,8 +24,6 @@ use crate::{graphql_transport_ws, graphql_ws};
 
 /// The server's message is invalid: the code of the npm package graphql-ws for its client.
 pub const BAD_RESPONSE: CloseCode = CloseCode(4004);
-/// The server did not respond to a ping of the subprotocol: the code that the recipes of the npm package use.
-pub const PONG_TIMEOUT: CloseCode = CloseCode(4408);
 /// The server did not acknowledge the connection in time: the code of the npm package graphql-ws for its client.
 pub const ACKNOWLEDGEMENT_TIMEOUT: CloseCode = CloseCode(4504);
 
@@ -40,10 +41,6 @@ pub struct UpstreamSettings {
     pub handshake_timeout: Duration,
     /// The time from the upgrade within which the server must send `connection_ack`.
     pub ack_timeout: Duration,
-    /// The interval of `ping` messages under `graphql-transport-ws`; `None` sends none.
-    pub ping_interval: Option<Duration>,
-    /// The time within which the server must respond to such a message.
-    pub pong_timeout: Duration,
     /// The maximum number of operations of one connection, those that wait for the acknowledgement included.
     pub operations_max: usize,
     /// The number of operations that are remembered after the server has ended them, to recognise later messages.
@@ -56,7 +53,6 @@ impl Default for UpstreamSettings {
     /// Returns defaults with these reasons:
     /// - 5 s for the handshake: it needs one round trip and no work.
     /// - 10 s for the acknowledgement: the server may check a token with a third party.
-    /// - No pings of the subprotocol: those of the WebSocket do the same. Their responses are due after 30 s.
     /// - 10,000 operations: far more than a graph has different ones, since equal ones are shared.
     /// - 64 ended operations: messages after the end follow it closely.
     /// - 64 MiB a message: the default limit of a response from a subgraph. A larger one ends its operation only.
@@ -69,8 +65,6 @@ impl Default for UpstreamSettings {
         UpstreamSettings {
             handshake_timeout: Duration::from_secs(5),
             ack_timeout: Duration::from_secs(10),
-            ping_interval: None,
-            pong_timeout: Duration::from_secs(30),
             operations_max: 10_000,
             ended_operations_max: 64,
             websocket: Arc::new(websocket),
@@ -130,6 +124,7 @@ pub struct UpstreamClient {
     settings: Arc<UpstreamSettings>,
     dialect: Dialect,
     phase: ClientPhase,
+    pings: PingSupport,
     /// The operations in progress, those that wait included.
     operations: HashSet<OperationId>,
     /// The operations that wait for the acknowledgement, in their order.
@@ -149,12 +144,22 @@ enum ClientPhase {
     AwaitsAck {
         since: Instant,
     },
-    /// The connection was acknowledged. The last ping was sent at `since`, or none was sent and the connection began.
-    Ready {
-        since: Instant,
-        awaits_pong: bool,
-    },
+    /// The connection was acknowledged.
+    Ready,
     Ended,
+}
+
+/// What is known about the server's support of `ping` messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PingSupport {
+    /// No `ping` was sent to find out.
+    Unknown,
+    /// A `ping` was sent, and no `pong` has arrived since.
+    Asked,
+    /// The server responds with `pong`.
+    Supported,
+    /// An earlier connection was closed because of a `ping`.
+    Unsupported,
 }
 
 impl UpstreamClient {
@@ -164,6 +169,7 @@ impl UpstreamClient {
             settings,
             dialect: Dialect::TransportWs,
             phase: ClientPhase::Upgrading,
+            pings: PingSupport::Unknown,
             operations: HashSet::new(),
             waiting: VecDeque::new(),
             ended_by_server: VecDeque::new(),
@@ -219,7 +225,7 @@ impl UpstreamClient {
         let id = OperationId(self.last_id);
         self.operations.insert(id);
         match self.phase {
-            ClientPhase::Ready { .. } => self.send_start(id, request),
+            ClientPhase::Ready => self.send_start(id, request),
             _ => self.waiting.push_back((id, request)),
         }
         Ok(id)
@@ -243,6 +249,12 @@ impl UpstreamClient {
         }
     }
 
+    /// Pings the server with frames only, because it has closed another connection with
+    /// [`ConnectionEnd::PingRefused`].
+    pub fn disable_ping_messages(&mut self) {
+        self.pings = PingSupport::Unsupported;
+    }
+
     /// Closes the connection, for example because it has no operations.
     pub fn close(&mut self) {
         if self.phase == ClientPhase::Ended {
@@ -261,7 +273,7 @@ impl UpstreamClient {
 
     /// True if the server has acknowledged the connection and it has not ended.
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, ClientPhase::Ready { .. })
+        self.phase == ClientPhase::Ready
     }
 
     /// True if the connection has ended.
@@ -306,7 +318,7 @@ impl UpstreamClient {
     /// Tells the server to end an operation that was removed from the list.
     fn send_stop(&mut self, id: OperationId) {
         match self.phase {
-            ClientPhase::Ready { .. } => {
+            ClientPhase::Ready => {
                 let stop = operation_message(&id.to_string(), self.dialect.stop(), None);
                 self.pending.push_text(stop);
             }
@@ -316,8 +328,8 @@ impl UpstreamClient {
 
     fn receive_ack(&mut self, payload: Option<Bytes>) {
         match self.phase {
-            ClientPhase::AwaitsAck { since } => {
-                self.phase = ClientPhase::Ready { since, awaits_pong: false };
+            ClientPhase::AwaitsAck { .. } => {
+                self.phase = ClientPhase::Ready;
                 self.pending.push_event(UpstreamEvent::Ready { payload });
                 for (id, request) in std::mem::take(&mut self.waiting) {
                     self.send_start(id, request);
@@ -405,8 +417,8 @@ impl UpstreamClient {
             ServerMessage::Ack { payload } => self.receive_ack(payload),
             ServerMessage::Ping { payload } => self.pending.set_pong(message("pong", payload)),
             ServerMessage::Pong => {
-                if let ClientPhase::Ready { awaits_pong, .. } = &mut self.phase {
-                    *awaits_pong = false;
+                if self.pings == PingSupport::Asked {
+                    self.pings = PingSupport::Supported;
                 }
             }
             ServerMessage::KeepAlive => {}
@@ -458,8 +470,10 @@ impl Protocol for UpstreamClient {
     }
 
     fn ended(&mut self, closed: Closed) {
+        let may_refuse_ping = self.pings == PingSupport::Asked && refuses_message(closed.code);
         self.end(match closed.by {
             ClosedBy::Us => ConnectionEnd::BrokenRule(closed),
+            ClosedBy::Peer if may_refuse_ping => ConnectionEnd::PingRefused(closed),
             ClosedBy::Peer => ConnectionEnd::ClosedByServer(closed),
             ClosedBy::Loss => ConnectionEnd::Lost(closed),
         });
@@ -476,13 +490,7 @@ impl Protocol for UpstreamClient {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             ClientPhase::AwaitsAck { since } => since.checked_add(self.settings.ack_timeout),
-            ClientPhase::Ready { since, awaits_pong: true } => {
-                since.checked_add(self.settings.pong_timeout)
-            }
-            ClientPhase::Ready { since, .. } if self.dialect == Dialect::TransportWs => {
-                since.checked_add(self.settings.ping_interval?)
-            }
-            ClientPhase::Upgrading | ClientPhase::Ready { .. } | ClientPhase::Ended => None,
+            ClientPhase::Upgrading | ClientPhase::Ready | ClientPhase::Ended => None,
         }
     }
 
@@ -490,23 +498,28 @@ impl Protocol for UpstreamClient {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.phase {
-            ClientPhase::AwaitsAck { .. } => {
-                let end = ConnectionEnd::AckTimeout(self.settings.ack_timeout);
-                let reason = "Connection acknowledgement timeout";
-                self.close_with(ACKNOWLEDGEMENT_TIMEOUT, reason, end);
-            }
-            ClientPhase::Ready { awaits_pong: true, .. } => {
-                let end = ConnectionEnd::PongTimeout(self.settings.pong_timeout);
-                self.close_with(PONG_TIMEOUT, "Pong timeout", end);
-            }
-            ClientPhase::Ready { .. } => {
-                self.phase = ClientPhase::Ready { since: now, awaits_pong: true };
-                self.pending.push_text(message("ping", None));
-            }
-            ClientPhase::Upgrading | ClientPhase::Ended => {}
-        }
+        // No other phase has a deadline.
+        let end = ConnectionEnd::AckTimeout(self.settings.ack_timeout);
+        self.close_with(ACKNOWLEDGEMENT_TIMEOUT, "Connection acknowledgement timeout", end);
     }
+
+    fn ping_silent_peer(&mut self) -> bool {
+        let has_pings = self.is_ready() && self.dialect == Dialect::TransportWs;
+        if !has_pings || self.pings == PingSupport::Unsupported {
+            return false;
+        }
+        if self.pings == PingSupport::Unknown {
+            self.pings = PingSupport::Asked;
+        }
+        self.pending.push_text(message("ping", None));
+        self.pings == PingSupport::Supported
+    }
+}
+
+/// True for the codes with which servers close a connection because of a message that they do not know: 4400 by the
+/// protocol, the others by WebSocket libraries and general handlers of errors.
+fn refuses_message(code: CloseCode) -> bool {
+    matches!(code.0, 1002 | 1003 | 1011 | 4400 | 4500)
 }
 
 /// Returns the beginning of an id that the server chose: it goes into logs and has no bound of its own.

@@ -88,9 +88,16 @@ pub enum ConnectionEnd {
     /// A message that cannot be attributed to an operation is invalid. The text names the defect.
     #[error("the subgraph sent an invalid message: {0}")]
     InvalidMessage(Box<str>),
-    /// A `pong` of the subprotocol did not arrive in time.
-    #[error("the subgraph did not respond to a `ping` within {}", display_seconds(*.0))]
-    PongTimeout(Duration),
+    /// The server closed the connection after the first `ping` of the subprotocol, without a `pong`. A connection
+    /// without such messages may last, see [`UpstreamClient::disable_ping_messages`].
+    ///
+    /// [`UpstreamClient::disable_ping_messages`]: super::UpstreamClient::disable_ping_messages
+    #[error(
+        "the subgraph closed the connection with code {} after a `ping`{}",
+        .0.code,
+        display_reason(&.0.reason)
+    )]
+    PingRefused(Closed),
     /// The server broke RFC 6455 or a limit of the router, for example by a message that is not UTF-8, or by one that
     /// is too large and names no operation.
     #[error("the subgraph broke a rule of the WebSocket: {} ({})", .0.reason, .0.code)]
@@ -113,6 +120,11 @@ impl ConnectionEnd {
             ConnectionEnd::ClosedByServer(closed) => {
                 format!("the subgraph closed the connection with code {}", closed.code).into()
             }
+            ConnectionEnd::PingRefused(closed) => format!(
+                "the subgraph closed the connection with code {} after a `ping`",
+                closed.code
+            )
+            .into(),
             // Their reasons are texts of the router.
             ConnectionEnd::BrokenRule(_)
             | ConnectionEnd::Lost(_)
@@ -120,8 +132,7 @@ impl ConnectionEnd {
             | ConnectionEnd::Handshake(_)
             | ConnectionEnd::HandshakeTimeout(_)
             | ConnectionEnd::SubprotocolRefused { .. }
-            | ConnectionEnd::AckTimeout(_)
-            | ConnectionEnd::PongTimeout(_) => self.to_string().into(),
+            | ConnectionEnd::AckTimeout(_) => self.to_string().into(),
         }
     }
 
@@ -132,7 +143,7 @@ impl ConnectionEnd {
         match self {
             ConnectionEnd::HandshakeTimeout(_)
             | ConnectionEnd::AckTimeout(_)
-            | ConnectionEnd::PongTimeout(_)
+            | ConnectionEnd::PingRefused(_)
             | ConnectionEnd::InvalidMessage(_)
             | ConnectionEnd::BrokenRule(_)
             | ConnectionEnd::Lost(_) => true,
@@ -212,6 +223,11 @@ mod tests {
                 true,
             ),
             (
+                ConnectionEnd::PingRefused(closed(4400, "Invalid message")),
+                "the subgraph closed the connection with code 4400 after a `ping`: Invalid message",
+                true,
+            ),
+            (
                 HandshakeError::Refused(503).into(),
                 "the server refused the upgrade with status 503",
                 true,
@@ -232,8 +248,12 @@ mod tests {
         let closed = Closed { code: CloseCode(4403), reason: "s3cret".into(), by: ClosedBy::Peer };
         for (end, expected) in [
             (
-                ConnectionEnd::ClosedByServer(closed),
+                ConnectionEnd::ClosedByServer(closed.clone()),
                 "the subgraph closed the connection with code 4403",
+            ),
+            (
+                ConnectionEnd::PingRefused(closed),
+                "the subgraph closed the connection with code 4403 after a `ping`",
             ),
             (ConnectionEnd::Refused("s3cret".into()), "the subgraph refused the connection"),
             (

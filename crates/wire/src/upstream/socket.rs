@@ -121,6 +121,11 @@ impl UpstreamSocket {
         self.connection.protocol.send_ping(payload);
     }
 
+    /// See [`UpstreamClient::disable_ping_messages`].
+    pub fn disable_ping_messages(&mut self) {
+        self.connection.protocol.disable_ping_messages();
+    }
+
     /// Closes the connection, for example because it has no operations.
     pub fn close(&mut self) {
         match self.upgrade {

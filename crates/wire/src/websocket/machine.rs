@@ -143,7 +143,7 @@ enum WebSocketRole {
 enum ConnectionState {
     /// Input arrived at `since`.
     Open,
-    /// Nothing has arrived since the ping at `since`.
+    /// Nothing has arrived since the ping at `since`: a frame, or a message of the layer above.
     Pinged,
     /// This side sent a close frame at `since`.
     Closing,
@@ -356,6 +356,22 @@ impl WebSocket {
         partial.since.checked_add(self.config.message_timeout)
     }
 
+    /// True if the peer has been silent for so long that [`WebSocket::handle_timeout`] pings it.
+    pub fn is_ping_due(&self, now: Instant) -> bool {
+        let wait = self.config.ping_interval.filter(|_| self.state == ConnectionState::Open);
+        let due = wait.and_then(|wait| self.since.checked_add(wait));
+        due.is_some_and(|due| due <= now)
+    }
+
+    /// Notes that the peer must respond to a message of the layer above, as it must to a ping: anything that arrives
+    /// within `pong_timeout` is a response. Without effect unless the connection is open.
+    pub fn await_response(&mut self, now: Instant) {
+        if self.is_open() {
+            self.state = ConnectionState::Pinged;
+            self.since = now;
+        }
+    }
+
     /// Does what is due at `now`: pings a silent peer, gives up a lost one, or refuses a message that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
@@ -367,8 +383,7 @@ impl WebSocket {
         }
         match self.state {
             ConnectionState::Open => {
-                self.state = ConnectionState::Pinged;
-                self.since = now;
+                self.await_response(now);
                 self.push_frame(Opcode::Ping, Chunks::default());
             }
             ConnectionState::Pinged => self.closed(Closed {
