@@ -1,6 +1,6 @@
 //! The check of connections (`starling check --online`): whether the subgraphs, brokers and topics of the configuration
-//! are reachable and grant access. It publishes nothing and leaves nothing behind; subgraphs get the query `{
-//! __typename }`.
+//! are reachable and grant access. It publishes nothing and leaves nothing behind. Subgraphs get the query
+//! `{ __typename }`, and those that serve subscriptions over HTTP also an operation that they must refuse.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,20 +12,21 @@ use admission::memory::MemoryAccount;
 use bindings::BoundTopic;
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
-use config::{Config, Overrides};
+use config::{Config, Overrides, SubscriptionCallback, SubscriptionProtocol};
 use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use graph::Supergraph;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serving::generation;
 use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
-use subscription_client::{ProbeError, SubgraphSubscriptions};
+use subscription_client::{PROTOCOL_HEADER, ProbeError, ProbeOutcome, SubgraphSubscriptions};
 use tokio::time::sleep;
-use upstream::Upstream;
+use upstream::{MessageResponse, Resource, Upstream, resource_tls};
 
+use crate::callbacks::callback_endpoint;
 use crate::check::read_once;
 use crate::has_errors;
 use crate::providers;
@@ -38,6 +39,12 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The number of topics that are tried at the same time: each is a subscription for half a second.
 const TOPICS_AT_ONCE: usize = 16;
+
+/// The maximum size of a response to a callback. Responses of a router have no body.
+const CALLBACK_RESPONSE_BYTES_MAX: usize = 64 * 1024;
+
+/// The id in a callback that is sent as a check. No subscription has it.
+const UNKNOWN_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +60,7 @@ pub enum OnlineVerdict {
 /// One check and its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OnlineCheck {
-    /// The checked action: `connect`, `subscribe`, `publish`.
+    /// The checked action: `connect`, `subscribe`, `publish`, `callback`.
     pub what: &'static str,
     /// The checked place: `subgraph reviews, http://…`; `nats/default orders.>, Subscription.orderMoved`
     pub place: String,
@@ -173,13 +180,20 @@ async fn check_servers(
         }
     }
     let endpoints = resolve_endpoints(config, graph)?;
-    let streams = load_streams(config, graph, &endpoints, &certificates, None, &[])?;
+    let callbacks = callback_endpoint(config);
+    let streams = load_streams(config, graph, &endpoints, &certificates, callbacks.as_ref(), &[])?;
     for endpoint in &endpoints {
         let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] else { continue };
         let (protocol, name) = (endpoint.protocol.name(), streams.client.subgraph());
         if checked.insert([protocol.into(), name.into(), endpoint.url.to_string()]) {
             checks.push(check_subscriptions(&streams.client, endpoint).await);
         }
+    }
+    let has_callbacks = endpoints.iter().any(|it| it.protocol == SubscriptionProtocol::Callback);
+    if let Some(callback) = config.subscriptions.callback.as_ref().filter(|_| has_callbacks)
+        && checked.insert(["callback".into(), String::new(), callback.public_url.clone()])
+    {
+        checks.push(check_callback_url(callback).await);
     }
     Ok(())
 }
@@ -236,7 +250,7 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     }
 }
 
-/// Checks the connection for the subscriptions of a subgraph.
+/// Checks that a subgraph serves subscriptions by its protocol.
 async fn check_subscriptions(
     client: &SubgraphSubscriptions,
     endpoint: &ResolvedEndpoint,
@@ -249,7 +263,10 @@ async fn check_subscriptions(
     let probed =
         tokio::time::timeout(TIME_MAX, client.probe()).await.unwrap_or_else(|_| Err(late()));
     let (verdict, reason, advice) = match probed {
-        Ok(()) => (OnlineVerdict::Works, None, None),
+        Ok(ProbeOutcome::Proven) => (OnlineVerdict::Works, None, None),
+        Ok(ProbeOutcome::Unproven { reason }) => {
+            (OnlineVerdict::Unknown, Some(reason.to_owned()), None)
+        }
         Err(ProbeError { reason, needs_credentials: true }) => {
             let advice = "it requires a header that clients send; test it with such a subscription";
             (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
@@ -264,6 +281,45 @@ async fn check_subscriptions(
     let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
     let place = format!("subgraph {name}, {protocol} at {url}");
     OnlineCheck { what: "subscribe", place, verdict, reason, advice }
+}
+
+/// Checks that the URL for callbacks leads to a router. One that runs there refuses the callback, because no
+/// subscription has its id, and responds with a header of the protocol.
+async fn check_callback_url(callback: &SubscriptionCallback) -> OnlineCheck {
+    let SubscriptionCallback { public_url, path, .. } = callback;
+    let start_first =
+        "start the router, and check again; subgraphs must reach this URL, this machine need not";
+    let (verdict, reason, advice) = match send_callback(public_url).await {
+        Ok(response) if response.headers.contains_key(PROTOCOL_HEADER.0) => {
+            (OnlineVerdict::Works, None, None)
+        }
+        // A proxy responds like this while no router runs.
+        Ok(response) if response.status.is_server_error() => {
+            let reason = format!("HTTP status {}, and not of a router", response.status);
+            (OnlineVerdict::Unknown, Some(reason), Some(start_first.to_owned()))
+        }
+        Ok(response) => {
+            let reason = format!("HTTP status {}, and not of a router", response.status);
+            let advice = format!(
+                "set `subscriptions.callback.public_url` to a URL that leads to `{path}` on the listener for callbacks"
+            );
+            (OnlineVerdict::Fails, Some(reason), Some(advice))
+        }
+        Err(reason) => (OnlineVerdict::Unknown, Some(reason), Some(start_first.to_owned())),
+    };
+    let place = format!("URL for callbacks, {}", shown(public_url));
+    OnlineCheck { what: "callback", place, verdict, reason, advice }
+}
+
+/// Sends a callback to a subscription that does not exist. `Err` has the reason why there was no response.
+async fn send_callback(public_url: &str) -> Result<MessageResponse, String> {
+    let url = format!("{}/{UNKNOWN_SUBSCRIPTION}", public_url.trim_end_matches('/'));
+    let tls = resource_tls(&url, None)?;
+    let resource = Resource::new(&url, tls, "*/*", CALLBACK_RESPONSE_BYTES_MAX, TIME_MAX);
+    let resource = resource.map_err(|error| error.to_string())?;
+    let json = HeaderValue::from_static("application/json");
+    let sent = resource.post_message(Bytes::from_static(b"{}"), json, HeaderMap::new()).await;
+    sent.map_err(|error| error.to_string())
 }
 
 /// Returns the result for a subgraph that responded without a GraphQL response.

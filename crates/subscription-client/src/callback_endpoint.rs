@@ -166,9 +166,7 @@ impl CallbackEndpoint {
         self: &Arc<Self>,
         output: &Arc<OperationOutput>,
     ) -> Result<RegisteredCallback, String> {
-        let mut entropy = CallbackEntropy { id: [0; 16], verifier: [0; 32] };
-        let random = rand::fill(&mut entropy.id).and_then(|()| rand::fill(&mut entropy.verifier));
-        random.map_err(|_| "the system has no random numbers".to_owned())?;
+        let entropy = random_entropy()?;
         let (sender, end) = oneshot::channel();
         let mut state = self.lock();
         let registered = state.table.register(Instant::now(), entropy);
@@ -182,6 +180,17 @@ impl CallbackEndpoint {
         self.deadline_moved.notify_one();
         let extension = registered.extension(&self.public_url);
         Ok(RegisteredCallback { endpoint: Arc::clone(self), id: registered.id, extension, end })
+    }
+
+    /// Returns a value of `extensions.subscription` for a subscription that is not in progress, so that every callback
+    /// to it is refused.
+    pub(crate) fn unused_extension(&self) -> Result<Bytes, String> {
+        let entropy = random_entropy()?;
+        let mut state = self.lock();
+        let registered = state.table.register(Instant::now(), entropy);
+        let registered = registered.map_err(|error| error.to_string())?;
+        state.table.remove(registered.id);
+        Ok(registered.extension(&self.public_url))
     }
 
     fn lock(&self) -> MutexGuard<'_, EndpointState> {
@@ -237,6 +246,14 @@ impl Delivery {
             Self::End(end, result) => _ = end.send(result),
         }
     }
+}
+
+/// Returns random bytes for one subscription.
+fn random_entropy() -> Result<CallbackEntropy, String> {
+    let mut entropy = CallbackEntropy { id: [0; 16], verifier: [0; 32] };
+    let random = rand::fill(&mut entropy.id).and_then(|()| rand::fill(&mut entropy.verifier));
+    random.map_err(|_| "the system has no random numbers".to_owned())?;
+    Ok(entropy)
 }
 
 /// Fails the subscriptions of silent subgraphs, until the endpoint is dropped.

@@ -7,12 +7,17 @@ use events::SubgraphSubscription;
 use wire::upstream::callback::ACCEPT;
 
 use crate::callback_endpoint::{CallbackEndpoint, RegisteredCallback};
+use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::{self, AttemptFailure, is_transient_status};
 use crate::http_request::{OperationRequest, add_extension};
 use crate::http_stream::check_coding;
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::refusal::{is_json, read_refusal};
+
+/// The reason for refusing a response that is not JSON.
+pub(crate) const NOT_JSON: &str =
+    "the subgraph did not respond with JSON, so it does not support the callback protocol";
 
 /// An operation in progress. Dropping it ends it.
 pub(crate) struct CallbackOperation {
@@ -28,9 +33,7 @@ impl CallbackOperation {
     ) -> Result<Begun<Self>, AttemptFailure> {
         let endpoint = output.endpoint();
         let registered = callbacks.register(output).map_err(AttemptFailure::transient)?;
-        let body = add_extension(&wanted.request, "subscription", &registered.extension);
-        let request = OperationRequest::post(&endpoint.target, wanted, ACCEPT, body);
-        let request = request.map_err(AttemptFailure::permanent)?;
+        let request = begin_request(endpoint, wanted, &registered.extension)?;
         let mut response = http_exchange::send(endpoint, request).await?;
         let status = response.head.status;
         if is_transient_status(status) {
@@ -39,9 +42,7 @@ impl CallbackOperation {
         check_coding(&response)?;
         if !is_json(&response) {
             return Err(match status.is_success() {
-                true => AttemptFailure::permanent(
-                    "the subgraph did not respond with JSON, so it does not support the callback protocol",
-                ),
+                true => AttemptFailure::permanent(NOT_JSON),
                 false => AttemptFailure::of_status(status),
             });
         }
@@ -61,4 +62,15 @@ impl CallbackOperation {
             Err(_) => OperationOutcome::Lost("the endpoint for callbacks was closed".to_owned()),
         }
     }
+}
+
+/// Makes the request that begins an operation, with this value of `extensions.subscription`.
+pub(crate) fn begin_request(
+    endpoint: &SubscriptionEndpoint,
+    wanted: &SubgraphSubscription,
+    extension: &[u8],
+) -> Result<OperationRequest, AttemptFailure> {
+    let body = add_extension(&wanted.request, "subscription", extension);
+    let request = OperationRequest::post(&endpoint.target, wanted, ACCEPT, body);
+    request.map_err(AttemptFailure::permanent)
 }

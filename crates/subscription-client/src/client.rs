@@ -11,10 +11,12 @@ use upstream::{Target, TargetError};
 
 use crate::callback_endpoint::CallbackEndpoint;
 use crate::endpoint::SubscriptionEndpoint;
+use crate::http_probe;
 use crate::operation_task::HttpOperations;
+use crate::probe_outcome::{ProbeError, ProbeOutcome};
 use crate::settings::SubscriptionSettings;
 use crate::stats::SubscriptionStats;
-use crate::websocket::{ProbeError, WebSocketPool};
+use crate::websocket::WebSocketPool;
 
 /// The subscriptions of one subgraph. Connections outlive this value as long as a stream uses them.
 #[derive(Debug)]
@@ -99,20 +101,16 @@ impl SubgraphSubscriptions {
         self.websockets.fetch(Arc::new(wanted)).await
     }
 
-    /// Checks that the subgraph can be reached: over a WebSocket that it acknowledges a connection without headers,
-    /// over HTTP that it accepts a connection. Begins no operation.
+    /// Checks that the subgraph serves subscriptions, without headers of clients: over a WebSocket that it acknowledges
+    /// a connection, over HTTP how it responds to an operation that it must refuse. No subscription begins.
     ///
     /// # Errors
-    /// There was no such connection.
-    pub async fn probe(&self) -> Result<(), ProbeError> {
-        let endpoint = &self.endpoint;
-        if endpoint.settings.protocol.is_websocket() {
-            return self.websockets.probe().await;
+    /// The subgraph cannot be reached, or does not serve subscriptions by this protocol.
+    pub async fn probe(&self) -> Result<ProbeOutcome, ProbeError> {
+        match self.endpoint.settings.protocol.is_websocket() {
+            true => self.websockets.probe().await.map(|()| ProbeOutcome::Proven),
+            false => http_probe::probe(&self.endpoint, self.http.callbacks()).await,
         }
-        let connected = endpoint.target.connect(endpoint.settings.connect_timeout).await;
-        let failed =
-            |error: FetchError| ProbeError { reason: error.to_string(), needs_credentials: false };
-        connected.map(drop).map_err(failed)
     }
 
     /// Returns the name of the subgraph.

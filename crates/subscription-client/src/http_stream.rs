@@ -34,16 +34,8 @@ impl ResponseStream {
         endpoint: &SubscriptionEndpoint,
         wanted: &SubgraphSubscription,
     ) -> Result<Begun<Self>, AttemptFailure> {
-        let (target, settings) = (&endpoint.target, &endpoint.settings);
-        let body = || wanted.request.clone();
-        let request = match settings.protocol {
-            SubscriptionProtocol::SseGet => OperationRequest::get(target, wanted, ACCEPT_EVENTS),
-            SubscriptionProtocol::Multipart => {
-                OperationRequest::post(target, wanted, ACCEPT_MULTIPART, body())
-            }
-            _ => OperationRequest::post(target, wanted, ACCEPT_EVENTS, body()),
-        };
-        let request = request.map_err(AttemptFailure::permanent)?;
+        let settings = &endpoint.settings;
+        let request = operation_request(endpoint, wanted)?;
         let mut response = http_exchange::send(endpoint, request).await?;
         let status = response.head.status;
         if is_transient_status(status) {
@@ -93,7 +85,25 @@ impl ResponseStream {
     }
 }
 
-fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
+/// Makes the request of an operation.
+pub(crate) fn operation_request(
+    endpoint: &SubscriptionEndpoint,
+    wanted: &SubgraphSubscription,
+) -> Result<OperationRequest, AttemptFailure> {
+    let target = &endpoint.target;
+    let body = || wanted.request.clone();
+    let request = match endpoint.settings.protocol {
+        SubscriptionProtocol::SseGet => OperationRequest::get(target, wanted, ACCEPT_EVENTS),
+        SubscriptionProtocol::Multipart => {
+            OperationRequest::post(target, wanted, ACCEPT_MULTIPART, body())
+        }
+        _ => OperationRequest::post(target, wanted, ACCEPT_EVENTS, body()),
+    };
+    request.map_err(AttemptFailure::permanent)
+}
+
+/// Returns the format of a response with results.
+pub(crate) fn body_format(response: &HttpResponse) -> Result<BodyFormat, FormatError> {
     let content_type = response.head.headers.get(CONTENT_TYPE);
     let content_type = content_type.and_then(|it| it.to_str().ok()).unwrap_or_default();
     BodyFormat::of_content_type(content_type)

@@ -13,6 +13,7 @@
 //! | `http_stream` | server-sent events and multipart: one response for each operation |
 //! | `callback_operation`, `callback_endpoint` | the callback protocol: its operations, and the process-wide table of ids |
 //! | `http_request`, `http_exchange`, `refusal` | requests, connections for one request, refusals as JSON |
+//! | `http_probe`, `probe_outcome` | the check of a subgraph without a subscription |
 //! | `operation_output`, `operation_outcome` | the stream of an operation by HTTP, its beginning and its end |
 //! | `latest_headers` | the newest token of each partition |
 //! | `settings`, `stats` | the limits, the counters |
@@ -23,12 +24,14 @@ mod client;
 mod endpoint;
 mod error_response;
 mod http_exchange;
+mod http_probe;
 mod http_request;
 mod http_stream;
 mod latest_headers;
 mod operation_outcome;
 mod operation_output;
 mod operation_task;
+mod probe_outcome;
 mod refusal;
 mod result_queue;
 mod settings;
@@ -37,10 +40,10 @@ mod websocket;
 
 pub use callback_endpoint::{CALLBACK_COUNTERS, CallbackEndpoint, CallbackStats};
 pub use client::SubgraphSubscriptions;
+pub use probe_outcome::{ProbeError, ProbeOutcome};
 pub use settings::{ReconnectSettings, SubscriptionProtocol, SubscriptionSettings};
 pub use stats::{SUBSCRIPTION_COUNTERS, SubscriptionStats};
 pub use upstream::TargetError;
-pub use websocket::ProbeError;
 pub use wire::upstream::callback::{
     CallbackAction, CallbackRejection, CallbackRequest, CallbackSettings, PROTOCOL_HEADER,
 };

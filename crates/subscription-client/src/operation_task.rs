@@ -22,6 +22,10 @@ use crate::stats::add;
 /// thousands at once.
 pub(crate) const RESUMPTIONS_MAX: usize = 128;
 
+/// The reason for refusing a subscription by callback.
+pub(crate) const NO_CALLBACKS: &str =
+    "the router has no endpoint for callbacks (`subscriptions.callback`)";
+
 /// The operations of one subgraph that are transported by HTTP.
 #[derive(Debug)]
 pub(crate) struct HttpOperations {
@@ -176,10 +180,7 @@ impl OperationTask {
                 let begun = CallbackOperation::begin(callbacks, wanted, &self.output).await?;
                 begun.map(OpenOperation::Callback)
             }
-            (true, None) => {
-                let reason = "the router has no endpoint for callbacks (`subscriptions.callback`)";
-                return Err(AttemptFailure::permanent(reason));
-            }
+            (true, None) => return Err(AttemptFailure::permanent(NO_CALLBACKS)),
         };
         if matches!(begun, Begun::Open(_)) {
             add(&endpoint.stats.started, 1);

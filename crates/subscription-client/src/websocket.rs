@@ -10,4 +10,3 @@ mod pool;
 mod probe;
 
 pub(crate) use pool::WebSocketPool;
-pub use probe::ProbeError;

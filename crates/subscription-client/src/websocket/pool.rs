@@ -11,10 +11,11 @@ use wire::upstream::SubprotocolChoice;
 use super::command::{NewOperation, OperationReply};
 use super::connection::ConnectionTask;
 use super::connection_table::ConnectionTable;
-use super::probe::{self, ProbeError};
+use super::probe;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::AttemptFailure;
 use crate::operation_task::RESUMPTIONS_MAX;
+use crate::probe_outcome::ProbeError;
 use crate::result_queue;
 
 /// The reason that is reported if a task has ended in a way that it never should.

@@ -9,27 +9,18 @@ use wire::websocket::handshake::HandshakeError;
 
 use super::handshake;
 use crate::endpoint::SubscriptionEndpoint;
-
-/// The reason why a connection was not accepted.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct ProbeError {
-    /// The reason, for people.
-    pub reason: String,
-    /// True if the subgraph refused the connection because of what it could not know here, such as a client's token.
-    pub needs_credentials: bool,
-}
+use crate::probe_outcome::ProbeError;
 
 /// Opens a connection without headers, waits until the subgraph has acknowledged it, and closes it.
 pub(crate) async fn probe(
     endpoint: &SubscriptionEndpoint,
     offer: SubprotocolChoice,
 ) -> Result<(), ProbeError> {
-    let other = |reason: String| ProbeError { reason, needs_credentials: false };
     let connected = endpoint.target.connect(endpoint.settings.connect_timeout).await;
-    let mut stream = connected.map_err(|error| other(error.to_string()))?;
+    let mut stream = connected.map_err(|error| ProbeError::new(error.to_string()))?;
     let settings = handshake::machine_settings(&endpoint.settings);
-    let mut socket = handshake::begin(endpoint, &settings, offer, &[]).map_err(other)?;
+    let begun = handshake::begin(endpoint, &settings, offer, &[]);
+    let mut socket = begun.map_err(ProbeError::new)?;
     let mut input = Vec::new();
     loop {
         while let Some(event) = socket.poll_event() {
@@ -45,7 +36,7 @@ pub(crate) async fn probe(
             }
         }
         let written = write(&mut stream, &mut socket).await;
-        written.map_err(|error| other(error.to_string()))?;
+        written.map_err(|error| ProbeError::new(error.to_string()))?;
         let timeout = socket.poll_timeout().unwrap_or_else(Instant::now);
         tokio::select! {
             read = stream.read_buf(&mut input) => match read {

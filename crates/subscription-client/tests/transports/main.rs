@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod event_streams;
+mod probes;
 mod scripted_server;
 mod scripted_socket;
 mod subscriber;

@@ -12,12 +12,19 @@ import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
 import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
 import { startMultipart } from "../subgraphs/multipart.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
+import { startYoga } from "../subgraphs/yoga.mjs";
 import { createReviews, review } from "../subgraphs/reviews.mjs";
 import { startRouter } from "../subgraphs/router.mjs";
 import { startGraphqlWs } from "../subgraphs/web_sockets.mjs";
 import { eventually, within } from "../waiting.mjs";
 
 const IDS = "subscription { reviewAdded { id } }";
+
+/** Runs `starling check --online` with the configuration of a router. */
+const check = (router) => within(new Promise((resolve) => {
+  const words = ["check", "--config", path.join(router.folder, "starling.yaml"), "--online"];
+  execFile(process.env.STARLING_BIN, words, (error, output) => resolve({ code: error?.code ?? 0, output }));
+}), "the check");
 
 const result = (id) => ({ data: { reviewAdded: { id: String(id) } } });
 
@@ -62,17 +69,58 @@ describe("subgraphs that serve subscriptions", () => {
     const reviews = createReviews();
     const server = keep(await startGraphqlWs(reviews));
     const { router } = await open(server, reviews);
-    const check = () => within(new Promise((resolve) => {
-      const words = ["check", "--config", path.join(router.folder, "starling.yaml"), "--online"];
-      execFile(process.env.STARLING_BIN, words, (error, output) => resolve({ code: error?.code ?? 0, output }));
-    }), "the check");
-    const fine = await check();
+    const fine = await check(router);
     assert.match(fine.output, /^ok +subscribe +subgraph reviews, auto at ws:/m);
     assert.equal(fine.code, 0);
     await server.stop();
-    const failed = await check();
+    const failed = await check(router);
     assert.match(failed.output, /^FAILED +subscribe +subgraph reviews, auto at ws:.*\n +why: .*refused/m);
     assert.equal(failed.code, 1);
+  });
+
+  for (const [name, start, protocol] of [
+    ["graphql-sse by POST", startGraphqlSse, "sse"],
+    ["graphql-sse by GET", startGraphqlSse, "sse_get"],
+    ["GraphQL Yoga by POST", startYoga, "sse"],
+    ["GraphQL Yoga by GET", startYoga, "sse_get"],
+    ["multipart", startMultipart, "multipart"],
+  ]) {
+    it(`are found to stream by \`starling check --online\`, without a subscription: ${name}`, async () => {
+      const reviews = createReviews();
+      const server = keep(await start(reviews, { protocol }));
+      const { router } = await open(server, reviews);
+      const { code, output } = await check(router);
+      assert.match(output, new RegExp(`^ok +subscribe +subgraph reviews, ${protocol} at http:`, "m"));
+      assert.equal(code, 0);
+      assert.equal(reviews.started.length, 0);
+    });
+  }
+
+  it("are found not to stream by `starling check --online`", async () => {
+    const reviews = createReviews();
+    const server = keep(await startMultipart(reviews));
+    // The URL of queries, where npm's graphql-http serves no event streams.
+    const subscription = { protocol: "sse", url: server.url };
+    const { router } = await open(server, reviews, { subscription });
+    const { code, output } = await check(router);
+    assert.match(output, /^FAILED +subscribe +subgraph reviews, sse at http:.*\n +why: .* responded with status 4/m);
+    assert.match(output, /^ +do: +check the protocol and the URL .*`subgraphs\.reviews\.subscription`$/m);
+    assert.equal(code, 1);
+  });
+
+  it("and the URL for their callbacks are part of `starling check --online`", async () => {
+    const reviews = createReviews();
+    const server = keep(await startApolloCallback(reviews));
+    const { router } = await open(server, reviews);
+    const running = await check(router);
+    assert.match(running.output, /^unknown +subscribe +subgraph reviews, callback at http:.*\n +why: +it responds/m);
+    assert.match(running.output, /^ok +callback +URL for callbacks, http:.*\/callback$/m);
+    assert.equal(running.code, 0);
+    assert.deepEqual([reviews.started.length, server.callbacks.length], [0, 0]);
+    await router.stop();
+    const stopped = await check(router);
+    assert.match(stopped.output, /^unknown +callback +URL for callbacks, .*\n.*why: .*\n +do: +start the router/m);
+    assert.equal(stopped.code, 0);
   });
 
   it("count as lost after `idle_timeout`, unless they send heartbeats", async () => {

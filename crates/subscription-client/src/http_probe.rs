@@ -1,0 +1,95 @@
+//! A request that a subgraph must refuse, to find out whether it serves subscriptions over HTTP. No subscription
+//! begins, because the operation has a field that no schema has.
+//!
+//! Servers of event streams, among them npm's graphql-sse and GraphQL Yoga, send the errors as an event: that proves
+//! the protocol. Others respond with JSON, as they do to a query.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::SubgraphSubscription;
+use http::StatusCode;
+
+use crate::callback_endpoint::CallbackEndpoint;
+use crate::callback_operation::{self, NOT_JSON};
+use crate::endpoint::SubscriptionEndpoint;
+use crate::http_exchange::{self, AttemptFailure};
+use crate::http_request::OperationRequest;
+use crate::http_stream;
+use crate::operation_task::NO_CALLBACKS;
+use crate::probe_outcome::{ProbeError, ProbeOutcome};
+use crate::refusal::{is_json, read_refusal};
+
+/// The operation. The names tell the operators of the subgraph who has sent it.
+const OPERATION: &str = concat!(
+    r#"{"query":"subscription StarlingCheck { starlingCheckHasNoSuchField }","#,
+    r#""operationName":"StarlingCheck"}"#
+);
+
+/// The reason why errors as JSON do not prove a stream.
+const NO_STREAM_SEEN: &str =
+    "it refused an invalid operation with JSON, and only a subscription shows whether it streams";
+
+/// The reason why errors as JSON do not prove callbacks.
+const NO_CALLBACK_SEEN: &str =
+    "it responds to requests, and only a subscription shows whether it sends callbacks";
+
+/// Sends the request without headers of clients, and looks at the response.
+pub(crate) async fn probe(
+    endpoint: &SubscriptionEndpoint,
+    callbacks: Option<&Arc<CallbackEndpoint>>,
+) -> Result<ProbeOutcome, ProbeError> {
+    let is_callback = endpoint.settings.protocol.is_callback();
+    let request = match is_callback {
+        true => callback_request(endpoint, callbacks),
+        false => http_stream::operation_request(endpoint, &operation()),
+    };
+    let request = request.map_err(of_failure)?;
+    let mut response = http_exchange::send(endpoint, request).await.map_err(of_failure)?;
+    let status = response.head.status;
+    let of_status = || of_failure(AttemptFailure::of_status(status));
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Err(ProbeError { needs_credentials: true, ..of_status() });
+    }
+    http_stream::check_coding(&response).map_err(of_failure)?;
+    if !is_json(&response) {
+        // The status that some servers give to errors of validation, also in an event stream.
+        let is_refusal = status.is_success() || status == StatusCode::BAD_REQUEST;
+        return match http_stream::body_format(&response) {
+            Ok(_) if is_refusal && !is_callback => Ok(ProbeOutcome::Proven),
+            _ if !status.is_success() => Err(of_status()),
+            Err(error) if !is_callback => Err(ProbeError::new(error.to_string())),
+            _ => Err(ProbeError::new(NOT_JSON)),
+        };
+    }
+    match read_refusal(endpoint, &mut response).await.map_err(of_failure)? {
+        Some(_) if is_callback => Ok(ProbeOutcome::Unproven { reason: NO_CALLBACK_SEEN }),
+        Some(_) => Ok(ProbeOutcome::Unproven { reason: NO_STREAM_SEEN }),
+        None => Err(ProbeError::new(
+            "the subgraph responded with JSON without errors to an operation with an unknown field",
+        )),
+    }
+}
+
+/// Makes the request of a subscription whose id is unknown to the router, so that callbacks to it would be refused.
+fn callback_request(
+    endpoint: &SubscriptionEndpoint,
+    callbacks: Option<&Arc<CallbackEndpoint>>,
+) -> Result<OperationRequest, AttemptFailure> {
+    let callbacks = callbacks.ok_or_else(|| AttemptFailure::permanent(NO_CALLBACKS))?;
+    let extension = callbacks.unused_extension().map_err(AttemptFailure::permanent)?;
+    callback_operation::begin_request(endpoint, &operation(), &extension)
+}
+
+fn operation() -> SubgraphSubscription {
+    SubgraphSubscription {
+        field: "Subscription".into(),
+        request: Bytes::from_static(OPERATION.as_bytes()),
+        headers: Arc::default(),
+        partition: Box::default(),
+    }
+}
+
+fn of_failure(failure: AttemptFailure) -> ProbeError {
+    ProbeError::new(failure.reason)
+}
