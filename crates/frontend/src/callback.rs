@@ -120,8 +120,13 @@ fn with_status(status: u16) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
     use admission::memory::CHARGED_BYTES_MIN;
+    use http_body::Frame;
     use http_body_util::Full;
     use subscription_client::CallbackSettings;
 
@@ -150,6 +155,35 @@ mod tests {
         assert_eq!(route.memory.held_total(), 0);
         route.memory.measure(0);
         route.read_body(body()).await.expect("it fits again");
+    }
+
+    /// A body of which nothing arrives.
+    struct SilentBody;
+
+    impl Body for SilentBody {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_too_slow_or_too_large_are_refused_and_counted() {
+        let settings = CallbackSettings { body_bytes_max: 10, ..CallbackSettings::default() };
+        let endpoint = CallbackEndpoint::new("http://a/callback", settings);
+        let body_timeout = Duration::from_millis(1);
+        let route = CallbackRoute { endpoint, body_timeout, ..route("/callback") };
+        let slow = route.read_body(SilentBody).await.unwrap_err();
+        let large = route.read_body(Full::new(Bytes::from_static(&[b' '; 11]))).await.unwrap_err();
+        let statuses = [slow.status(), large.status()];
+        assert_eq!(statuses, [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE]);
+        let stats = route.endpoint.stats();
+        assert_eq!([&stats.received, &stats.rejected].map(telemetry::read), [2, 2]);
     }
 
     #[test]

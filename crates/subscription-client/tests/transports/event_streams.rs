@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc};
 use upstream::Protocol;
 
-use crate::scripted_server::{DEADLINE, ScriptedServer};
+use crate::scripted_server::{DEADLINE, ReceivedRequest, ScriptedServer};
 use crate::subscriber::{
     QUERY, client, collect, next, patient, read, resubscribe_in, settings, subscribe, subscribe_in,
     subscribe_with, subscription_in, wait_until,
@@ -279,6 +279,42 @@ async fn nonsense_and_oversized_results_end_only_their_own_subscription() {
         good_request.send_event(RESULTS[0]).await;
         assert_eq!(next(&mut good.unwrap()).await, RESULTS[0]);
     }
+}
+
+/// The head of a multipart response with its first delimiter.
+const MULTIPART_HEAD: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\n\
+    content-type: multipart/mixed;boundary=\"-\";subscriptionSpec=1.0\r\n\r\n---";
+
+/// Waits for the next request, and begins a multipart response.
+async fn next_multipart(server: &ScriptedServer) -> ReceivedRequest {
+    let mut request = server.next_request().await;
+    request.send(MULTIPART_HEAD).await;
+    request
+}
+
+/// Returns a part with a result, and the delimiter behind it.
+fn part(payload: &str) -> String {
+    format!("\r\ncontent-type: application/json\r\n\r\n{{\"payload\":{payload}}}\r\n---")
+}
+
+#[tokio::test]
+async fn an_oversized_part_ends_its_own_subscription_and_a_slow_one_is_a_result() {
+    let server = ScriptedServer::start().await;
+    let settings = SubscriptionSettings {
+        message_bytes_max: 1000,
+        ..settings(SubscriptionProtocol::Multipart)
+    };
+    let client = client(&server.url(), settings);
+    let (slow, mut slow_request) = join!(subscribe(&client), next_multipart(&server));
+    let (large, mut large_request) = join!(subscribe(&client), next_multipart(&server));
+    large_request.send(&part(&format!(r#"{{"data":"{}"}}"#, "x".repeat(2000)))).await;
+    let reason = "(the subgraph sent a result of more than 1000 bytes)";
+    assert_eq!(collect(large.unwrap()).await, [reason]);
+    large_request.wait_for_close().await;
+    for byte in part(RESULTS[0]).chars() {
+        slow_request.send(byte.encode_utf8(&mut [0; 4])).await;
+    }
+    assert_eq!(next(&mut slow.unwrap()).await, RESULTS[0]);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ const PATH = "/subscriptions";
 /**
  * A WebSocket server that acknowledges connections and otherwise does what the test says. `onSubscribe({id, send,
  * sendBytes, socket})` is called for each operation: `send` takes a message, `sendBytes` the bytes of a frame.
- * `onMessage({type, send})` is called for every other message.
+ * `onMessage({type, send, socket})` is called for every other message.
  * `accept(subprotocols)` chooses the subprotocol, or false for none.
  */
 export async function startScriptedSocket(
@@ -26,7 +26,7 @@ export async function startScriptedSocket(
       const { type, id } = JSON.parse(text);
       if (type === "connection_init") send({ type: "connection_ack" });
       else if (type === "subscribe" || type === "start") onSubscribe({ id, send, sendBytes, socket });
-      else onMessage({ type, send });
+      else onMessage({ type, send, socket });
     });
   });
   return {

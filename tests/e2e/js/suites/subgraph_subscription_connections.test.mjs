@@ -104,6 +104,48 @@ describe("WebSockets to subgraphs", () => {
     await eventually(() => types.includes("pong"), "the pong");
   });
 
+  it("a silent server gets pings of the subprotocol", async () => {
+    let pings = 0;
+    const server = keep(await startScriptedSocket(createReviews(), {
+      onSubscribe() {},
+      onMessage({ type, send }) {
+        if (type !== "ping") return;
+        pings += 1;
+        send({ type: "pong" });
+      },
+    }));
+    const { client } = await open(server, { ping_interval: "1s" });
+    const subscription = client().subscribe(IDS);
+    await eventually(() => pings === 2, "two pings");
+    assert.equal(server.accepted(), 1);
+    assert.equal(subscription.hasEnded(), false);
+  });
+
+  it("a server that does not know pings of the subprotocol gets frames from the next connection on", async () => {
+    const operations = [];
+    let [refused, frames] = [0, 0];
+    const server = keep(await startScriptedSocket(createReviews(), {
+      onSubscribe(operation) {
+        frames = 0;
+        operation.socket.on("ping", () => { frames += 1; });
+        operations.push(operation);
+      },
+      onMessage({ type, socket }) {
+        if (type !== "ping") return;
+        refused += 1;
+        socket.close(4400, "Invalid message");
+      },
+    }));
+    const { client } = await open(server, { ping_interval: "1s" });
+    const subscription = client().subscribe(IDS);
+    await eventually(() => operations.length === 2, "the operation to begin again");
+    await eventually(() => frames === 2, "two ping frames");
+    const { id, send } = operations[1];
+    send({ type: "next", id, payload: { data: { reviewAdded: { id: "1" } } } });
+    assert.deepEqual(await subscription.next(), { data: { reviewAdded: { id: "1" } }, extensions: { gap: true } });
+    assert.deepEqual([refused, server.accepted()], [1, 2]);
+  });
+
   it("the heartbeats of the legacy subprotocol are no results", async () => {
     const server = keep(await startScriptedSocket(createReviews(), {
       accept: () => "graphql-ws",

@@ -3,9 +3,11 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
+import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
+import { startMultipart } from "../subgraphs/multipart.mjs";
 import { startProcess } from "../subgraphs/process.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
-import { REVIEW_ADDED, createReviews, expectedReview, review } from "../subgraphs/reviews.mjs";
+import { REVIEWS_SDL, REVIEW_ADDED, createReviews, expectedReview, review } from "../subgraphs/reviews.mjs";
 import { FAST_RETRY, readMetric, startRouter } from "../subgraphs/router.mjs";
 import { SERVERS } from "../subgraphs/servers.mjs";
 import { VISITED, createVisits } from "../subgraphs/visits.mjs";
@@ -86,6 +88,32 @@ describe("healing of subgraphs' subscriptions", () => {
     reviews.publish(review(1));
     assert.deepEqual(await subscription.next(), afterGap(1));
   });
+
+  for (const [name, start] of [
+    ["graphql-ws", startGraphqlWs], ["graphql-sse", startGraphqlSse], ["multipart", startMultipart],
+  ]) {
+    it(`${name}: a subgraph with another schema ends only the subscriptions that it refuses`, async () => {
+      const reviews = createReviews();
+      const server = keep(await start(reviews));
+      const { client } = await open(server);
+      const socket = client();
+      const stays = socket.subscribe("subscription { reviewAdded { id } }");
+      const ends = socket.subscribe("subscription { reviewAdded { id text } }");
+      await eventually(() => reviews.operations() === 2, "the operations to begin");
+      await server.stop();
+      // The router still has the schema with the field.
+      const changed = createReviews({ sdl: REVIEWS_SDL.replace("text: String!", "") });
+      keep(await start(changed, { port: server.port }));
+      const { results, error } = await ends.ended();
+      assert.equal(error, undefined);
+      assert.equal(results.length, 1);
+      assert.ok(results[0].errors.length > 0);
+      await eventually(() => changed.operations() === 1, "the other operation to begin again");
+      changed.publish(review(1));
+      assert.deepEqual(await stays.next(), { data: { reviewAdded: { id: "1" } }, extensions: { gap: true } });
+      assert.equal(socket.opened(), 1);
+    });
+  }
 
   it("losses that are far apart do not use up the attempts, also without an event between them", async () => {
     const reviews = createReviews();

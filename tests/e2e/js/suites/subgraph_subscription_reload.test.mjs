@@ -8,16 +8,30 @@ import { after, before, describe, it } from "node:test";
 import { closeAfterEach } from "../closing.mjs";
 import { writeComposition } from "../composition.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
-import { startServe } from "../router.mjs";
+import { freePort, startServe } from "../router.mjs";
+import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
 import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
 import { startMultipart } from "../subgraphs/multipart.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { REVIEW_ADDED, createReviews, review } from "../subgraphs/reviews.mjs";
 import { FAST_RETRY, readMetric } from "../subgraphs/router.mjs";
+import { callbackConfiguration } from "../subgraphs/servers.mjs";
 import { startGraphqlWs, startSubscriptionsTransportWs } from "../subgraphs/web_sockets.mjs";
 import { eventually } from "../waiting.mjs";
 
 const MOVES = 100;
+
+/** The servers among which a subgraph moves: to another URL, or also to another protocol. */
+const PLACES = [
+  startGraphqlWs,
+  startGraphqlWs,
+  startGraphqlSse,
+  startGraphqlSse,
+  (subgraph) => startGraphqlSse(subgraph, { protocol: "sse_get" }),
+  startSubscriptionsTransportWs,
+  startMultipart,
+  startApolloCallback,
+];
 
 describe("a composed graph that changes under subgraphs' subscriptions", () => {
   const folders = [];
@@ -33,9 +47,11 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
 
   /**
    * Starts a router that composes `reviews` of `server` with `products`, with further configuration of the router;
-   * `write` replaces the configuration of the composition.
+   * `write` replaces the configuration of the composition. Subgraphs may send callbacks to the router.
    */
   async function open(server, sdl, config = {}) {
+    const ports = { graphql: await freePort(), admin: await freePort() };
+    const subscriptions = { callback: callbackConfiguration(ports.graphql) };
     const folder = await mkdtemp(path.join(tmpdir(), "starling-composed-"));
     folders.push(folder);
     const subgraphs = (next, text) => ({
@@ -43,7 +59,9 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
       products: { sdl: products.sdl, url: products.url },
     });
     const file = await writeComposition(folder, subgraphs(server, sdl));
-    const router = keep(await startServe({ config: { ...config, supergraph: { compose: file } }, supergraph: "" }));
+    const router = keep(await startServe({
+      config: { subscriptions, ...config, supergraph: { compose: file } }, supergraph: "", ports,
+    }));
     return {
       router,
       /** As deployments do it: new files replace the old ones. */
@@ -60,9 +78,7 @@ describe("a composed graph that changes under subgraphs' subscriptions", () => {
   it(`${MOVES} changes of URL and protocol drop no client`, async () => {
     const reviews = createReviews();
     const servers = [];
-    for (const start of [startGraphqlWs, startGraphqlSse, startSubscriptionsTransportWs, startMultipart]) {
-      servers.push(keep(await start(reviews)));
-    }
+    for (const start of PLACES) servers.push(keep(await start(reviews)));
     const { router, write } = await open(servers[0], reviews.sdl);
     const clients = [keep(openSocket(router)), keep(openStreams(router))];
     const subscriptions = clients.map((client) => client.subscribe(REVIEW_ADDED));
