@@ -22,7 +22,9 @@ use serving::generation;
 use serving::subgraph_streams::load_streams;
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
-use subscription_client::{PROTOCOL_HEADER, ProbeError, ProbeOutcome, SubgraphSubscriptions};
+use subscription_client::{
+    PROTOCOL_HEADER, ProbeError, ProbeErrorKind, ProbeOutcome, SubgraphSubscriptions,
+};
 use tokio::time::sleep;
 use upstream::{MessageResponse, Resource, Upstream, resource_tls};
 
@@ -45,6 +47,10 @@ const CALLBACK_RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
 /// The id in a callback that is sent as a check. No subscription has it.
 const UNKNOWN_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
+
+/// The advice if a check needs a router that runs.
+const START_FIRST: &str =
+    "start the router, and check again; subgraphs must reach this URL, this machine need not";
 
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,18 +188,21 @@ async fn check_servers(
     let endpoints = resolve_endpoints(config, graph)?;
     let callbacks = callback_endpoint(config);
     let streams = load_streams(config, graph, &endpoints, &certificates, callbacks.as_ref(), &[])?;
+    let has_callbacks = endpoints.iter().any(|it| it.protocol == SubscriptionProtocol::Callback);
+    let mut callback_url = OnlineVerdict::Unknown;
+    if let Some(callback) = config.subscriptions.callback.as_ref().filter(|_| has_callbacks) {
+        let check = check_callback_url(callback).await;
+        callback_url = check.verdict;
+        if checked.insert(["callback".into(), String::new(), callback.public_url.clone()]) {
+            checks.push(check);
+        }
+    }
     for endpoint in &endpoints {
         let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] else { continue };
         let (protocol, name) = (endpoint.protocol.name(), streams.client.subgraph());
         if checked.insert([protocol.into(), name.into(), endpoint.url.to_string()]) {
-            checks.push(check_subscriptions(&streams.client, endpoint).await);
+            checks.push(check_subscriptions(&streams.client, endpoint, callback_url).await);
         }
-    }
-    let has_callbacks = endpoints.iter().any(|it| it.protocol == SubscriptionProtocol::Callback);
-    if let Some(callback) = config.subscriptions.callback.as_ref().filter(|_| has_callbacks)
-        && checked.insert(["callback".into(), String::new(), callback.public_url.clone()])
-    {
-        checks.push(check_callback_url(callback).await);
     }
     Ok(())
 }
@@ -250,15 +259,17 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     }
 }
 
-/// Checks that a subgraph serves subscriptions by its protocol.
+/// Checks that a subgraph serves subscriptions by its protocol. `callback_url` is the verdict about the URL for
+/// callbacks, as this machine reaches it.
 async fn check_subscriptions(
     client: &SubgraphSubscriptions,
     endpoint: &ResolvedEndpoint,
+    callback_url: OnlineVerdict,
 ) -> OnlineCheck {
     let name = client.subgraph();
     let late = || ProbeError {
         reason: format!("no response within {TIME_MAX:?}"),
-        needs_credentials: false,
+        kind: ProbeErrorKind::Unusable,
     };
     let probed =
         tokio::time::timeout(TIME_MAX, client.probe()).await.unwrap_or_else(|_| Err(late()));
@@ -267,11 +278,26 @@ async fn check_subscriptions(
         Ok(ProbeOutcome::Unproven { reason }) => {
             (OnlineVerdict::Unknown, Some(reason.to_owned()), None)
         }
-        Err(ProbeError { reason, needs_credentials: true }) => {
+        Err(ProbeError { reason, kind: ProbeErrorKind::NeedsCredentials }) => {
             let advice = "it requires a header that clients send; test it with such a subscription";
             (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
         }
-        Err(ProbeError { reason, .. }) => {
+        Err(ProbeError { reason, kind: ProbeErrorKind::CallbackFailed }) => {
+            let reason = format!("{reason}, as Apollo Server does if its callback fails");
+            match callback_url {
+                OnlineVerdict::Works => {
+                    let advice = "check that the subgraph can reach `subscriptions.callback.public_url`; \
+                                  the log of the subgraph has the reason";
+                    (OnlineVerdict::Fails, Some(reason), Some(advice.to_owned()))
+                }
+                OnlineVerdict::Fails | OnlineVerdict::Unknown => {
+                    let advice =
+                        "correct the URL for callbacks or start the router, and check again";
+                    (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
+                }
+            }
+        }
+        Err(ProbeError { reason, kind: ProbeErrorKind::Unusable }) => {
             let advice = format!(
                 "check the protocol and the URL of the subgraph's subscriptions: `subgraphs.{name}.subscription`"
             );
@@ -287,8 +313,6 @@ async fn check_subscriptions(
 /// subscription has its id, and responds with a header of the protocol.
 async fn check_callback_url(callback: &SubscriptionCallback) -> OnlineCheck {
     let SubscriptionCallback { public_url, path, .. } = callback;
-    let start_first =
-        "start the router, and check again; subgraphs must reach this URL, this machine need not";
     let (verdict, reason, advice) = match send_callback(public_url).await {
         Ok(response) if response.headers.contains_key(PROTOCOL_HEADER.0) => {
             (OnlineVerdict::Works, None, None)
@@ -296,7 +320,7 @@ async fn check_callback_url(callback: &SubscriptionCallback) -> OnlineCheck {
         // A proxy responds like this while no router runs.
         Ok(response) if response.status.is_server_error() => {
             let reason = format!("HTTP status {}, and not of a router", response.status);
-            (OnlineVerdict::Unknown, Some(reason), Some(start_first.to_owned()))
+            (OnlineVerdict::Unknown, Some(reason), Some(START_FIRST.to_owned()))
         }
         Ok(response) => {
             let reason = format!("HTTP status {}, and not of a router", response.status);
@@ -305,7 +329,7 @@ async fn check_callback_url(callback: &SubscriptionCallback) -> OnlineCheck {
             );
             (OnlineVerdict::Fails, Some(reason), Some(advice))
         }
-        Err(reason) => (OnlineVerdict::Unknown, Some(reason), Some(start_first.to_owned())),
+        Err(reason) => (OnlineVerdict::Unknown, Some(reason), Some(START_FIRST.to_owned())),
     };
     let place = format!("URL for callbacks, {}", shown(public_url));
     OnlineCheck { what: "callback", place, verdict, reason, advice }

@@ -2,7 +2,9 @@
 //! begins, because the operation has a field that no schema has.
 //!
 //! Servers of event streams, among them npm's graphql-sse and GraphQL Yoga, send the errors as an event: that proves
-//! the protocol. Others respond with JSON, as they do to a query.
+//! the protocol. Others respond with JSON, as they do to a query. The plugin of Apollo Server sends callbacks even for
+//! an invalid operation: `check`, then `complete`. A router that runs refuses them, because it does not know the id. If
+//! there is no response, Apollo Server responds with the status 500.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use crate::http_exchange::{self, AttemptFailure};
 use crate::http_request::OperationRequest;
 use crate::http_stream;
 use crate::operation_task::NO_CALLBACKS;
-use crate::probe_outcome::{ProbeError, ProbeOutcome};
+use crate::probe_outcome::{ProbeError, ProbeErrorKind, ProbeOutcome};
 use crate::refusal::{is_json, read_refusal};
 
 /// The operation. The names tell the operators of the subgraph who has sent it.
@@ -49,7 +51,7 @@ pub(crate) async fn probe(
     let status = response.head.status;
     let of_status = || of_failure(AttemptFailure::of_status(status));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Err(ProbeError { needs_credentials: true, ..of_status() });
+        return Err(ProbeError { kind: ProbeErrorKind::NeedsCredentials, ..of_status() });
     }
     http_stream::check_coding(&response).map_err(of_failure)?;
     if !is_json(&response) {
@@ -62,6 +64,9 @@ pub(crate) async fn probe(
             _ => Err(ProbeError::new(NOT_JSON)),
         };
     }
+    if is_callback && status.is_server_error() {
+        return Err(ProbeError { kind: ProbeErrorKind::CallbackFailed, ..of_status() });
+    }
     match read_refusal(endpoint, &mut response).await.map_err(of_failure)? {
         Some(_) if is_callback => Ok(ProbeOutcome::Unproven { reason: NO_CALLBACK_SEEN }),
         Some(_) => Ok(ProbeOutcome::Unproven { reason: NO_STREAM_SEEN }),
@@ -71,7 +76,7 @@ pub(crate) async fn probe(
     }
 }
 
-/// Makes the request of a subscription whose id is unknown to the router, so that callbacks to it would be refused.
+/// Makes the request of a subscription whose id is unknown to the router, so that callbacks to it are refused.
 fn callback_request(
     endpoint: &SubscriptionEndpoint,
     callbacks: Option<&Arc<CallbackEndpoint>>,

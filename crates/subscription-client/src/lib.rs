@@ -40,7 +40,7 @@ mod websocket;
 
 pub use callback_endpoint::{CALLBACK_COUNTERS, CallbackEndpoint, CallbackStats};
 pub use client::SubgraphSubscriptions;
-pub use probe_outcome::{ProbeError, ProbeOutcome};
+pub use probe_outcome::{ProbeError, ProbeErrorKind, ProbeOutcome};
 pub use settings::{ReconnectSettings, SubscriptionProtocol, SubscriptionSettings};
 pub use stats::{SUBSCRIPTION_COUNTERS, SubscriptionStats};
 pub use upstream::TargetError;

@@ -18,13 +18,24 @@ pub enum ProbeOutcome {
 pub struct ProbeError {
     /// The reason, for people.
     pub reason: String,
-    /// True if the subgraph refused the probe because of what it could not know here, such as a client's token.
-    pub needs_credentials: bool,
+    /// The kind of the failure.
+    pub kind: ProbeErrorKind,
+}
+
+/// The kind of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProbeErrorKind {
+    /// The subgraph cannot be reached, or does not serve subscriptions by this protocol.
+    Unusable,
+    /// The subgraph requires what is not known here, such as a client's token.
+    NeedsCredentials,
+    /// The subgraph could not send a callback, because of its network or because no router runs there.
+    CallbackFailed,
 }
 
 impl ProbeError {
-    /// Returns an error that is not about credentials.
+    /// Returns an error of the kind [`ProbeErrorKind::Unusable`].
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), needs_credentials: false }
+        Self { reason: reason.into(), kind: ProbeErrorKind::Unusable }
     }
 }

@@ -15,7 +15,7 @@ use super::probe;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::AttemptFailure;
 use crate::operation_task::RESUMPTIONS_MAX;
-use crate::probe_outcome::ProbeError;
+use crate::probe_outcome::{ProbeError, ProbeErrorKind};
 use crate::result_queue;
 
 /// The reason that is reported if a task has ended in a way that it never should.
@@ -40,7 +40,9 @@ impl WebSocketPool {
         let offer = self.table.subprotocols();
         match probe::probe(&self.table.endpoint, offer).await {
             // As `note_refusal`: the subgraph may know the older subprotocol only.
-            Err(error) if offer == SubprotocolChoice::Auto && !error.needs_credentials => {
+            Err(error)
+                if offer == SubprotocolChoice::Auto && error.kind == ProbeErrorKind::Unusable =>
+            {
                 let second = probe::probe(&self.table.endpoint, SubprotocolChoice::Ws).await;
                 second.map_err(|_| error)
             }

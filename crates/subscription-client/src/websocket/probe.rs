@@ -9,7 +9,7 @@ use wire::websocket::handshake::HandshakeError;
 
 use super::handshake;
 use crate::endpoint::SubscriptionEndpoint;
-use crate::probe_outcome::ProbeError;
+use crate::probe_outcome::{ProbeError, ProbeErrorKind};
 
 /// Opens a connection without headers, waits until the subgraph has acknowledged it, and closes it.
 pub(crate) async fn probe(
@@ -62,5 +62,9 @@ fn refusal(end: &ConnectionEnd) -> ProbeError {
         ConnectionEnd::Refused(_) => true,
         _ => false,
     };
-    ProbeError { reason: end.to_string(), needs_credentials }
+    let kind = match needs_credentials {
+        true => ProbeErrorKind::NeedsCredentials,
+        false => ProbeErrorKind::Unusable,
+    };
+    ProbeError { reason: end.to_string(), kind }
 }

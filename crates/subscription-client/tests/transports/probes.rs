@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use subscription_client::{
-    CallbackEndpoint, CallbackRejection, CallbackSettings, ProbeError, ProbeOutcome,
-    SubgraphSubscriptions, SubscriptionProtocol,
+    CallbackEndpoint, CallbackRejection, CallbackSettings, ProbeError, ProbeErrorKind,
+    ProbeOutcome, SubgraphSubscriptions, SubscriptionProtocol,
 };
 use tokio::join;
 
@@ -31,10 +31,10 @@ async fn probe(
     (outcome, request)
 }
 
-/// Returns the reason of a failure, and whether it is about credentials.
-fn failure(outcome: Result<ProbeOutcome, ProbeError>) -> (String, bool) {
-    let ProbeError { reason, needs_credentials } = outcome.expect_err("the probe fails");
-    (reason, needs_credentials)
+/// Returns the reason and the kind of a failure.
+fn failure(outcome: Result<ProbeOutcome, ProbeError>) -> (String, ProbeErrorKind) {
+    let ProbeError { reason, kind } = outcome.expect_err("the probe fails");
+    (reason, kind)
 }
 
 #[tokio::test]
@@ -75,31 +75,35 @@ async fn errors_as_json_show_that_graphql_is_served_there_and_no_more() {
 
 #[tokio::test]
 async fn a_response_that_is_no_refusal_of_graphql_is_a_failure_with_its_reason() {
-    for (response, reason, needs_credentials) in [
-        (["406 Not Acceptable", "text/plain", ""], "the subgraph responded with status 406", false),
+    for (response, reason, kind) in [
+        (
+            ["406 Not Acceptable", "text/plain", ""],
+            "the subgraph responded with status 406",
+            ProbeErrorKind::Unusable,
+        ),
         (
             ["405 Not Allowed", "application/json", "{}"],
             "the subgraph responded with status 405",
-            false,
+            ProbeErrorKind::Unusable,
         ),
         (
             ["401 Unauthorized", "application/json", ERRORS],
             "the subgraph responded with status 401",
-            true,
+            ProbeErrorKind::NeedsCredentials,
         ),
         (
             ["200 OK", "text/html", "<html>"],
             "the subgraph responded with content type `text/html` instead of a stream of results",
-            false,
+            ProbeErrorKind::Unusable,
         ),
         (
             ["200 OK", "application/json", r#"{"status":"up"}"#],
             "the subgraph responded with JSON without errors to an operation with an unknown field",
-            false,
+            ProbeErrorKind::Unusable,
         ),
     ] {
         let (outcome, _) = probe(SubscriptionProtocol::Sse, response).await;
-        assert_eq!(failure(outcome), (reason.to_owned(), needs_credentials));
+        assert_eq!(failure(outcome), (reason.to_owned(), kind));
     }
 }
 
@@ -108,8 +112,9 @@ async fn a_subgraph_that_cannot_be_reached_is_a_failure() {
     let server = ScriptedServer::start().await;
     let client = client(&server.url(), settings(SubscriptionProtocol::Multipart));
     server.stop();
-    let (reason, needs_credentials) = failure(client.probe().await);
-    assert!(reason.contains("connection failed") && !needs_credentials, "{reason}");
+    let (reason, kind) = failure(client.probe().await);
+    assert!(reason.contains("connection failed"), "{reason}");
+    assert_eq!(kind, ProbeErrorKind::Unusable);
 }
 
 /// Probes a subgraph with callbacks that gives this response. Returns the request too.
@@ -148,5 +153,11 @@ async fn the_request_of_a_callback_names_a_subscription_that_is_not_in_progress(
     let (outcome, _) = probe_callback(&client, &server, events).await;
     let reason =
         "the subgraph did not respond with JSON, so it does not support the callback protocol";
-    assert_eq!(failure(outcome), (reason.to_owned(), false));
+    assert_eq!(failure(outcome), (reason.to_owned(), ProbeErrorKind::Unusable));
+
+    // Apollo Server, if it cannot reach the URL for callbacks.
+    let unreachable = ["500 Internal Server Error", "application/json", ERRORS];
+    let (outcome, _) = probe_callback(&client, &server, unreachable).await;
+    let reason = "the subgraph responded with status 500";
+    assert_eq!(failure(outcome), (reason.to_owned(), ProbeErrorKind::CallbackFailed));
 }

@@ -116,11 +116,27 @@ describe("subgraphs that serve subscriptions", () => {
     assert.match(running.output, /^unknown +subscribe +subgraph reviews, callback at http:.*\n +why: +it responds/m);
     assert.match(running.output, /^ok +callback +URL for callbacks, http:.*\/callback$/m);
     assert.equal(running.code, 0);
-    assert.deepEqual([reviews.started.length, server.callbacks.length], [0, 0]);
+    // Apollo Server sends them for the invalid operation, too. The router knows no such subscription.
+    await eventually(() => server.callbacks.length === 2, "the callbacks");
+    const sent = server.callbacks.map(({ action, status }) => `${action}: ${status}`);
+    assert.deepEqual(sent, ["check: 404", "complete: 404"]);
+    assert.equal(reviews.started.length, 0);
     await router.stop();
     const stopped = await check(router);
+    assert.match(stopped.output, /^unknown +subscribe +subgraph reviews, callback .*\n.*why: .* status 500, as Apollo/m);
     assert.match(stopped.output, /^unknown +callback +URL for callbacks, .*\n.*why: .*\n +do: +start the router/m);
     assert.equal(stopped.code, 0);
+  });
+
+  it("and cannot send callbacks are found by `starling check --online`", async () => {
+    const reviews = createReviews();
+    const server = keep(await startApolloCallback(reviews, { fetcher: () => Promise.reject(new Error("cut")) }));
+    const { router } = await open(server, reviews);
+    const { code, output } = await check(router);
+    assert.match(output, /^ok +callback +URL for callbacks/m);
+    assert.match(output, /^FAILED +subscribe +subgraph reviews, callback at .*\n.*why: .* status 500, as Apollo/m);
+    assert.match(output, /^ +do: +check that the subgraph can reach `subscriptions\.callback\.public_url`/m);
+    assert.equal(code, 1);
   });
 
   it("count as lost after `idle_timeout`, unless they send heartbeats", async () => {
