@@ -13,13 +13,13 @@ use bindings::BoundTopic;
 use bytes::Bytes;
 use config::diagnostic::Diagnostic;
 use config::{Config, Overrides, SubscriptionCallback, SubscriptionProtocol};
-use events::{Provider, Verdict};
+use events::{Provider, SubgraphSubscription, Verdict};
 use execute::{FetchError, Subgraph, SubgraphHeaders, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use graph::Supergraph;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serving::generation;
-use serving::subgraph_streams::load_streams;
+use serving::subgraph_streams::{has_queries, load_streams};
 use serving::subscription_endpoint::{ResolvedEndpoint, resolve_endpoints};
 use serving::upstreams::SubgraphCertificates;
 use subscription_client::{
@@ -47,6 +47,9 @@ const CALLBACK_RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
 /// The id in a callback that is sent as a check. No subscription has it.
 const UNKNOWN_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
+
+/// The request that every subgraph gets.
+const QUERY: &[u8] = br#"{"query":"{__typename}"}"#;
 
 /// The advice if a check needs a router that runs.
 const START_FIRST: &str =
@@ -180,7 +183,10 @@ async fn check_servers(
     let memory = MemoryAccount::unlimited();
     let upstreams = generation::upstreams(config, graph, &certificates, &memory, None)?;
     for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
-        let Some(upstream) = upstream else { continue };
+        // Those with queries over a WebSocket are checked with their subscriptions.
+        let Some(upstream) = upstream.as_ref().filter(|it| !has_queries(config, it.name())) else {
+            continue;
+        };
         if checked.insert(["connect".into(), upstream.name().into(), subgraph.url.to_string()]) {
             checks.push(check_subgraph(upstream, &subgraph.url).await);
         }
@@ -200,6 +206,11 @@ async fn check_servers(
     for endpoint in &endpoints {
         let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] else { continue };
         let (protocol, name) = (endpoint.protocol.name(), streams.client.subgraph());
+        if has_queries(config, name)
+            && checked.insert(["query".into(), name.into(), endpoint.url.to_string()])
+        {
+            checks.push(check_queries(&streams.client, endpoint).await);
+        }
         if checked.insert([protocol.into(), name.into(), endpoint.url.to_string()]) {
             checks.push(check_subscriptions(&streams.client, endpoint, callback_url).await);
         }
@@ -225,7 +236,7 @@ fn shown(url: &str) -> String {
 
 async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     let request = SubgraphRequest {
-        body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
+        body: Bytes::from_static(QUERY),
         form: None,
         is_mutation: false,
         headers: SubgraphHeaders::default(),
@@ -267,13 +278,7 @@ async fn check_subscriptions(
     callback_url: OnlineVerdict,
 ) -> OnlineCheck {
     let name = client.subgraph();
-    let late = || ProbeError {
-        reason: format!("no response within {TIME_MAX:?}"),
-        kind: ProbeErrorKind::Unusable,
-    };
-    let probed =
-        tokio::time::timeout(TIME_MAX, client.probe()).await.unwrap_or_else(|_| Err(late()));
-    let (verdict, reason, advice) = match probed {
+    let (verdict, reason, advice) = match probe(client).await {
         Ok(ProbeOutcome::Proven) => (OnlineVerdict::Works, None, None),
         Ok(ProbeOutcome::Unproven { reason }) => {
             (OnlineVerdict::Unknown, Some(reason.to_owned()), None)
@@ -307,6 +312,54 @@ async fn check_subscriptions(
     let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
     let place = format!("subgraph {name}, {protocol} at {url}");
     OnlineCheck { what: "subscribe", place, verdict, reason, advice }
+}
+
+/// Checks that a subgraph responds to queries over its WebSocket (`queries_over: websocket`).
+async fn check_queries(client: &SubgraphSubscriptions, endpoint: &ResolvedEndpoint) -> OnlineCheck {
+    let name = client.subgraph();
+    let failure = match probe(client).await {
+        Ok(_) => send_query(client).await.err(),
+        Err(error) => Some(error),
+    };
+    let (verdict, reason, advice) = match failure {
+        None => (OnlineVerdict::Works, None, None),
+        Some(ProbeError { reason, kind: ProbeErrorKind::NeedsCredentials }) => {
+            let advice = "it requires a header that clients send; test it with such a request";
+            (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
+        }
+        Some(ProbeError { reason, .. }) => {
+            let advice = format!(
+                "check the URL of the subgraph's WebSocket, `subgraphs.{name}.subscription`, or remove \
+                 `subgraphs.{name}.queries_over`"
+            );
+            (OnlineVerdict::Fails, Some(reason), Some(advice))
+        }
+    };
+    let place = format!("subgraph {name}, {}", endpoint.shown_url());
+    OnlineCheck { what: "connect", place, verdict, reason, advice }
+}
+
+/// Sends a query over the WebSocket of a subgraph, and waits for the response.
+async fn send_query(client: &SubgraphSubscriptions) -> Result<Bytes, ProbeError> {
+    let query = SubgraphSubscription {
+        field: Box::default(),
+        request: Bytes::from_static(QUERY),
+        headers: Arc::default(),
+        partition: Box::default(),
+    };
+    let response = tokio::time::timeout(TIME_MAX, client.fetch(query)).await;
+    let response = response.unwrap_or(Err(FetchError::Timeout(TIME_MAX)));
+    response.map_err(|error| unusable(error.to_string()))
+}
+
+/// Probes the subscriptions of a subgraph within the time limit.
+async fn probe(client: &SubgraphSubscriptions) -> Result<ProbeOutcome, ProbeError> {
+    let probed = tokio::time::timeout(TIME_MAX, client.probe()).await;
+    probed.unwrap_or_else(|_| Err(unusable(format!("no response within {TIME_MAX:?}"))))
+}
+
+fn unusable(reason: String) -> ProbeError {
+    ProbeError { reason, kind: ProbeErrorKind::Unusable }
 }
 
 /// Checks that the URL for callbacks leads to a router. One that runs there refuses the callback, because no

@@ -182,7 +182,7 @@ fn continue_stream(
 }
 
 /// True if queries and mutations of the subgraph use its WebSocket.
-pub(crate) fn has_queries(config: &Config, subgraph: &str) -> bool {
+pub fn has_queries(config: &Config, subgraph: &str) -> bool {
     let transport = config.subgraphs.get(subgraph).map(|it| it.queries_over);
     transport == Some(QueryTransport::Websocket)
 }

@@ -8,6 +8,7 @@ import { after, before, describe, it } from "node:test";
 import { createCertificate } from "../certificates.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
+import { freePort } from "../router.mjs";
 import { startApolloCallback } from "../subgraphs/apollo_callback.mjs";
 import { startGraphqlSse } from "../subgraphs/graphql_sse.mjs";
 import { startMultipart } from "../subgraphs/multipart.mjs";
@@ -137,6 +138,17 @@ describe("subgraphs that serve subscriptions", () => {
     assert.match(output, /^FAILED +subscribe +subgraph reviews, callback at .*\n.*why: .* status 500, as Apollo/m);
     assert.match(output, /^ +do: +check that the subgraph can reach `subscriptions\.callback\.public_url`/m);
     assert.equal(code, 1);
+  });
+
+  it("get the query of `starling check --online` over the WebSocket where `queries_over` says so", async () => {
+    const reviews = createReviews();
+    const server = keep(await startGraphqlWs(reviews));
+    // Nothing responds to queries over HTTP.
+    const subgraph = { ...server, url: `http://127.0.0.1:${await freePort()}/` };
+    const { router } = await open(subgraph, reviews, { more: { queries_over: "websocket" } });
+    const { code, output } = await check(router);
+    assert.match(output, /^ok +connect +subgraph reviews, ws:/m);
+    assert.equal(code, 0);
   });
 
   it("count as lost after `idle_timeout`, unless they send heartbeats", async () => {
