@@ -560,20 +560,28 @@ fn a_server_that_ignores_ping_messages_stays_connected_by_its_pong_frames() {
 fn servers_without_ping_messages_get_frames_only() {
     let start = Instant::now();
     let ping_due = start + Duration::from_secs(30);
-    let refuse = |client: &mut UpstreamSocket| {
-        client.receive(ping_due, &frame(Opcode::Close, b"\x11\x30Invalid message"));
+    let end_after = |client: &mut UpstreamSocket, response: &[u8]| {
+        client.receive(ping_due, response);
         let ended = events(client);
         let [UpstreamEvent::Ended(end)] = &ended[..] else { panic!("{ended:?}") };
         end.clone()
     };
+    let close = frame(Opcode::Close, b"\x11\x30Invalid message");
     let mut client = acknowledged(TRANSPORT_WS, start);
-    let end = refuse(&mut client);
+    let end = end_after(&mut client, &close);
     assert!(matches!(end, ConnectionEnd::ClosedByServer(_)) && !end.is_transient(), "no ping yet");
 
-    let mut client = acknowledged(TRANSPORT_WS, start);
-    sent_at(&mut client, ping_due);
-    let end = refuse(&mut client);
-    assert!(matches!(end, ConnectionEnd::PingRefused(_)) && end.is_transient(), "{end:?}");
+    let error = frame(Opcode::Text, br#"{"type":"connection_error"}"#);
+    for (response, reason) in [
+        (&close, "it closed the connection with code 4400: Invalid message"),
+        (&error, "it sent an invalid message: unknown message type `connection_error`"),
+    ] {
+        let mut client = acknowledged(TRANSPORT_WS, start);
+        sent_at(&mut client, ping_due);
+        let end = end_after(&mut client, response);
+        assert_eq!(end, ConnectionEnd::PingRefused(reason.into()));
+        assert!(end.is_transient());
+    }
 
     let mut next_client = acknowledged(TRANSPORT_WS, start);
     next_client.disable_ping_messages();

@@ -2,10 +2,10 @@
 //!
 //! Operations may begin before the server's acknowledgement; they wait for it inside. The WebSocket below notices a
 //! server that is gone, because every WebSocket server responds to ping frames. So this machine has no deadline for
-//! `ka`. Under `graphql-transport-ws` it also sends a `ping` when the WebSocket pings: some proxies count messages only,
-//! and some respond to frames while the server behind them is gone. Once the server has responded with a `pong`, the
-//! frame is left out. A server that closes the connection because it does not know the message ends it with
-//! [`ConnectionEnd::PingRefused`].
+//! `ka`. Under `graphql-transport-ws` it also sends a `ping` when the WebSocket pings: some proxies count messages
+//! only, and some respond to frames while the server behind them is gone. Once the server has responded with a `pong`,
+//! the frame is left out. If the server does not know the message, and closes the connection or sends an invalid
+//! message, the connection ends with [`ConnectionEnd::PingRefused`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -158,7 +158,7 @@ enum PingSupport {
     Asked,
     /// The server responds with `pong`.
     Supported,
-    /// An earlier connection was closed because of a `ping`.
+    /// An earlier connection ended because of a `ping`.
     Unsupported,
 }
 
@@ -249,8 +249,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Pings the server with frames only, because it has closed another connection with
-    /// [`ConnectionEnd::PingRefused`].
+    /// Pings the server with frames only, because another connection has ended with [`ConnectionEnd::PingRefused`].
     pub fn disable_ping_messages(&mut self) {
         self.pings = PingSupport::Unsupported;
     }
@@ -306,7 +305,12 @@ impl UpstreamClient {
 
     /// Ends the connection because of an invalid message that names no operation.
     fn close_invalid(&mut self, reason: &str) {
-        let end = ConnectionEnd::InvalidMessage(reason.into());
+        let end = match self.pings {
+            PingSupport::Asked => {
+                ConnectionEnd::PingRefused(format!("it sent an invalid message: {reason}").into())
+            }
+            _ => ConnectionEnd::InvalidMessage(reason.into()),
+        };
         self.close_with(BAD_RESPONSE, &format!("Invalid message: {reason}"), end);
     }
 
@@ -473,7 +477,11 @@ impl Protocol for UpstreamClient {
         let may_refuse_ping = self.pings == PingSupport::Asked && refuses_message(closed.code);
         self.end(match closed.by {
             ClosedBy::Us => ConnectionEnd::BrokenRule(closed),
-            ClosedBy::Peer if may_refuse_ping => ConnectionEnd::PingRefused(closed),
+            ClosedBy::Peer if may_refuse_ping => {
+                let Closed { code, reason, .. } = closed;
+                let text = format!("it closed the connection with code {code}: {reason}");
+                ConnectionEnd::PingRefused(text.trim_end_matches(": ").into())
+            }
             ClosedBy::Peer => ConnectionEnd::ClosedByServer(closed),
             ClosedBy::Loss => ConnectionEnd::Lost(closed),
         });

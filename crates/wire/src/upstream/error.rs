@@ -88,16 +88,13 @@ pub enum ConnectionEnd {
     /// A message that cannot be attributed to an operation is invalid. The text names the defect.
     #[error("the subgraph sent an invalid message: {0}")]
     InvalidMessage(Box<str>),
-    /// The server closed the connection after the first `ping` of the subprotocol, without a `pong`. A connection
-    /// without such messages may last, see [`UpstreamClient::disable_ping_messages`].
+    /// The server did not know the first `ping` of the subprotocol: it closed the connection or sent an invalid
+    /// message, as the text says. A connection without such messages may last, see
+    /// [`UpstreamClient::disable_ping_messages`].
     ///
     /// [`UpstreamClient::disable_ping_messages`]: super::UpstreamClient::disable_ping_messages
-    #[error(
-        "the subgraph closed the connection with code {} after a `ping`{}",
-        .0.code,
-        display_reason(&.0.reason)
-    )]
-    PingRefused(Closed),
+    #[error("the subgraph did not accept a `ping`: {0}")]
+    PingRefused(Box<str>),
     /// The server broke RFC 6455 or a limit of the router, for example by a message that is not UTF-8, or by one that
     /// is too large and names no operation.
     #[error("the subgraph broke a rule of the WebSocket: {} ({})", .0.reason, .0.code)]
@@ -120,11 +117,7 @@ impl ConnectionEnd {
             ConnectionEnd::ClosedByServer(closed) => {
                 format!("the subgraph closed the connection with code {}", closed.code).into()
             }
-            ConnectionEnd::PingRefused(closed) => format!(
-                "the subgraph closed the connection with code {} after a `ping`",
-                closed.code
-            )
-            .into(),
+            ConnectionEnd::PingRefused(_) => "the subgraph did not accept a `ping`".into(),
             // Their reasons are texts of the router.
             ConnectionEnd::BrokenRule(_)
             | ConnectionEnd::Lost(_)
@@ -223,8 +216,8 @@ mod tests {
                 true,
             ),
             (
-                ConnectionEnd::PingRefused(closed(4400, "Invalid message")),
-                "the subgraph closed the connection with code 4400 after a `ping`: Invalid message",
+                ConnectionEnd::PingRefused("it closed the connection with code 4400".into()),
+                "the subgraph did not accept a `ping`: it closed the connection with code 4400",
                 true,
             ),
             (
@@ -248,13 +241,10 @@ mod tests {
         let closed = Closed { code: CloseCode(4403), reason: "s3cret".into(), by: ClosedBy::Peer };
         for (end, expected) in [
             (
-                ConnectionEnd::ClosedByServer(closed.clone()),
+                ConnectionEnd::ClosedByServer(closed),
                 "the subgraph closed the connection with code 4403",
             ),
-            (
-                ConnectionEnd::PingRefused(closed),
-                "the subgraph closed the connection with code 4403 after a `ping`",
-            ),
+            (ConnectionEnd::PingRefused("s3cret".into()), "the subgraph did not accept a `ping`"),
             (ConnectionEnd::Refused("s3cret".into()), "the subgraph refused the connection"),
             (
                 ConnectionEnd::InvalidMessage("unknown message type `s3cret`".into()),
