@@ -115,7 +115,8 @@ pub(super) fn measure_reconnects(
     print_head();
     print_row("queries alone", &calm, bench.seconds);
     let count = bench.clients.unwrap_or(RECONNECTING);
-    let extra = ["--scenario", "reconnect-storm"];
+    // One event shows that all are served. Each one is sent to all clients at once, which delays queries as well.
+    let extra = ["--scenario", "reconnect-storm", "--events", "1"];
     let clients = ClientSettings { name: "reconnects", count, query: PLAIN, extra: &extra };
     let (storm, runs) =
         live.run_both(&router, "storm", &clients, RECONNECT_LOAD_SHARE, Priority::Low)?;
