@@ -1,7 +1,8 @@
-//! The spans of one execution: its requests to subgraphs, the use of its caches, its messages to brokers, and the
-//! printing of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's semantic
-//! conventions for HTTP and messages.
+//! The spans of one execution: its waves, their requests to subgraphs, the use of its caches, its messages to brokers,
+//! and the printing of its response. They are made of a [`Trace`] when a trace is exported, after OpenTelemetry's
+//! semantic conventions for HTTP and messages.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plan::Plan;
@@ -20,23 +21,38 @@ pub fn write_spans(
 ) {
     let started = execution.started();
     let times = |began: Duration, took: Duration| (started + began, started + began + took);
-    let (waves, lookups) = (waves(plan), execution.lookups());
+    let (waves, fetches, lookups) = (plan.waves(), execution.fetches(), execution.lookups());
+    let has_request = |fetch: usize| fetches.iter().any(|it| it.place.fetch == fetch);
+    let is_unsent = |lookup: &&LookupTrace| !has_request(lookup.fetch);
+    let sent = fetches.iter().map(|it| (it.place.fetch, it.began, it.began + it.took));
+    let unsent = lookups.iter().filter(is_unsent).map(|it| (it.fetch, it.at, it.at));
+    // The spans of waves come before those of their fetches: if the trace has too many, fetches are left out first.
+    let mut wave_spans = BTreeMap::new();
+    for (wave, (began, ended)) in wave_times(&waves, sent.chain(unsent)) {
+        let name = format!("wave {wave}").into();
+        let mut span = list.internal(parent, name, (started + began, started + ended));
+        span.attributes.push(Attribute::number("starling.fetch.wave", wave));
+        wave_spans.insert(wave, span.id);
+        list.push(span);
+    }
+    let parent_of = |fetch: usize| {
+        let span = waves.get(fetch).and_then(|wave| wave_spans.get(wave));
+        span.copied().unwrap_or(parent)
+    };
     let lookup_of = |fetch| lookups.iter().find(|it| it.fetch == fetch);
-    let fetches = execution.fetches();
     for fetch in &fetches {
-        let span = list.internal(parent, "".into(), times(fetch.began, fetch.took));
-        let mut span = fetch_span(span, fetch, generation);
         let index = fetch.place.fetch;
+        let span = list.internal(parent_of(index), "".into(), times(fetch.began, fetch.took));
+        let mut span = fetch_span(span, fetch, generation);
         span.attributes.extend(place_attributes(index, &waves));
         span.attributes.extend(lookup_of(index).into_iter().flat_map(lookup_attributes));
         list.push(span);
     }
-    // Nothing was sent for these.
-    let has_request = |fetch| fetches.iter().any(|it| it.place.fetch == fetch);
-    for lookup in lookups.iter().filter(|it| !has_request(it.fetch)) {
+    for lookup in lookups.iter().filter(is_unsent) {
         let Some(fetch) = plan.fetches.get(lookup.fetch) else { continue };
         let subgraph = &generation.graph.subgraph(fetch.subgraph).name;
         let name = format!("cache {subgraph}").into();
+        let parent = parent_of(lookup.fetch);
         let mut span = list.internal(parent, name, times(lookup.at, Duration::ZERO));
         span.attributes.push(Attribute::text("starling.subgraph", subgraph.to_string()));
         span.attributes.extend(place_attributes(lookup.fetch, &waves));
@@ -145,15 +161,21 @@ fn lookup_attributes(lookup: &LookupTrace) -> impl Iterator<Item = Attribute> {
     counts.map(|(name, count)| Attribute::number(name, count))
 }
 
-/// Returns the wave of each fetch: 1 for those that wait for none.
-fn waves(plan: &Plan) -> Vec<u32> {
-    let mut waves: Vec<u32> = Vec::with_capacity(plan.fetches.len());
-    for fetch in &plan.fetches {
-        // A fetch depends on earlier ones only.
-        let before = fetch.depends_on.iter().filter_map(|it| waves.get(it.0 as usize));
-        waves.push(before.max().map_or(1, |wave| wave + 1));
+/// Returns the beginning and end of each wave that had a fetch: from the beginning of its first fetch to the end of its
+/// last one. `waves` has the wave of each fetch of the plan; `fetches` have their index there, their beginning and end.
+///
+/// A fetch begins as soon as the fetches that it depends on have ended, so waves may overlap.
+fn wave_times(
+    waves: &[u32],
+    fetches: impl Iterator<Item = (usize, Duration, Duration)>,
+) -> BTreeMap<u32, (Duration, Duration)> {
+    let mut times = BTreeMap::new();
+    for (fetch, began, ended) in fetches {
+        let Some(&wave) = waves.get(fetch) else { continue };
+        let (first, last) = times.entry(wave).or_insert((began, ended));
+        (*first, *last) = ((*first).min(began), (*last).max(ended));
     }
-    waves
+    times
 }
 
 /// Returns the way in which work was shared, as spans have it.
@@ -162,5 +184,27 @@ pub fn role_name(role: Role) -> &'static str {
         Role::Leader => "leader",
         Role::Follower => "follower",
         Role::Unshared => "alone",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wave_lasts_from_its_first_fetch_to_its_last_and_may_overlap_the_next() {
+        let at = Duration::from_millis;
+        // The last fetch depends on the first one only, so it does not wait for the second one.
+        let waves = [1, 1, 2];
+        let fetches = [(0, at(1), at(3)), (2, at(4), at(6)), (1, at(0), at(9))];
+        let expected = BTreeMap::from([(1, (at(0), at(9))), (2, (at(4), at(6)))]);
+        assert_eq!(wave_times(&waves, fetches.into_iter()), expected);
+    }
+
+    #[test]
+    fn a_wave_without_a_fetch_has_no_time() {
+        let at = Duration::from_millis;
+        let expected = BTreeMap::from([(2, (at(4), at(4)))]);
+        assert_eq!(wave_times(&[1, 2], [(1, at(4), at(4))].into_iter()), expected);
     }
 }

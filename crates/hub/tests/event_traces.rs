@@ -101,7 +101,8 @@ starling.field=field starling.graph.name=beta starling.event.groups=1 graphql.op
   filter
   subscription graphql.operation.type=subscription starling.field=field starling.subscribers=2
     wait
-    POST orders (Client) http.request.method=POST http.request.body.size=175 http.response.status_code=200 \
+    wave 1 starling.fetch.wave=1
+      POST orders (Client) http.request.method=POST http.request.body.size=175 http.response.status_code=200 \
 http.response.body.size=67 starling.fetch.entities=1 starling.fetch.sharing=alone starling.subgraph=orders \
 starling.fetch.index=0 starling.fetch.wave=1
     print starling.response.bytes=40
@@ -247,8 +248,8 @@ async fn groups_that_share_a_request_have_it_once_and_the_trace_has_a_bound() {
             let left_out = telemetry::read(&tracer.stats.left_out);
             if spans_max == shown {
                 assert_eq!(trace.spans.len(), shown);
-                // Each group has itself, the wait, the request, the printing and the broadcast.
-                assert_eq!(left_out as usize, 2 + 127 * 5 - shown + 73);
+                // Each group has itself, the wait, the wave, its request, the printing and the broadcast.
+                assert_eq!(left_out as usize, 2 + 127 * 6 - shown + 73);
                 return;
             }
             assert_eq!((count("subscription"), left_out as usize), (shown, 200 - shown));

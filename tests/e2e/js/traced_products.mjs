@@ -13,11 +13,13 @@ export const TOP_TREE = [
   "  query Top",
   "    parse",
   "    plan",
-  "    POST products (client)",
-  "    POST reviews (client)",
-  "    POST stock (client)",
   "    print",
   "    validate",
+  "    wave 1",
+  "      POST products (client)",
+  "    wave 2",
+  "      POST reviews (client)",
+  "      POST stock (client)",
 ];
 
 const REVIEWS = 'type Product @key(fields: "id") { id: ID! reviews: Int }';

@@ -44,9 +44,10 @@ const TREE = [
   "  filter",
   "  subscription Changes",
   "    broadcast",
-  "    POST products (client)",
   "    print",
   "    wait",
+  "    wave 1",
+  "      POST products (client)",
 ];
 
 const ALWAYS = { ratio: "100%" };

@@ -31,9 +31,10 @@ const EVENT_TREE = [
   "  filter",
   "  subscription Changes",
   "    broadcast",
-  "    POST products (client)",
   "    print",
   "    wait",
+  "    wave 1",
+  "      POST products (client)",
 ];
 
 describe("a real OpenTelemetry collector", { skip: skipWithout(openTelemetryCollector, "otelcol") }, () => {

@@ -148,6 +148,11 @@ describe("traces", () => {
       assert.ok(!parent || (parent.began <= span.began && span.ended <= parent.ended), span.name);
     }
     assert.ok(one("POST products").ended <= fetched.began, "the second wave follows the first");
+    const second = one("wave 2");
+    assert.deepEqual(second.attributes, { "starling.fetch.wave": 2 });
+    const inSecond = [fetched, one("POST stock")];
+    assert.equal(second.began, inSecond.map(({ began }) => began).reduce((a, b) => (a < b ? a : b)));
+    assert.equal(second.ended, inSecond.map(({ ended }) => ended).reduce((a, b) => (a > b ? a : b)));
 
     await send(router, TOP);
     const [, again] = await collector.named("query Top", 2);
