@@ -34,6 +34,7 @@ pub mod response_forwarding;
 pub mod serving;
 pub mod shared_cache;
 pub mod sharing;
+pub mod stream_cause;
 pub mod subgraph_streams;
 pub mod subscription_count;
 pub mod subscription_endpoint;

@@ -18,6 +18,7 @@ use single_flight::Role;
 use telemetry::ExemplarSpan;
 use telemetry::spans::{Attribute, RequestSpans, Span, SpanId, SpanList, SpanSource};
 
+use crate::stream_cause::StreamCause;
 use crate::trace::ResponseSource;
 
 /// The maximum length of an operation's name in a span. Longer ones are cut.
@@ -98,6 +99,11 @@ impl OperationSpans {
         let trace = Arc::new(if keeps_bodies { trace.keeping_bodies() } else { trace });
         self.lock().execution = Some(Arc::clone(&trace));
         trace
+    }
+
+    /// Returns the span of the operation, for the stream that it begins.
+    pub(crate) fn stream_cause(&self) -> StreamCause {
+        StreamCause { context: Arc::clone(self.request.context()), span: self.lock().id }
     }
 
     /// Returns the identity of the operation's span for exemplars of metrics, if its trace is exported.

@@ -16,6 +16,7 @@ use crate::figures::RequestFigures;
 use crate::generation::ServingGraph;
 use crate::operation_spans::OperationSpans;
 use crate::overload::work_ticket::WorkTicket;
+use crate::stream_cause::StreamCause;
 
 /// An operation with everything that its execution needs.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct PreparedRequest {
     pub figures: Option<RequestFigures>,
     /// The record of the operation, if its request belongs to a trace.
     pub spans: Option<Arc<OperationSpans>>,
+    /// The span of the operation, if it has a stream and its request belongs to a trace.
+    pub cause: Option<StreamCause>,
     /// The request of a subscription for the access log; `None` on WebSockets, and if the log is not written.
     pub logged: Option<Box<LoggedRequest>>,
 }
@@ -80,8 +83,11 @@ pub fn attach_spans(
     match prepared {
         Ok(ready) => {
             spans.note_prepared(&ready.prepared, &ready.loaded.generation, ready.cost);
-            // A stream outlives its request: opening it is all that belongs to the request.
-            ready.spans = Some(spans).filter(|_| !ready.prepared.has_stream());
+            match ready.prepared.has_stream() {
+                // A stream outlives its request: opening it is all that belongs to the request.
+                true => ready.cause = Some(spans.stream_cause()),
+                false => ready.spans = Some(spans),
+            }
         }
         Err(errors) => spans.note_refusal(errors),
     }

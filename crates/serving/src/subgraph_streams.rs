@@ -13,7 +13,7 @@ use config::{
 use events::{Retry, SubgraphSubscription};
 use execute::{ClaimPath, ClaimValues, ErrorCode, Executable, ForwardedHeaders, GraphqlError};
 use graph::{SubgraphId, Supergraph};
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use plan::Variables;
 use subscription_client::{
     CallbackEndpoint, ReconnectSettings, SubgraphSubscriptions, SubscriptionProtocol,
@@ -41,6 +41,16 @@ pub struct SubgraphStreams {
     claims: Vec<ClaimPath>,
     /// The members of the client's `extensions` that are sent.
     extensions: Vec<String>,
+}
+
+/// The facts of a client's request that its subgraph may get.
+pub(crate) struct SentFacts<'a> {
+    /// The headers for subgraphs.
+    pub(crate) headers: &'a ForwardedHeaders,
+    /// The client's `extensions`, a JSON object.
+    pub(crate) extensions: &'a Bytes,
+    /// The headers with the identity of its trace.
+    pub(crate) trace: Arc<[(HeaderName, HeaderValue)]>,
 }
 
 /// A source, and everything that its events may depend on.
@@ -71,9 +81,8 @@ impl SubgraphStreams {
         subgraph: SubgraphId,
         executable: &Executable,
         variables: &Variables,
-        headers: &ForwardedHeaders,
         claims: &ClaimValues,
-        extensions: &Bytes,
+        SentFacts { headers, extensions, trace }: SentFacts<'_>,
     ) -> Result<SubgraphSource, GraphqlError> {
         let headers = headers.of(subgraph).forwarded;
         let extensions = select_members(extensions, &self.extensions);
@@ -100,6 +109,7 @@ impl SubgraphStreams {
             field: coordinate.clone(),
             request,
             headers: headers.into(),
+            trace,
             partition: partition.clone().into(),
         };
         partition.extend_from_slice(&extensions);

@@ -25,7 +25,8 @@ use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::live_queries::{LiveExecution, LiveResolver, LiveSource};
 use crate::prepared_request::PreparedRequest;
-use crate::subgraph_streams::{SubgraphSource, SubgraphStreams};
+use crate::stream_cause::StreamCause;
+use crate::subgraph_streams::{SentFacts, SubgraphSource, SubgraphStreams};
 
 /// The time for which the requirements of one operation are waited for before it is tried again.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
@@ -128,8 +129,9 @@ fn subgraph_operation(
     };
     let (headers, extensions) = (&ready.headers, &ready.extensions);
     let executable = &prepared.executable;
-    let made =
-        streams.source(subgraph, executable, &ready.variables, headers, &claims, extensions)?;
+    let trace = ready.cause.as_ref().map(StreamCause::headers).unwrap_or_default();
+    let sent = SentFacts { headers, extensions, trace };
+    let made = streams.source(subgraph, executable, &ready.variables, &claims, sent)?;
     let SubgraphSource { source, mut partition, field, extensions } = made;
     // Without another fetch, payloads depend on nothing else.
     let ignores_headers = streams.ignores_other_headers() && prepared.plan.fetches.is_empty();
@@ -338,6 +340,8 @@ pub async fn renew(
         memory: None,
         figures: None,
         spans: None,
+        // The trace has ended. What the new graph begins again belongs to none.
+        cause: None,
         logged: None,
     };
     if let Some(access) = &loaded.access {

@@ -1,7 +1,10 @@
-//! The formats of trace identities in headers, from the configuration.
+//! The formats of trace identities in headers, from the configuration, and headers in these formats.
+
+use std::sync::Arc;
 
 use config::{TraceFormat, Tracing};
-use telemetry::spans::{Propagation, PropagationFormat};
+use http::{HeaderName, HeaderValue};
+use telemetry::spans::{Propagation, PropagationFormat, SpanId, TraceContext};
 
 /// Returns the formats that the configuration lists.
 pub fn propagation(settings: &Tracing) -> Propagation {
@@ -13,4 +16,19 @@ pub fn propagation(settings: &Tracing) -> Propagation {
         TraceFormat::Jaeger => PropagationFormat::Jaeger,
         TraceFormat::Datadog => PropagationFormat::Datadog,
     }))
+}
+
+/// Returns the headers with which a subgraph continues a trace, with `span` as the parent.
+pub(crate) fn trace_headers(
+    context: &TraceContext,
+    span: SpanId,
+) -> Arc<[(HeaderName, HeaderValue)]> {
+    let mut headers = Vec::new();
+    context.write_headers(span, |name, value| {
+        // The values are printable.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.push((HeaderName::from_static(name), value));
+        }
+    });
+    headers.into()
 }

@@ -13,6 +13,7 @@ use subscription_client::SubgraphSubscriptions;
 use upstream::Upstream;
 
 use crate::forwarding;
+use crate::trace_formats::trace_headers;
 
 /// The client of such a subgraph.
 pub(crate) struct WebSocketSubgraph {
@@ -42,6 +43,7 @@ impl Subgraph for WebSocketSubgraph {
                 field: Box::default(),
                 request: request.body,
                 headers: request.headers.forwarded.into(),
+                trace: span.map(|it| trace_headers(&it.context, it.id)).unwrap_or_default(),
                 partition: forwarding::partition(&all).into(),
             };
             let began = Instant::now();

@@ -9,11 +9,12 @@ use wire::upstream::callback::ACCEPT;
 use crate::callback_endpoint::{CallbackEndpoint, RegisteredCallback};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::http_exchange::{self, AttemptFailure, is_transient_status};
-use crate::http_request::{OperationRequest, add_extension};
+use crate::http_request::OperationRequest;
 use crate::http_stream::check_coding;
 use crate::operation_outcome::{Begun, OperationOutcome};
 use crate::operation_output::OperationOutput;
 use crate::refusal::{is_json, read_refusal};
+use crate::request_extensions::add_extensions;
 
 /// The reason for refusing a response that is not JSON.
 pub(crate) const NOT_JSON: &str =
@@ -70,7 +71,8 @@ pub(crate) fn begin_request(
     wanted: &SubgraphSubscription,
     extension: &[u8],
 ) -> Result<OperationRequest, AttemptFailure> {
-    let body = add_extension(&wanted.request, "subscription", extension);
+    let subscription = ("subscription", extension.to_vec());
+    let body = add_extensions(&wanted.request, &[subscription]);
     let request = OperationRequest::post(&endpoint.target, wanted, ACCEPT, body);
     request.map_err(AttemptFailure::permanent)
 }

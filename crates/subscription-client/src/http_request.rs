@@ -72,7 +72,7 @@ impl OperationRequest {
 }
 
 fn headers(wanted: &SubgraphSubscription, accept: &'static str) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4 + wanted.headers.len());
+    let mut headers = HeaderMap::with_capacity(4 + wanted.headers.len() + wanted.trace.len());
     headers.insert(ACCEPT, HeaderValue::from_static(accept));
     // Without the header a server may choose any coding (RFC 9110, section 12.5.3), and compressors hold results back.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -80,6 +80,10 @@ fn headers(wanted: &SubgraphSubscription, accept: &'static str) -> HeaderMap {
         if !belongs_to_connection(name) {
             headers.append(name, value.clone());
         }
+    }
+    // In place of those that a rule forwards.
+    for (name, value) in &*wanted.trace {
+        headers.insert(name, value.clone());
     }
     headers
 }
@@ -117,38 +121,6 @@ fn append_encoded(text: &[u8], url: &mut String) {
     }
 }
 
-/// Returns a request, a JSON object, with one more member in its `extensions`.
-pub(crate) fn add_extension(request: &Bytes, name: &str, value: &[u8]) -> Bytes {
-    let mut text = vec![b'{'];
-    let mut extensions = vec![b'{'];
-    // The router has printed the request.
-    let _ = outline_members(request, |key, member| match &*key {
-        "extensions" => {
-            let _ = outline_members(&member, |key, member| {
-                if key != name {
-                    append_member(&mut extensions, &key, &member);
-                }
-            });
-        }
-        key => append_member(&mut text, key, &member),
-    });
-    append_member(&mut extensions, name, value);
-    extensions.push(b'}');
-    append_member(&mut text, "extensions", &extensions);
-    text.push(b'}');
-    text.into()
-}
-
-/// Appends a member to an object that was opened.
-fn append_member(object: &mut Vec<u8>, name: &str, value: &[u8]) {
-    if object.len() > 1 {
-        object.push(b',');
-    }
-    astjson::print_string(name, object);
-    object.push(b':');
-    object.extend_from_slice(value);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,18 +136,5 @@ mod tests {
              &variables=%7B%22x%22%3A%201%7D&extensions=%7B%7D"
         );
         assert!(append_parameters("/", &request).starts_with("/?query=subscription"));
-    }
-
-    #[test]
-    fn an_extension_is_added_to_those_of_the_client_and_replaces_one_with_its_name() {
-        for (request, expected) in [
-            (r#"{"query":"a"}"#, r#"{"query":"a","extensions":{"s":{"x":1}}}"#),
-            (
-                r#"{"query":"a","extensions":{"t":"u","s":2},"variables":{}}"#,
-                r#"{"query":"a","variables":{},"extensions":{"t":"u","s":{"x":1}}}"#,
-            ),
-        ] {
-            assert_eq!(add_extension(&Bytes::from(request), "s", br#"{"x":1}"#), expected);
-        }
     }
 }

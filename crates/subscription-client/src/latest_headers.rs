@@ -159,6 +159,7 @@ mod tests {
             field: "Subscription.n".into(),
             request: "{}".into(),
             headers: [token].into(),
+            trace: Arc::default(),
             partition: partition.as_bytes().into(),
         }
     }

@@ -14,6 +14,7 @@
 //! | `callback_operation`, `callback_endpoint` | the callback protocol: its operations, and the process-wide table of ids |
 //! | `http_request`, `http_exchange`, `refusal` | requests, connections for one request, refusals as JSON |
 //! | `http_probe`, `probe_outcome` | the check of a subgraph without a subscription |
+//! | `request_extensions` | the members of `extensions` that the router adds, such as the identity of a trace |
 //! | `operation_output`, `operation_outcome` | the stream of an operation by HTTP, its beginning and its end |
 //! | `latest_headers` | the newest token of each partition |
 //! | `settings`, `stats` | the limits, the counters |
@@ -33,6 +34,7 @@ mod operation_output;
 mod operation_task;
 mod probe_outcome;
 mod refusal;
+mod request_extensions;
 mod result_queue;
 mod settings;
 mod stats;

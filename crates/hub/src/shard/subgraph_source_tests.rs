@@ -60,6 +60,7 @@ impl Scenario {
             field: "Subscription.reviewAdded".into(),
             request: Bytes::from_static(request.as_bytes()),
             headers: [header].into(),
+            trace: Arc::default(),
             partition: Box::default(),
         };
         let client = Arc::clone(&self.client) as Arc<dyn SubscriptionClient>;

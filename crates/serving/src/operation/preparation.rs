@@ -291,6 +291,7 @@ async fn prepare_counted(
         memory: None,
         figures: None,
         spans: None,
+        cause: None,
         logged: None,
     })
 }

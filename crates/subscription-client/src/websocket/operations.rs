@@ -16,6 +16,7 @@ use super::command::{NewOperation, OperationReply};
 use crate::endpoint::SubscriptionEndpoint;
 use crate::error_response;
 use crate::http_exchange::AttemptFailure;
+use crate::request_extensions;
 use crate::result_queue;
 use crate::stats::{add, subtract};
 
@@ -111,8 +112,9 @@ impl Operations {
     pub(super) fn start_all(&mut self, socket: &mut UpstreamSocket) {
         for number in std::mem::take(&mut self.to_start) {
             let Some(slot) = self.slots.get_mut(&number) else { continue };
+            let request = request_extensions::with_trace(&slot.wanted);
             // The pool bounds the number of operations, and a connection that has ended is not used.
-            let Ok(id) = socket.subscribe(slot.wanted.request.clone()) else { continue };
+            let Ok(id) = socket.subscribe(request) else { continue };
             slot.id = Some(id);
             self.by_id.insert(id, number);
             add(&self.endpoint.stats.started, 1);

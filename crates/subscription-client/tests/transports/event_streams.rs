@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use events::SubscriptionClient;
+use events::{SubgraphSubscription, SubscriptionClient};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use http::{Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
@@ -22,8 +22,8 @@ use upstream::Protocol;
 
 use crate::scripted_server::{DEADLINE, ReceivedRequest, ScriptedServer};
 use crate::subscriber::{
-    QUERY, client, collect, next, patient, read, resubscribe_in, settings, subscribe, subscribe_in,
-    subscribe_with, subscription_in, wait_until,
+    QUERY, client, collect, in_trace, next, patient, read, resubscribe_in, settings, subscribe,
+    subscribe_in, subscribe_with, subscription_in, wait_until,
 };
 
 const RESULTS: [&str; 3] =
@@ -86,6 +86,26 @@ async fn each_protocol_sends_its_request_and_delivers_results_until_the_end() {
         let counts = [&stats.started, &stats.results, &stats.failed, &stats.connections_lost];
         assert_eq!(counts.map(read), [1, 2, 0, 0]);
     }
+}
+
+#[tokio::test]
+async fn each_attempt_has_the_headers_of_the_trace_in_place_of_forwarded_ones() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), sse());
+    let forwarded = (HeaderName::from_static("traceparent"), HeaderValue::from_static("00-old"));
+    let wanted = SubgraphSubscription {
+        headers: [forwarded].into(),
+        ..in_trace(subscription_in("", QUERY, "secret"), "00-1-2-01")
+    };
+    let (stream, first) = join!(client.subscribe(Arc::new(wanted)), server.next_event_stream());
+    let stream = stream.unwrap();
+    let sent = |head: &str| -> Vec<String> {
+        head.lines().filter(|line| line.starts_with("traceparent")).map(str::to_owned).collect()
+    };
+    assert_eq!(sent(&first.head), ["traceparent: 00-1-2-01"]);
+    drop(first);
+    assert_eq!(sent(&server.next_event_stream().await.head), ["traceparent: 00-1-2-01"]);
+    drop(stream);
 }
 
 #[tokio::test]

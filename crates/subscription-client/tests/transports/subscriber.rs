@@ -81,8 +81,18 @@ pub(crate) fn subscription_in(partition: &str, request: &str, token: &str) -> Su
         field: "Subscription.n".into(),
         request: request.to_owned().into(),
         headers: [header].into(),
+        trace: Arc::default(),
         partition: partition.as_bytes().into(),
     }
+}
+
+/// Returns the same subscription as a part of a trace.
+pub(crate) fn in_trace(
+    subscription: SubgraphSubscription,
+    traceparent: &'static str,
+) -> SubgraphSubscription {
+    let header = (HeaderName::from_static("traceparent"), HeaderValue::from_static(traceparent));
+    SubgraphSubscription { trace: [header].into(), ..subscription }
 }
 
 /// Returns the next message as text: the payload, `gap`, or the end in parentheses.

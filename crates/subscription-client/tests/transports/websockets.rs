@@ -1,6 +1,7 @@
 //! WebSockets: sharing, limits and healing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use events::{EventStream, Retry, SubscriptionClient};
@@ -14,8 +15,8 @@ use tokio::join;
 use crate::scripted_server::ScriptedServer;
 use crate::scripted_socket::{ScriptedSocket, id_of};
 use crate::subscriber::{
-    QUERY, client, collect, next, patient, read, resubscribe_in, settings, subscribe, subscribe_in,
-    subscribe_with, subscription_in, wait_until,
+    QUERY, client, collect, in_trace, next, patient, read, resubscribe_in, settings, subscribe,
+    subscribe_in, subscribe_with, subscription_in, wait_until,
 };
 
 const RESULT: &str = r#"{"data":{"n":1}}"#;
@@ -63,6 +64,34 @@ async fn fifty_subscriptions_at_once_share_a_connection_that_is_closed_when_it_i
     assert_eq!(socket.next_message().await, "end");
     wait_until("the connection is counted as closed", || read(&stats.connections) == 0).await;
     assert_eq!([&stats.connections_lost, &stats.failed, &stats.operations].map(read), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn each_operation_of_a_connection_has_the_headers_of_its_trace_as_extensions() {
+    let server = ScriptedServer::start().await;
+    let client = client(&server.url(), websocket());
+    let wanted =
+        |query, traceparent| Arc::new(in_trace(subscription_in("", query, "secret"), traceparent));
+    let serve = async {
+        let (mut socket, init) = ScriptedSocket::accept(&server).await;
+        let messages = [socket.next_message().await, socket.next_message().await];
+        (socket, init, messages)
+    };
+    let first = client.subscribe(wanted(r#"{"query":"subscription{n}"}"#, "00-1-2-01"));
+    let second = client.subscribe(wanted(r#"{"query":"subscription{m}"}"#, "00-3-4-00"));
+    let (first, second, (socket, init, messages)) = join!(first, second, serve);
+    for (message, query, traceparent) in
+        [(&messages[0], "n", "00-1-2-01"), (&messages[1], "m", "00-3-4-00")]
+    {
+        let payload = format!(
+            r#""payload":{{"query":"subscription{{{query}}}","extensions":{{"traceparent":"{traceparent}"}}}}"#
+        );
+        assert!(message.contains(&payload), "{payload} in {message}");
+    }
+    for shared in [socket.head(), init.as_str()] {
+        assert!(!shared.contains("traceparent"), "{shared}");
+    }
+    drop((first, second));
 }
 
 #[tokio::test]

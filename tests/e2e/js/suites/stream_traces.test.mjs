@@ -1,0 +1,90 @@
+// Traces of what outlives a request: operations that subgraphs serve as streams, requests over their WebSockets, and
+// the executions of live queries.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { closeAfterEach } from "../closing.mjs";
+import { startCollector } from "../collector.mjs";
+import { openSocket, openStreams } from "../live_client.mjs";
+import { startProducts } from "../subgraphs/products.mjs";
+import { REVIEW_ADDED, createReviews } from "../subgraphs/reviews.mjs";
+import { readMetric, startRouter } from "../subgraphs/router.mjs";
+import { SERVERS } from "../subgraphs/servers.mjs";
+import { startGraphqlWs } from "../subgraphs/web_sockets.mjs";
+import { PARENT, TRACE } from "../traced_products.mjs";
+import { eventually } from "../waiting.mjs";
+
+const CLIENT = { traceparent: `00-${TRACE}-${PARENT}-01`, baggage: "user=7" };
+const FORMATS = ["tracecontext", "baggage", "b3", "b3multi", "jaeger", "datadog"];
+
+describe("traces of streams", () => {
+  const keep = closeAfterEach();
+
+  /** Starts a router that exports all traces, in front of the reviews with the server that `start` begins. */
+  async function open({ start = startGraphqlWs, more, config }) {
+    const reviews = createReviews();
+    const [server, products, collector] = await Promise.all([start(reviews), startProducts(), startCollector()]);
+    [server, products, collector].forEach(keep);
+    const tracing = {
+      enabled: true, sample: { ratio: "100%" }, propagation: FORMATS,
+      otlp: { endpoint: collector.endpoint, interval: "20ms" },
+    };
+    const router = keep(await startRouter(
+      { reviews: { ...server, sdl: reviews.sdl, more }, products }, { tracing, ...config },
+    ));
+    return { reviews, products, collector, router };
+  }
+
+  /** The span that these headers, or members of `extensions`, name as the parent, once the collector has it. */
+  async function parentOf(collector, { traceparent }) {
+    const [, trace, id] = traceparent.split("-");
+    return eventually(() => collector.spans.find((it) => it.trace === trace && it.id === id), "the span");
+  }
+
+  /** Checks that all formats name the same span. */
+  function checkFormats(sent, { trace, id }) {
+    const decimal = (digits) => `${BigInt(`0x${digits}`)}`;
+    const expected = {
+      traceparent: `00-${trace}-${id}-01`, b3: `${trace}-${id}-1`,
+      "x-b3-traceid": trace, "x-b3-spanid": id, "x-b3-sampled": "1", "uber-trace-id": `${trace}:${id}:0:1`,
+      "x-datadog-trace-id": decimal(trace.slice(16)), "x-datadog-parent-id": decimal(id),
+      "x-datadog-sampling-priority": "1", "x-datadog-tags": `_dd.p.tid=${trace.slice(0, 16)}`,
+    };
+    assert.deepEqual(Object.fromEntries(Object.keys(expected).map((name) => [name, sent[name]])), expected);
+  }
+
+  for (const { name, start, isSocket } of SERVERS) {
+    it(`continue at the subgraph of a subscription, from its first client: ${name}`, async () => {
+      const { reviews, collector, router } = await open({ start });
+      const request = { query: REVIEW_ADDED, variables: { product: "kettle" } };
+      const socket = keep(openSocket(router));
+      socket.subscribe(request);
+      await eventually(() => reviews.operations() === 1, "the operation to begin");
+      keep(openStreams(router, CLIENT)).subscribe(request);
+      await eventually(async () => await readMetric(router, "starling_hub_subscribers") === 2, "both clients");
+      const [{ headers, extensions }, ...others] = reviews.started;
+      assert.deepEqual(others, [], "both clients share the operation");
+      const sent = isSocket ? extensions : headers;
+      const operation = await parentOf(collector, sent);
+      assert.equal(operation.name, "subscription ReviewAdded");
+      assert.notEqual(operation.trace, TRACE, "an operation on a WebSocket has a trace of its own");
+      checkFormats(sent, operation);
+      // The operations of a WebSocket share its handshake.
+      if (isSocket) assert.equal(headers.traceparent, undefined);
+    });
+  }
+
+  it("continue at a subgraph that gets its queries over a WebSocket", async () => {
+    const { reviews, collector, router } = await open({ more: { queries_over: "websocket" } });
+    const response = await fetch(router.graphql, {
+      method: "POST", headers: { "content-type": "application/json", ...CLIENT },
+      body: JSON.stringify({ query: 'mutation Add { addReview(id: "9", product: "kettle") { id } }' }),
+    });
+    assert.deepEqual(await response.json(), { data: { addReview: { id: "9" } } });
+    const [{ headers, extensions }] = reviews.queried;
+    const request = await parentOf(collector, extensions);
+    assert.deepEqual([request.name, request.trace], ["POST reviews", TRACE]);
+    checkFormats(extensions, request);
+    assert.equal(extensions.baggage, "user=7");
+    assert.equal(headers.traceparent, undefined);
+  });
+});
