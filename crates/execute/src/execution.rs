@@ -87,7 +87,7 @@ pub async fn execute_live(
         }
     }
     let dependencies = execution.policies.dependencies();
-    (execution.finish(), dependencies)
+    (execution.finish_recorded(), dependencies)
 }
 
 pub(crate) struct Execution<'a> {

@@ -61,7 +61,7 @@ impl EventSpans {
         let EventTracer { tracer, graph } = tracer;
         let incoming = bindings::read_event_trace(tracer.propagation(), event);
         Arc::new(Self {
-            spans: RequestSpans::start_event(tracer, incoming),
+            spans: RequestSpans::start_linked(tracer, incoming),
             graph: graph.clone(),
             topic: Arc::clone(&event.topic),
             payload_bytes: event.payload.len(),

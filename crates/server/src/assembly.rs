@@ -176,7 +176,7 @@ pub(crate) fn assemble(
     };
     let (documents, stores) = (material.documents, &common.stores);
     let serving = Arc::new(Serving::new(&config, loaded, documents, stores, &limits));
-    start_live_queries(&serving, &workers, &shutdown);
+    start_live_queries(&serving, &workers, common.tracer.clone(), &shutdown);
     let (first_reactors, further_reactors) = reactors.split_first().unzip();
     let AssembledGraph { runner, live, endpoint, reloader } = common.assemble_graph(GraphInputs {
         name: None,
@@ -287,12 +287,17 @@ pub(crate) fn assemble(
 }
 
 /// Starts the task that executes live queries, if they are turned on. It ends with the shutdown.
-fn start_live_queries(serving: &Serving, workers: &Arc<Workers>, shutdown: &Shutdown) {
+fn start_live_queries(
+    serving: &Serving,
+    workers: &Arc<Workers>,
+    tracer: Option<Arc<Tracer>>,
+    shutdown: &Shutdown,
+) {
     let graph = serving.current();
     let queries = graph.caching.as_ref().and_then(|it| it.process.live_queries.as_ref());
     let Some(queries) = queries else { return };
     let on_workers = Arc::new(EventWorkers(Arc::clone(workers)));
-    let running = Arc::clone(queries).run(on_workers as Arc<dyn hub::Workers>);
+    let running = Arc::clone(queries).run(on_workers as Arc<dyn hub::Workers>, tracer);
     let mut stop = shutdown.signal();
     tokio::spawn(async move {
         tokio::select! {

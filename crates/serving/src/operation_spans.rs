@@ -154,16 +154,8 @@ impl Drop for OperationSpans {
 }
 
 impl OperationRecord {
-    /// The attributes that name the operation (semantic conventions for GraphQL).
     fn identity(&self) -> Vec<Attribute> {
-        let Some(prepared) = &self.prepared else { return Vec::new() };
-        let kind = kind_name(prepared.kind);
-        let mut attributes = vec![Attribute::text("graphql.operation.type", kind)];
-        let name = prepared.name.as_deref();
-        attributes.extend(name.map(|it| Attribute::text("graphql.operation.name", shorten(it))));
-        let id = format!("{:032x}", prepared.operation_id);
-        attributes.push(Attribute::text("starling.operation.id", id));
-        attributes
+        self.prepared.as_deref().map(identity).unwrap_or_default()
     }
 
     fn write_operation(&self, root: SpanId, list: &mut SpanList) {
@@ -232,6 +224,17 @@ impl SpanSource for OperationRecord {
     }
 }
 
+/// The attributes that name an operation (semantic conventions for GraphQL).
+pub(crate) fn identity(prepared: &Prepared) -> Vec<Attribute> {
+    let kind = kind_name(prepared.kind);
+    let mut attributes = vec![Attribute::text("graphql.operation.type", kind)];
+    let name = prepared.name.as_deref();
+    attributes.extend(name.map(|it| Attribute::text("graphql.operation.name", shorten(it))));
+    let id = format!("{:032x}", prepared.operation_id);
+    attributes.push(Attribute::text("starling.operation.id", id));
+    attributes
+}
+
 fn kind_name(kind: OperationKind) -> &'static str {
     match kind {
         OperationKind::Query => "query",
@@ -240,6 +243,7 @@ fn kind_name(kind: OperationKind) -> &'static str {
     }
 }
 
-fn shorten(name: &str) -> String {
+/// Returns the part of an operation's name that a span has.
+pub(crate) fn shorten(name: &str) -> String {
     name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }

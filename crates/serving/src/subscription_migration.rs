@@ -215,6 +215,7 @@ fn live_query(ready: PreparedRequest, timeout: Duration) -> Result<LiveOperation
         timeout,
         throttle,
         wants_patches,
+        cause: ready.cause.as_ref().map(StreamCause::link),
     });
     let source = Arc::new(LiveSource { queries: Arc::clone(queries), execution });
     Ok(LiveOperation {

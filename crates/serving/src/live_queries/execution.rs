@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use cache::Dependencies;
 use clients::error_mapping;
-use execute::{ForwardedHeaders, Generation, Payload, RequestCaching, RequestContext, Sharing};
+use execute::{
+    ForwardedHeaders, Generation, Payload, RequestCaching, RequestContext, Sharing, Trace,
+};
 use plan::Variables;
 use prepare::Prepared;
+use telemetry::spans::RemoteParent;
 
 /// A live query on one graph.
 pub(crate) struct LiveExecution {
@@ -29,11 +32,17 @@ pub(crate) struct LiveExecution {
     pub(crate) throttle: Duration,
     /// True if the client asks for results as patches.
     pub(crate) wants_patches: bool,
+    /// The span of the operation that began the query, if that has a trace. After a reload there is none.
+    pub(crate) cause: Option<RemoteParent>,
 }
 
 impl LiveExecution {
-    /// Executes the query. Never fails: errors are in the payload.
-    pub(super) async fn execute(&self, sharing: Option<Arc<Sharing>>) -> (Payload, Dependencies) {
+    /// Executes the query. Never fails: errors are in the payload. `trace` gets its requests to subgraphs.
+    pub(super) async fn execute(
+        &self,
+        sharing: Option<Arc<Sharing>>,
+        trace: Option<Arc<Trace>>,
+    ) -> (Payload, Dependencies) {
         let introspection = match self.prepared.introspect(&self.variables) {
             Ok(introspection) => introspection,
             Err(error) => {
@@ -47,7 +56,7 @@ impl LiveExecution {
             deadline: Instant::now() + self.timeout,
             // A request that is in flight may be older than the invalidation.
             sharing,
-            trace: None,
+            trace,
             // Fields that depend on claims are refused.
             claims: None,
             uploads: None,

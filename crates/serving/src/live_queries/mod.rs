@@ -14,9 +14,12 @@
 //! 4. A result that differs from the one before is kept, and the hub gets an event. It reads the latest result, so a
 //!    slow reader skips those in between. `patches` makes a patch of it for clients that ask for one.
 //!
+//! Each execution has a trace of its own (`execution_spans`), because none belongs to a request of a client.
+//!
 //! Every invalidation reaches `cache::InvalidationTable`, wherever it comes from, so live queries need no other signal.
 
 mod execution;
+mod execution_spans;
 mod json_difference;
 mod metrics;
 mod patches;

@@ -14,9 +14,11 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use hub::Workers;
+use telemetry::spans::Tracer;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::execution::LiveExecution;
+use super::execution_spans::ExecutionSpans;
 use super::patches::{LargePatches, QueryPatches};
 use super::result::LiveResult;
 use super::schedule::{Finished, Schedule, StaleOutcome};
@@ -47,6 +49,8 @@ pub struct LiveQueries {
     /// Wakes the task: watchers were marked, an execution has ended, or a query has begun.
     changed: Arc<Notify>,
     workers: OnceLock<Arc<dyn Workers>>,
+    /// The rules for the traces of executions; empty without traces.
+    tracer: OnceLock<Arc<Tracer>>,
     /// The number of the next result.
     results: AtomicU64,
     large_patches: LargePatches,
@@ -96,6 +100,7 @@ impl LiveQueries {
             state: Mutex::new(state),
             changed,
             workers: OnceLock::new(),
+            tracer: OnceLock::new(),
             // No result has the number 0, see `execute::Revision`.
             results: AtomicU64::new(1),
             large_patches: LargePatches::default(),
@@ -103,10 +108,15 @@ impl LiveQueries {
         }
     }
 
-    /// Executes queries on `workers` when they are due. Never returns; only the first call has an effect.
-    pub async fn run(self: Arc<Self>, workers: Arc<dyn Workers>) {
+    /// Executes queries on `workers` when they are due, each with a trace if there is a tracer. Never returns; only the
+    /// first call has an effect.
+    pub async fn run(self: Arc<Self>, workers: Arc<dyn Workers>, tracer: Option<Arc<Tracer>>) {
         if self.workers.set(workers).is_err() {
             return;
+        }
+        if let Some(tracer) = tracer {
+            // Only the call that has set the workers comes here.
+            let _ = self.tracer.set(tracer);
         }
         let mut streams = FuturesUnordered::new();
         loop {
@@ -315,13 +325,19 @@ impl RunningExecution {
         sharing: Option<Arc<Sharing>>,
     ) {
         let began = Instant::now();
-        let executing = query.execution.execute(sharing);
+        let tracer = self.queries.tracer.get();
+        let spans = tracer.map(|it| ExecutionSpans::begin(it, &query.execution));
+        let trace = spans.as_ref().map(|it| Arc::clone(&it.trace));
+        let executing = query.execution.execute(sharing, trace);
         let (payload, dependencies) = tokio::select! {
             executed = executing => executed,
             // The query has ended.
             () = query.signal.closed() => return,
         };
         self.queries.stats.durations.add(began.elapsed());
+        if let Some(spans) = spans {
+            spans.finish(&query.execution, payload.errors > 0);
+        }
         self.queries.finish(self.id, &query, since, payload, &dependencies);
         self.is_done = true;
     }

@@ -52,7 +52,7 @@ pub struct RequestSpans {
     root: SpanId,
     /// The span of the client.
     parent: Option<SpanId>,
-    /// The span that published the event.
+    /// The span that caused the trace without being a part of it, such as that which published the event.
     link: Option<Box<RemoteParent>>,
     clock: TraceClock,
     /// True if a part of the request has failed.
@@ -95,9 +95,9 @@ impl RequestSpans {
         Arc::new(Self::begin(tracer, context, (span, None), decision, may_change))
     }
 
-    /// Starts the trace of an event. It has an identity of its own, and a link to the span that published the event, if
-    /// that is known. hot path: each event while tracing is on.
-    pub fn start_event(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
+    /// Starts a trace with an identity of its own, and a link to the span that caused it, if that is known: the trace of
+    /// an event is linked to its publisher. hot path: each event while tracing is on.
+    pub fn start_linked(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
         let decision = tracer.decision_of(incoming.parent.as_ref());
         let context = TraceContext {
             trace: TraceId::random(),
@@ -462,7 +462,7 @@ mod tests {
             parent: Some(RemoteParent { is_sampled, ..publisher.clone() }),
             baggage: Some("user=7".into()),
         };
-        let event = RequestSpans::start_event(&tracer, incoming(Some(true)));
+        let event = RequestSpans::start_linked(&tracer, incoming(Some(true)));
         assert_eq!(event.context().baggage.as_deref(), Some("user=7"));
         assert_eq!(event.context().state, None);
         let end = event.began() + Duration::from_millis(7);
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(span.ended - span.began, 7_000_000);
         assert_eq!(read(&tracer.stats.left_out), 1);
         for is_sampled in [Some(false), None] {
-            let event = RequestSpans::start_event(&tracer, incoming(is_sampled));
+            let event = RequestSpans::start_linked(&tracer, incoming(is_sampled));
             assert!(!event.is_recorded() && !event.context().is_sampled, "{is_sampled:?}");
         }
     }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { closeAfterEach } from "../closing.mjs";
-import { startCollector } from "../collector.mjs";
+import { startCollector, treeOf } from "../collector.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { REVIEW_ADDED, createReviews } from "../subgraphs/reviews.mjs";
@@ -86,5 +86,34 @@ describe("traces of streams", () => {
     checkFormats(extensions, request);
     assert.equal(extensions.baggage, "user=7");
     assert.equal(headers.traceparent, undefined);
+  });
+
+  it("of a live query are one for each execution, linked to the operation that began it", async () => {
+    const { products, collector, router } = await open({
+      config: {
+        cache: { enabled: true, subgraphs: { all: { ttl: "1h" } } },
+        live_queries: { enabled: true, throttle_min: "0s" },
+      },
+    });
+    const live = keep(openSocket(router)).subscribe('query Watched @live { product(upc: "kettle") { name } }');
+    assert.deepEqual(await live.next(), { data: { product: { name: "Name of kettle" } } });
+    await fetch(`${router.admin}/admin/invalidate`, { method: "POST", body: JSON.stringify([{ kind: "all" }]) });
+    await eventually(() => products.requests.length === 2, "the second execution");
+    const [operation] = await collector.named("query Watched");
+    const traces = new Set();
+    for (const { headers } of products.requests) {
+      const request = await parentOf(collector, headers);
+      checkFormats(headers, request);
+      const spans = collector.trace(request.trace);
+      assert.deepEqual(treeOf(spans), ["live query Watched", "  print", "  wave 1", "    POST products (client)"]);
+      const root = spans.find(({ name }) => name === "live query Watched");
+      assert.deepEqual(root.links, [{ trace: operation.trace, span: operation.id }]);
+      const { "starling.operation.id": id, ...attributes } = root.attributes;
+      assert.match(id, /^[0-9a-f]{32}$/);
+      assert.deepEqual(attributes, { "graphql.operation.type": "query", "graphql.operation.name": "Watched" });
+      traces.add(request.trace);
+    }
+    assert.equal(traces.size, 2);
+    assert.ok(!traces.has(operation.trace));
   });
 });
