@@ -1,5 +1,5 @@
-// Secrets: known ones go in by headers, variables, URLs and the configuration, and come out in no log, metric, span,
-// page or error.
+// Secrets: known ones go in by headers, variables, URLs, the configuration, messages of subgraphs and topics, and come
+// out in no log, metric, span, page or error.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { createHmac, randomBytes } from "node:crypto";
@@ -7,13 +7,16 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
+import { buildSubgraphSchema } from "@apollo/subgraph";
+import { GraphQLError, parse } from "graphql";
 import WebSocket from "ws";
 import { closeAfterEach } from "../closing.mjs";
 import { startCollector } from "../collector.mjs";
 import { compose } from "../composition.mjs";
-import { representations, startSubgraph } from "../counting_subgraph.mjs";
+import { GraphqlResponse, representations, startSubgraph } from "../counting_subgraph.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
 import { freePort, startServe } from "../router.mjs";
+import { startGraphqlWs } from "../subgraphs/web_sockets.mjs";
 import { inSeconds, token } from "../tokens.mjs";
 import { eventually, repeatUntil } from "../waiting.mjs";
 
@@ -27,6 +30,27 @@ type Product @key(fields: "id") { id: ID! reviews(by: String): Int }`;
 const AWAY = `${LINK} type Query { away: String }`;
 const CHANGES = `${LINK}
 type Subscription { changed(by: String): Product @events__subscribe(topics: ["changed"], providerId: "memory/default") }
+type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+
+const FAILING = `${LINK}
+type Query { failing: String }
+type Product @key(fields: "id") { id: ID! name: String }`;
+const NOTES = `${LINK}
+type Query { note: String }
+type Subscription { noted: String }`;
+/** The templates of topics: one at a provider in the process, one at a broker that is absent. */
+const TOPICS = { announced: "announced.{{claims.sub}}.{{args.by}}", lost: "lost.{{claims.sub}}.{{args.by}}" };
+const ANNOUNCEMENTS = `${LINK}
+type Mutation {
+  announce(id: ID!, by: String!): edfs__PublishResult!
+    @events__publish(topic: "${TOPICS.announced}", providerId: "memory/default")
+  lose(by: String!): edfs__PublishResult! @events__publish(topic: "${TOPICS.lost}", providerId: "nats/default")
+}
+type Subscription {
+  announced(by: String!): Product @events__subscribe(topics: ["${TOPICS.announced}"], providerId: "memory/default")
+  lost(by: String!): Product @events__subscribe(topics: ["${TOPICS.lost}"], providerId: "nats/default")
+}
+type edfs__PublishResult { success: Boolean! }
 type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
 /** The data of the operation that most requests have. */
@@ -55,6 +79,32 @@ function assertNoSecret(text, what) {
   }
   const at = text.indexOf(MARK);
   assert.equal(at, -1, `${what} has a part of a secret: ${text.slice(Math.max(0, at - 300), at + 100)}`);
+}
+
+/** Returns a token with this subject, signed with the secret of tokens. */
+const signedToken = (sub) => token(
+  { alg: "HS256" }, { sub, exp: inSeconds(600) },
+  (signed) => createHmac("sha256", secret("jwt")).update(signed).digest("base64url"),
+);
+
+/**
+ * Reads a page of the admin listener, which must contain `known` and no secret. `known` shows that the page has
+ * something. `more` are further headers.
+ */
+async function readPage(router, place, known, more = {}) {
+  const headers = { authorization: `Bearer ${secret("console")}`, ...more };
+  const response = await fetch(`${router.admin}${place}`, { headers });
+  const content = await response.text();
+  assert.ok(response.ok && content.includes(known), `${place}: ${response.status} ${content.slice(0, 2_000)}`);
+  assertNoSecret(content, place);
+  return content;
+}
+
+/** Reads each trace that the flight recorder has, of which one must be that of `operation`. */
+async function readRecordedTraces(router, operation) {
+  const slow = await readPage(router, "/console/api/slow", operation);
+  const numbers = slow.match(/"number":\d+/g).map((it) => it.slice(9));
+  for (const number of numbers) await readPage(router, `/console/api/trace?number=${number}`, "{");
 }
 
 /** Fails if a response has other data or an error. It may have extensions, such as a trace. */
@@ -169,10 +219,7 @@ describe("secrets", () => {
     /** What clients got, but for data that they asked for. */
     const responses = [];
 
-    const jwt = token(
-      { alg: "HS256" }, { sub: secret("claim"), exp: inSeconds(600) },
-      (signed) => createHmac("sha256", secret("jwt")).update(signed).digest("base64url"),
-    );
+    const jwt = signedToken(secret("claim"));
     // The token is a secret itself; the check for parts of it needs a part that nothing else has.
     secrets.set("token", jwt.slice(-30));
     const headers = {
@@ -270,15 +317,8 @@ describe("secrets", () => {
     await collector.named("query KnownOperation", 3);
     await collector.named("process changed");
 
-    // Each page of the admin listener; `known` is a text that shows that it has something.
-    const authorization = `Bearer ${secret("console")}`;
-    const page = async (place, known, more = {}) => {
-      const response = await fetch(`${router.admin}${place}`, { headers: { authorization, ...more } });
-      const content = await response.text();
-      assert.ok(response.ok && content.includes(known), `${place}: ${response.status} ${content.slice(0, 2_000)}`);
-      assertNoSecret(content, place);
-      return content;
-    };
+    // Each page of the admin listener.
+    const page = (...request) => readPage(router, ...request);
     for (const accept of ["text/plain", "application/openmetrics-text"]) {
       await page("/metrics", "KnownOperation", { accept });
     }
@@ -298,10 +338,9 @@ describe("secrets", () => {
     await page("/console/api/type?name=Product", "reviews");
     await page("/console/api/live", "changed");
     await page("/console/api/tools", "{");
-    const slow = JSON.parse(await page("/console/api/slow", "KnownOperation"));
-    const numbers = JSON.stringify(slow).match(/"number":\d+/g).map((it) => it.slice(9));
-    for (const number of numbers) await page(`/console/api/trace?number=${number}`, "{");
-    const wrong = await fetch(`${router.admin}/console/api/overview`, { headers: { authorization: `${authorization}x` } });
+    await readRecordedTraces(router, "KnownOperation");
+    const authorization = `Bearer ${secret("console")}x`;
+    const wrong = await fetch(`${router.admin}/console/api/overview`, { headers: { authorization } });
     assert.equal(wrong.status, 401);
     responses.push(await wrong.text());
 
@@ -316,6 +355,107 @@ describe("secrets", () => {
     // Secrets in the file stay there.
     const file = await readFile(path.join(router.folder, "starling.yaml"), "utf8");
     assert.ok(file.includes(secret("hmac")));
+  });
+
+  it("in messages of subgraphs and in topics come out nowhere, with the default log and errors", async () => {
+    const error = (path) => ({
+      message: `no row for ${secret("message-of-a-subgraph")}`, path,
+      extensions: { code: "NO_ROW", row: secret("extension-of-a-subgraph") },
+    });
+    const failing = keep(await startSubgraph(({ query }) => (query.includes("_entities")
+      ? new GraphqlResponse({ _entities: [null] }, [error(["_entities", 0])])
+      : new GraphqlResponse({ failing: null }, [error(["failing"])]))));
+    const refuse = () => {
+      throw new GraphQLError(`no notes for ${secret("message-of-a-stream")}`, { extensions: { code: "NO_NOTES" } });
+    };
+    const resolvers = { Subscription: { noted: { subscribe: refuse } } };
+    const notes = keep(await startGraphqlWs({ schema: buildSubgraphSchema({ typeDefs: parse(NOTES), resolvers }) }));
+    const collector = keep(await startCollector());
+    const graph = await compose({
+      failing: { sdl: FAILING, url: failing.url }, notes: { sdl: NOTES, url: notes.url },
+      announcements: { sdl: ANNOUNCEMENTS },
+    });
+    const router = keep(await startServe({
+      supergraph: graph, outputMax: 50_000_000,
+      config: {
+        subgraphs: { notes: { subscription: notes.subscription } },
+        authentication: { jwt: { issuers: [{ secret: secret("jwt"), algorithms: ["HS256"] }] } },
+        events: {
+          providers: {
+            memory: [{ id: "default" }], nats: [{ id: "default", url: `nats://127.0.0.1:${await freePort()}` }],
+          },
+        },
+        admin: { console: { token: secret("console"), recorder: { enabled: true, slow: "1ms" } } },
+        tracing: {
+          enabled: true, sample: { ratio: "100%" }, otlp: { endpoint: collector.endpoint, interval: "20ms" },
+        },
+        access_log: { enabled: true },
+      },
+    }));
+    const jwt = signedToken(secret("claim-in-a-topic"));
+    secrets.set("token-of-a-claim-in-a-topic", jwt.slice(-30));
+    const authorization = `Bearer ${jwt}`;
+    const responses = [];
+    const post = async (query, variables) => {
+      const response = await fetch(router.graphql, {
+        method: "POST", headers: { "content-type": "application/json", authorization },
+        body: JSON.stringify({ query, variables }),
+      });
+      responses.push(await response.text());
+      return JSON.parse(responses.at(-1));
+    };
+    const codesOf = ({ errors = [] }) => errors.map(({ extensions }) => extensions.code);
+    const by = secret("argument-in-a-topic");
+
+    assert.deepEqual(codesOf(await post("query Failing { failing }")), ["NO_ROW"]);
+    const ANNOUNCE = 'mutation Announce($by: String!) { announce(id: "7", by: $by) { success } }';
+    const LOSE = "mutation Lose($by: String!) { lose(by: $by) { success } }";
+    const socket = keep(openSocket(router, { authorization }));
+    const announced = socket.subscribe({
+      query: "subscription Announced($by: String!) { announced(by: $by) { id name } }", variables: { by },
+    });
+    // The event comes, so both topics were rendered with the same values.
+    const event = await repeatUntil(announced.next(), () => post(ANNOUNCE, { by }), "an event");
+    responses.push(JSON.stringify(event));
+    assert.deepEqual([event.data, codesOf(event)], [{ announced: { id: "7", name: null } }, ["NO_ROW"]]);
+    // The broker of the other topics is absent.
+    assert.deepEqual(await post(LOSE, { by }), { data: { lose: { success: false } } });
+    assert.deepEqual(codesOf(await post(LOSE, { by: `${secret("refused-value")}.x` })), ["BAD_USER_INPUT"]);
+    for (const [query, code] of [
+      ["subscription Lost($by: String!) { lost(by: $by) { id } }", "PROVIDER_UNAVAILABLE"],
+      ["subscription Noted { noted }", "NO_NOTES"],
+    ]) {
+      const ended = await socket.subscribe({ query, variables: { by } }).ended();
+      responses.push(JSON.stringify(ended));
+      assert.ok(responses.at(-1).includes(`"${code}"`), responses.at(-1));
+    }
+
+    // The signals say what happened, by the templates of the topics and by codes.
+    const [message] = await collector.named("send announce");
+    const [received] = await collector.named("process announced");
+    for (const { attributes } of [message, received]) {
+      assert.equal(attributes["messaging.destination.template"], TOPICS.announced);
+    }
+    const [lost] = await collector.named("send lose");
+    assert.equal(lost.attributes["messaging.destination.template"], TOPICS.lost);
+    const logged = [
+      /an event was not published/, /a subscription could not be opened/, /NO_ROW/, /"operation":"Lose"/,
+    ];
+    await eventually(() => logged.every((it) => it.test(router.output())), `${logged.join(", ")} in the log`);
+    assert.ok(router.output().includes(TOPICS.lost), "the warning names the template");
+    await readPage(router, "/metrics", `topic="${TOPICS.announced}"`);
+    await readPage(router, "/metrics", `topic="${TOPICS.lost}"`);
+    await readPage(router, "/admin/operations", "Announce");
+    await readPage(router, "/admin/usage", "announce");
+    await readPage(router, "/console/api/overview", "failing");
+    await readPage(router, "/console/api/operations", "Announce");
+    await readPage(router, "/console/api/subgraph?name=failing", "failing");
+    await readRecordedTraces(router, "Announce");
+    await socket.dispose();
+    assert.equal(await router.stop(), 0);
+    for (const response of responses) assertNoSecret(response, "a response");
+    for (const { text } of collector.requests) assertNoSecret(text, "an export of traces");
+    assertNoSecret(router.output(), "the log");
   });
 
   it("are in no message about a configuration that is wrong", async () => {
