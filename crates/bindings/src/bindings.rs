@@ -374,10 +374,11 @@ impl Bindings {
         if binding.authorization.as_ref().is_some_and(|it| !it.allows(&claims, &read)) {
             return Err(forbidden());
         }
-        let topic = binding.topics.render(&read)?.into_iter().next().ok_or_else(not_bound)?;
+        let (topic, name) = binding.topics.render_one(&read)?.ok_or_else(not_bound)?;
+        let message = binding.message.render(topic, &read, arguments.clone())?;
         Ok(OutgoingMessage {
             provider: &binding.topics.provider,
-            message: binding.message.render(topic, &read, arguments.clone())?,
+            message: Message { schema_topic: Some(name), ..message },
             timeout: binding.message.timeout,
             payload: binding.payload.as_ref(),
         })

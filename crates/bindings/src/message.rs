@@ -103,7 +103,7 @@ impl MessageTemplate {
                 headers.push((name.clone(), value.into()));
             }
         }
-        Ok(Message { topic, payload, key, headers, durable: self.durable })
+        Ok(Message { topic, payload, key, headers, durable: self.durable, schema_topic: None })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{Event, Provider, PublishError};
+use events::{Event, Message, Provider, PublishError, SchemaTopic};
 use execute::{ErrorCode, EventRequest, GraphqlError, LocalFuture, Publisher};
 use graph::EventRole;
 use telemetry::spans::MessageDestination;
@@ -42,12 +42,12 @@ impl EventPublisher {
             self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
         outgoing.message.headers.extend(trace_context::message_context(request));
         if let Some(span) = request.span {
-            let topic = &outgoing.message.topic;
-            let template = outgoing.provider.stats().topic_template(topic);
+            let Message { topic, schema_topic, .. } = &outgoing.message;
+            let template = schema_topic.as_ref().filter(|it| it.has_placeholders);
             span.note_destination(MessageDestination {
                 provider: outgoing.provider.name().into(),
                 is_template: template.is_some(),
-                topic: template.unwrap_or_else(|| topic.clone()),
+                topic: template.map_or(topic, |it| &it.name).clone(),
             });
         }
         Ok(outgoing)
@@ -61,7 +61,7 @@ impl Publisher for EventPublisher {
     ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
         Box::pin(async move {
             let outgoing = self.outgoing(&request, EventRole::Publish)?;
-            let (provider, topic) = (outgoing.provider, outgoing.message.topic.clone());
+            let (provider, topic) = (outgoing.provider, SentTopic::of(&outgoing.message));
             let deadline = request.deadline.min(Instant::now() + self.timeout);
             let publishing = provider.publish(outgoing.message);
             let reason = match tokio::time::timeout_at(deadline.into(), publishing).await {
@@ -80,7 +80,7 @@ impl Publisher for EventPublisher {
     ) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
         Box::pin(async move {
             let outgoing = self.outgoing(&request, EventRole::Request)?;
-            let (provider, topic) = (outgoing.provider, outgoing.message.topic.clone());
+            let (provider, topic) = (outgoing.provider, SentTopic::of(&outgoing.message));
             let timeout = outgoing.timeout.unwrap_or(self.timeout);
             let deadline = request.deadline.min(Instant::now() + timeout);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -108,21 +108,37 @@ impl Publisher for EventPublisher {
                 return Err(invalid(format!("is larger than {} bytes", self.response_bytes_max)));
             }
             match outgoing.payload {
-                Some(mapping) => mapping.apply(&Event::new(&*topic, response)).map_err(invalid),
+                Some(mapping) => {
+                    mapping.apply(&Event::new(&*topic.rendered, response)).map_err(invalid)
+                }
                 None => Ok(response),
             }
         })
     }
 }
 
+/// The topic of a message that was passed to a provider.
+struct SentTopic {
+    /// The topic, which may contain values of clients.
+    rendered: Box<str>,
+    /// The topic as the schema names it.
+    name: Option<Arc<SchemaTopic>>,
+}
+
+impl SentTopic {
+    fn of(message: &Message) -> Self {
+        Self { rendered: message.topic.clone(), name: message.schema_topic.clone() }
+    }
+}
+
 /// Logs that a message was not sent or got no response. Clients can cause many of these, so there is one warning per
 /// interval for each provider. The topic may contain values of clients, so the warning has the topic of the schema.
-fn log_failure(provider: &dyn Provider, topic: &str, reason: &str, problem: &'static str) {
+fn log_failure(provider: &dyn Provider, topic: &SentTopic, reason: &str, problem: &'static str) {
     if let Some(suppressed) = provider.stats().publication_log.admit(Instant::now()) {
-        let schema_topic = provider.stats().schema_topic(topic);
-        let topic = schema_topic.as_deref();
+        let topic = topic.name.as_ref().map(|it| &*it.name);
         tracing::warn!(provider = provider.name(), topic, reason, suppressed, "{problem}");
     }
+    let topic = &*topic.rendered;
     tracing::debug!(provider = provider.name(), topic, reason, "{problem}");
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use events::{Provider, Providers, TopicUsage};
+use events::{Provider, Providers, SchemaTopic, TopicUsage};
 use execute::{ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, Field, Supergraph, TypeKind};
 
@@ -21,6 +21,8 @@ const RENDERED_TOPICS_MAX: usize = 256;
 pub(crate) struct Topics {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) templates: Vec<Template>,
+    /// The names of the templates, in the same order.
+    names: Vec<Arc<SchemaTopic>>,
     pub(crate) usage: TopicUsage,
 }
 
@@ -81,14 +83,28 @@ impl Topics {
             }
             templates.push(template);
         }
-        Some(Self { provider: provider?, templates, usage })
+        let name_of = |template: &Template| {
+            let name = template.name().into_boxed_str();
+            Arc::new(SchemaTopic { name, has_placeholders: !template.is_constant() })
+        };
+        let names = templates.iter().map(name_of).collect();
+        Some(Self { provider: provider?, templates, names, usage })
     }
 
     /// Registers the topics at the provider. Its metrics show them in place of rendered ones.
     pub(crate) fn register(&self) {
-        for template in &self.templates {
-            self.provider.stats().register_topic(&template.name(), &template.texts());
+        for (template, name) in self.templates.iter().zip(&self.names) {
+            self.provider.stats().register_topic(&name.name, &template.texts());
         }
+    }
+
+    /// Renders the only topic of a field that sends, and returns it with its name in the schema.
+    pub(crate) fn render_one(
+        &self,
+        arguments: &dyn Arguments,
+    ) -> Result<Option<(Box<str>, Arc<SchemaTopic>)>, GraphqlError> {
+        let topic = self.render(arguments)?.into_iter().next();
+        Ok(topic.zip(self.names.first().cloned()))
     }
 
     /// Renders the topics for these arguments: at least one.

@@ -494,7 +494,7 @@ async fn a_header_that_controls_the_broker_is_an_error_at_load() {
 }
 
 #[tokio::test]
-async fn messages_to_a_stream_are_marked_as_stored() {
+async fn messages_to_a_stream_are_marked_as_stored_and_all_name_their_topic_in_the_schema() {
     /// A provider that keeps the published messages.
     #[derive(Default)]
     struct Kept(ProviderStats, Mutex<Vec<Message>>);
@@ -520,27 +520,37 @@ async fn messages_to_a_stream_are_marked_as_stored() {
         format!(r#"events__publish {{topic: "t", providerId: "kept/default"{stream}}}"#)
     };
     let (stored, passed_on) = (publish(", stream: {}"), publish(""));
-    let graph = supergraph(&[], &[("store", &stored), ("pass", &passed_on)]);
+    let moved = r#"events__publish {topic: "moved.{{ args.id }}", providerId: "kept/default"}"#;
+    let fields = [("store", &*stored), ("pass", &*passed_on), ("move(id: ID!)", moved)];
+    let graph = supergraph(&[], &fields);
     let kept = Arc::new(Kept::default());
     let provider: Arc<dyn Provider> = Arc::clone(&kept) as _;
     let memory: Arc<dyn Provider> = Arc::new(Memory::new("default", MemorySettings::default()));
     let providers = Providers::new([provider, memory]).expect("names differ");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
-    for name in ["store", "pass"] {
+    for (name, arguments) in [("store", "{}"), ("pass", "{}"), ("move", r#"{"id":"7"}"#)] {
         let request = EventRequest {
             claims: None,
             span: None,
             field: field(&graph, name),
-            arguments: "{}".into(),
+            arguments: arguments.into(),
             headers: &[],
             deadline: Instant::now() + Duration::from_secs(5),
         };
         assert_eq!(publisher.publish(request).await, Ok(true));
     }
-    let durable: Vec<bool> =
-        kept.1.lock().expect("nobody panicked").iter().map(|message| message.durable).collect();
-    assert_eq!(durable, [true, false]);
+    let published = kept.1.lock().expect("nobody panicked");
+    let facts = published.iter().map(|Message { topic, durable, schema_topic, .. }| {
+        let name = schema_topic.as_ref().map(|it| (&*it.name, it.has_placeholders));
+        (&**topic, *durable, name)
+    });
+    let expected = [
+        ("t", true, Some(("t", false))),
+        ("t", false, Some(("t", false))),
+        ("moved.7", false, Some(("moved.{{args.id}}", true))),
+    ];
+    assert_eq!(facts.collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]

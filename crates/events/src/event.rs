@@ -24,6 +24,18 @@ pub struct Message {
     /// True if the broker should store the event rather than only distribute it, where the two differ: the event
     /// becomes an entry of a Redis Stream.
     pub durable: bool,
+    /// The topic of the schema that `topic` was rendered from, by which metrics and warnings name it. Without it, the
+    /// provider looks for one that matches.
+    pub schema_topic: Option<Arc<SchemaTopic>>,
+}
+
+/// A topic as a schema names it. It contains no values of clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchemaTopic {
+    /// The name, such as `moved.{{args.id}}`.
+    pub name: Box<str>,
+    /// True if topics that are rendered from it contain values of requests.
+    pub has_placeholders: bool,
 }
 
 impl Message {

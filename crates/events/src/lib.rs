@@ -33,7 +33,7 @@ mod topic_check;
 mod topic_stats;
 
 pub use backoff::{Backoff, Retry};
-pub use event::{Event, Headers, Message};
+pub use event::{Event, Headers, Message, SchemaTopic};
 pub use event_queue::{EventSender, SendOutcome};
 pub use event_stream::{
     Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,

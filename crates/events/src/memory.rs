@@ -170,9 +170,9 @@ impl Memory {
 
     /// Publishes an event. Returns true if a stream received it.
     fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
-        let topic = message.topic.clone();
+        let (topic, template) = (message.topic.clone(), message.schema_topic.clone());
         let refused = |reason: &str| {
-            self.stats.record_publication(&topic, false);
+            self.stats.record_publication(&topic, template.as_deref(), false);
             PublishError::Refused {
                 provider: self.name.clone(),
                 topic: topic.clone(),
@@ -187,7 +187,7 @@ impl Memory {
         let heard = state
             .publish(message, self.epoch, &self.settings, &self.stats)
             .ok_or_else(|| refused("too many topics are in use"))?;
-        self.stats.record_publication(&topic, true);
+        self.stats.record_publication(&topic, template.as_deref(), true);
         Ok(heard)
     }
 

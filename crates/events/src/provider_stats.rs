@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use telemetry::LogLimit;
 
+use crate::event::SchemaTopic;
 use crate::topic_stats::{StreamCounts, TopicRegistry, TopicStats};
 
 /// The state of the connection of a provider.
@@ -112,7 +113,7 @@ impl ProviderStats {
 
     /// Returns the registered topic that a topic was rendered from, with or without placeholders, if there is one. It
     /// contains no values of clients.
-    pub fn schema_topic(&self, topic: &str) -> Option<Box<str>> {
+    pub(crate) fn schema_topic(&self, topic: &str) -> Option<Box<str>> {
         self.topics.schema_topic(topic)
     }
 
@@ -134,9 +135,14 @@ impl ProviderStats {
         Self::add(&self.errors[kind as usize], 1);
     }
 
-    /// Counts the result of publishing to that topic.
-    pub(crate) fn record_publication(&self, topic: &str, is_done: bool) {
-        let of_topic = self.topics.stats_of(topic);
+    /// Counts the result of publishing to that topic, which was rendered from `template` if that is known.
+    pub(crate) fn record_publication(
+        &self,
+        topic: &str,
+        template: Option<&SchemaTopic>,
+        is_done: bool,
+    ) {
+        let of_topic = self.topics.stats_of_rendered(topic, template);
         if is_done {
             Self::add(&self.published, 1);
             Self::add(&of_topic.published, 1);
@@ -150,10 +156,11 @@ impl ProviderStats {
     pub(crate) async fn count_publication<T, E>(
         &self,
         topic: &str,
+        template: Option<&SchemaTopic>,
         publishing: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let result = publishing.await;
-        self.record_publication(topic, result.is_ok());
+        self.record_publication(topic, template, result.is_ok());
         result
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
+use crate::event::SchemaTopic;
 use crate::topic::TOPIC_WILDCARDS;
 
 /// The maximum number of topics of one provider that are counted under their own names: the first ones. Each topic is
@@ -139,19 +140,35 @@ impl TopicNames {
         self.templates.iter().find(|template| template.matches(topic))
     }
 
-    /// Returns the name of the template that a topic was rendered from, or else the topic.
-    fn name_of<'t>(&'t self, topic: &'t str) -> &'t str {
-        self.find_template(topic).map_or(topic, |template| &template.name)
+    /// Returns the name of the template that a topic was rendered from, or else the topic. The template is searched unless
+    /// it is known.
+    fn name_of<'t>(&'t self, topic: &'t str, known: Option<&'t SchemaTopic>) -> &'t str {
+        match known {
+            Some(known) => &known.name,
+            None => self.find_template(topic).map_or(topic, |template| &template.name),
+        }
     }
 }
 
 impl TopicRegistry {
     /// Returns the counters of a topic, or the shared counters if the topic has none of its own.
     pub(crate) fn stats_of(&self, topic: &str) -> Arc<TopicStats> {
+        self.stats_of_rendered(topic, None)
+    }
+
+    /// Returns the counters of a topic that was rendered from a template, if that is known: the counters of the template.
+    // hot path: once per publication; with a known template no other one is looked at.
+    pub(crate) fn stats_of_rendered(
+        &self,
+        topic: &str,
+        template: Option<&SchemaTopic>,
+    ) -> Arc<TopicStats> {
         // If a thread panicked while it held the lock, the names are still consistent.
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let known = names.stats.get(topic).or_else(|| names.stats.get(names.name_of(topic)));
-        if let Some(stats) = known {
+        let own = template.map_or(topic, |it| &it.name);
+        let counted = names.stats.get(own);
+        let counted = counted.or_else(|| names.stats.get(names.name_of(topic, template)));
+        if let Some(stats) = counted {
             return Arc::clone(stats);
         }
         if names.stats.len() >= TOPICS_NAMED_MAX {
@@ -159,7 +176,7 @@ impl TopicRegistry {
         }
         drop(names);
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        let name: Box<str> = names.name_of(topic).into();
+        let name: Box<str> = names.name_of(topic, template).into();
         if names.stats.len() >= TOPICS_NAMED_MAX && !names.stats.contains_key(&name) {
             return Arc::clone(&self.others);
         }
@@ -397,6 +414,21 @@ mod tests {
             [1, 2]
         );
         assert_eq!((of_template.received.load(Relaxed), of_template.lag().events), (1, Some(3)));
+    }
+
+    #[test]
+    fn a_publication_is_counted_under_its_own_template_though_another_one_matches() {
+        let topics = TopicRegistry::default();
+        topics.register("moved.all", &["moved.all".to_owned()]);
+        topics.register("moved.{{args.id}}", &["moved.".to_owned(), String::new()]);
+        let template = SchemaTopic { name: "moved.{{args.id}}".into(), has_placeholders: true };
+        for template in [Some(&template), None] {
+            topics.stats_of_rendered("moved.all", template).published.fetch_add(1, Relaxed);
+        }
+        let counted = topics.list();
+        let counted = counted.iter().map(|(name, stats)| (&**name, stats.published.load(Relaxed)));
+        let expected = [("moved.all", 1), ("moved.{{args.id}}", 1)];
+        assert_eq!(counted.collect::<Vec<_>>(), expected);
     }
 
     #[test]

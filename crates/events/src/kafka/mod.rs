@@ -256,7 +256,8 @@ impl Provider for Kafka {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let stats = &self.common.health.stats;
-            stats.count_publication(&message.topic, self.try_publish(&message)).await
+            let (topic, template) = (&message.topic, message.schema_topic.as_deref());
+            stats.count_publication(topic, template, self.try_publish(&message)).await
         })
     }
 

@@ -326,8 +326,9 @@ impl Provider for Nats {
     /// a stream has stored the event.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let topic = message.topic.clone();
-            self.stats.count_publication(&topic, self.try_publish(message)).await
+            let (topic, template) = (message.topic.clone(), message.schema_topic.clone());
+            let publishing = self.try_publish(message);
+            self.stats.count_publication(&topic, template.as_deref(), publishing).await
         })
     }
 
@@ -337,8 +338,9 @@ impl Provider for Nats {
         timeout: Duration,
     ) -> EventFuture<'_, Result<Bytes, PublishError>> {
         Box::pin(async move {
-            let topic = message.topic.clone();
-            let result = self.stats.count_publication(&topic, self.try_request(message, timeout));
+            let (topic, template) = (message.topic.clone(), message.schema_topic.clone());
+            let asking = self.try_request(message, timeout);
+            let result = self.stats.count_publication(&topic, template.as_deref(), asking);
             result.await.map_err(|failure| failure.into_request_error(self, &topic))
         })
     }

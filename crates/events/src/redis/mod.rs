@@ -318,7 +318,8 @@ impl Provider for Redis {
     /// in the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            self.stats.count_publication(&message.topic, self.try_publish(&message)).await
+            let (topic, template) = (&message.topic, message.schema_topic.as_deref());
+            self.stats.count_publication(topic, template, self.try_publish(&message)).await
         })
     }
 
