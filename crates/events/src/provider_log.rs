@@ -184,7 +184,8 @@ impl ProviderLog {
         self.connection_failures.record(1, now)
     }
 
-    fn report_recovery(&self, server: &str, now: Instant) {
+    /// Logs that connections work again, with the number of failures. Once for each outage, and only after a quiet time.
+    pub(crate) fn report_recovery(&self, server: &str, now: Instant) {
         if let Some(failures) = self.connection_failures.record_success(|| now) {
             let provider = self.provider();
             tracing::info!(provider, server, failures, "the connection to the broker works again");

@@ -1,10 +1,10 @@
 //! Callbacks of librdkafka: its log, failures of connections, and requests for a token. They become log lines, counters
-//! and one signal, [`ConnectionHealth::down`].
+//! and two signals, [`ConnectionHealth::down`] and [`ConnectionHealth::failed`].
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientContext;
 use rdkafka::client::OAuthToken;
@@ -13,6 +13,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::sync::Notify;
 
+use super::broker_outages::BrokerOutages;
 use crate::provider_log::{LoggedConnection, ProviderLog};
 use crate::{ErrorKind, ProviderStats};
 
@@ -88,12 +89,23 @@ pub(super) struct ConnectionHealth {
     latest_failure: Mutex<Option<BrokerFailure>>,
     /// Notified when no broker can be reached.
     pub(super) down: Notify,
+    /// The brokers that are away.
+    outages: Mutex<BrokerOutages>,
+    /// Notified when a broker could not be reached.
+    pub(super) failed: Notify,
 }
 
 impl ConnectionHealth {
-    pub(super) fn new(provider: &str, stats: Arc<ProviderStats>) -> Self {
-        let log = ProviderLog::new(provider, Arc::clone(&stats));
-        Self { log, stats, latest_failure: Mutex::new(None), down: Notify::new() }
+    /// `reconnect_max` is the longest pause between two attempts of the library to reach a broker.
+    pub(super) fn new(provider: &str, stats: Arc<ProviderStats>, reconnect_max: Duration) -> Self {
+        Self {
+            log: ProviderLog::new(provider, Arc::clone(&stats)),
+            stats,
+            latest_failure: Mutex::new(None),
+            down: Notify::new(),
+            outages: Mutex::new(BrokerOutages::new(reconnect_max)),
+            failed: Notify::new(),
+        }
     }
 
     /// Returns the latest failure since a broker responded.
@@ -112,7 +124,37 @@ impl ConnectionHealth {
         let failure = BrokerFailure::parse(reason);
         let connection = LoggedConnection { purpose: None, server: &failure.server };
         self.log.log_failed_attempt(connection, &failure.reason);
+        self.record_away(&failure.server, Instant::now());
         *self.lock_latest_failure() = Some(failure);
+        self.failed.notify_one();
+    }
+
+    /// Notes that a broker is away.
+    pub(super) fn record_away(&self, server: &str, now: Instant) {
+        self.lock_outages().record_failure(server, now);
+    }
+
+    /// Returns the time at which a broker that was away is checked next; `None` if all are there.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.lock_outages().next_check()
+    }
+
+    /// Returns the brokers to check now.
+    pub(super) fn due_checks(&self, now: Instant) -> Vec<Box<str>> {
+        self.lock_outages().due(now)
+    }
+
+    /// Notes that a broker accepts connections. The log says so if no other broker is away.
+    pub(super) fn record_reached(&self, server: &str, now: Instant) {
+        let is_over = self.lock_outages().record_reached(server, now);
+        if is_over {
+            self.log.report_recovery(server, now);
+        }
+    }
+
+    /// Locks the outages. No code panics under this lock, so a poisoned lock holds a valid value.
+    fn lock_outages(&self) -> MutexGuard<'_, BrokerOutages> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the latest failure. No code panics under this lock, so a poisoned lock holds a valid value.
@@ -218,12 +260,23 @@ mod tests {
 
     #[test]
     fn a_failure_is_forgotten_when_a_broker_has_responded() {
-        let health = ConnectionHealth::new("kafka/default", Arc::default());
+        let health = ConnectionHealth::new("kafka/default", Arc::default(), Duration::ZERO);
         health.record_failure("b1:9092/1: Connection refused (after 2ms in state CONNECT)");
         let failure =
             BrokerFailure { server: "b1:9092".into(), reason: "Connection refused".into() };
         assert_eq!(health.latest_failure(), Some(failure));
         health.forget_failure();
         assert_eq!(health.latest_failure(), None);
+    }
+
+    #[test]
+    fn a_broker_that_has_failed_is_checked_later_until_it_is_reached() {
+        let health = ConnectionHealth::new("kafka/default", Arc::default(), Duration::ZERO);
+        assert_eq!(health.next_check(), None);
+        health.record_failure("b1:9092/1: Connection refused (after 2ms in state CONNECT)");
+        let due = health.next_check().expect("a check");
+        assert_eq!(health.due_checks(due), [Box::<str>::from("b1:9092")]);
+        health.record_reached("b1:9092", due);
+        assert_eq!(health.next_check(), None);
     }
 }

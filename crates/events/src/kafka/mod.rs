@@ -10,6 +10,7 @@
 //! offsets, so nothing is lost while the broker keeps it.
 
 mod acl_probe;
+mod broker_outages;
 mod client;
 mod client_callbacks;
 mod client_config;
@@ -40,6 +41,7 @@ use crate::{
     TopicUse, Verdict,
 };
 use acl_probe::DeniedTopics;
+use broker_outages::WatchTask;
 use client::{ConsumerClient, QueryError};
 use client_callbacks::ConnectionHealth;
 use dedicated_consumer::{DedicatedConsumer, EVENTS_BEHIND_MAX};
@@ -61,6 +63,7 @@ pub struct Kafka {
     joining: mpsc::Sender<Listener>,
     publisher: Publisher,
     listeners: AtomicU64,
+    _watch_task: WatchTask,
 }
 
 impl std::fmt::Debug for Kafka {
@@ -77,7 +80,9 @@ impl Kafka {
         let name: Box<str> = format!("kafka/{}", settings.id).into();
         let stats = Arc::new(ProviderStats::default());
         let dedicated_permits = Arc::new(Semaphore::new(settings.fetch.readers));
-        let health = Arc::new(ConnectionHealth::new(&name, stats));
+        let reconnect_max = settings.retry.max.max(settings.retry.initial);
+        let health = Arc::new(ConnectionHealth::new(&name, stats, reconnect_max));
+        let watch_task = broker_outages::start_watching(&health);
         let denied_topics = DeniedTopics::default();
         let common = Arc::new(SharedState { settings, health, dedicated_permits, denied_topics });
         let (state_sender, state) = ConnectionState::channel();
@@ -86,7 +91,8 @@ impl Kafka {
             SharedConsumer::new(Arc::clone(&common), state_sender, joining.downgrade(), joined);
         tokio::spawn(reader.run());
         let publisher = Publisher::new(Arc::clone(&common));
-        Ok(Self { name, common, state, joining, publisher, listeners: AtomicU64::new(0) })
+        let listeners = AtomicU64::new(0);
+        Ok(Self { name, common, state, joining, publisher, listeners, _watch_task: watch_task })
     }
 
     /// Returns the shared client if a broker has responded, and waits a moment for that.
