@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -335,17 +334,13 @@ pub fn render(diagnostics: &[Diagnostic], style: Style) -> String {
     text
 }
 
+/// True if [`log`] writes errors. At the level `off` it does not.
+pub fn is_logged() -> bool {
+    tracing::enabled!(tracing::Level::ERROR)
+}
+
 /// Writes messages to the log, one line each. Line breaks of the excerpt are part of a field.
 pub fn log(diagnostics: &[Diagnostic]) {
-    if !tracing::enabled!(tracing::Level::ERROR) {
-        if diagnostics.iter().all(|it| matches!(it.severity, Severity::Warning)) {
-            return;
-        }
-        // The level `off` must not hide the reason why the router does not start.
-        let text = render(diagnostics, Style::Plain);
-        let _ = std::io::stderr().lock().write_all(text.as_bytes());
-        return;
-    }
     for diagnostic in diagnostics {
         let Diagnostic { severity, code, message, help, .. } = diagnostic;
         let (place, help) = (diagnostic.place(), help.as_deref());

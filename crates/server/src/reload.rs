@@ -173,7 +173,7 @@ async fn reload(
             ReloadOutcome::Unchanged { generation }
         }
         Ok(NextGraph::Loaded(loaded)) => {
-            log_if_enabled(&read.warnings);
+            diagnostic::log(&read.warnings);
             let loaded = serve_next(reloader, &current, *loaded).await;
             history.on_loaded(read.text);
             watch.on_loaded().await;
@@ -287,7 +287,7 @@ fn refuse(
         return outcome;
     }
     if is_composition {
-        log_if_enabled(&problems);
+        diagnostic::log(&problems);
         tracing::error!(
             graph = reloader.graph(),
             generation,
@@ -303,14 +303,6 @@ fn refuse(
         "the new supergraph was refused; the old one continues to serve:\n{problems}"
     );
     outcome
-}
-
-/// Logs messages, except at the level `off`: at that level [`diagnostic::log`] prints the reasons of a failed start,
-/// and these are none.
-pub(crate) fn log_if_enabled(messages: &[Diagnostic]) {
-    if tracing::enabled!(tracing::Level::ERROR) {
-        diagnostic::log(messages);
-    }
 }
 
 /// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones

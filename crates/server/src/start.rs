@@ -393,7 +393,7 @@ pub(crate) async fn first_graph(
     load: impl Fn(&Arc<SourceText>) -> Result<ServingGraph, Vec<Diagnostic>>,
 ) -> Result<(ServingGraph, Arc<SourceText>), Vec<Diagnostic>> {
     let read = watch.read(scope).await?;
-    reload::log_if_enabled(&read.warnings);
+    diagnostic::log(&read.warnings);
     match load(&read.text) {
         Ok(loaded) => {
             watch.on_loaded().await;

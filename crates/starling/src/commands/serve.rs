@@ -137,14 +137,14 @@ fn report_failure(log: &Log, reason: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reports findings in the format of the log: log collectors that expect JSON lines would lose text.
+/// Reports findings in the format of the log: log collectors that expect JSON lines would lose text. Errors are the
+/// reasons why the router does not start, and no level of the log hides them.
 fn report(log: &Log, diagnostics: &[Diagnostic]) {
     if !log.is_json() {
         return super::report(diagnostics);
     }
     let has_errors = diagnostics.iter().any(|it| matches!(it.severity, Severity::Error));
-    if has_errors && !tracing::enabled!(tracing::Level::ERROR) {
-        // The level `off` must not hide the reason why the router does not start.
+    if has_errors && !diagnostic::is_logged() {
         telemetry::logging::set_level(Some(LevelFilter::ERROR));
     }
     diagnostic::log(diagnostics);
