@@ -184,7 +184,7 @@ impl ProviderLog {
         self.connection_failures.record(1, now)
     }
 
-    /// Logs that connections work again, with the number of failures. Once for each outage, and only after a quiet time.
+    /// Logs that connections work again, with the number of failures: once for each outage, after a quiet time.
     pub(crate) fn report_recovery(&self, server: &str, now: Instant) {
         if let Some(failures) = self.connection_failures.record_success(|| now) {
             let provider = self.provider();

@@ -20,8 +20,8 @@ pub struct SubgraphSubscription {
     /// The headers of the client that this was made for. Those that are sent are the latest of the partition, see
     /// [`SubscriptionClient::note_headers`]. What they may have to do with the results is in `partition`.
     pub headers: Arc<[(HeaderName, HeaderValue)]>,
-    /// The headers with the identity of the trace that it belongs to; none without traces. An operation of several clients
-    /// belongs to the trace of the client that it was made for, also when it is begun again.
+    /// The headers with the identity of the trace that it belongs to; none without traces. An operation of several
+    /// clients belongs to the trace of the client that it was made for, also when it is begun again.
     pub trace: Arc<[(HeaderName, HeaderValue)]>,
     /// Everything besides the request that results may depend on, in a canonical form: forwarded headers and claims.
     /// Operations with equal partitions may share a connection.

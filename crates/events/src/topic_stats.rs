@@ -140,8 +140,8 @@ impl TopicNames {
         self.templates.iter().find(|template| template.matches(topic))
     }
 
-    /// Returns the name of the template that a topic was rendered from, or else the topic. The template is searched unless
-    /// it is known.
+    /// Returns the name of the template that a topic was rendered from, or else the topic. The template is searched
+    /// unless it is known.
     fn name_of<'t>(&'t self, topic: &'t str, known: Option<&'t SchemaTopic>) -> &'t str {
         match known {
             Some(known) => &known.name,
@@ -156,7 +156,7 @@ impl TopicRegistry {
         self.stats_of_rendered(topic, None)
     }
 
-    /// Returns the counters of a topic that was rendered from a template, if that is known: the counters of the template.
+    /// Returns the counters of a topic that was rendered from this template, if that is known: those of the template.
     // hot path: once per publication; with a known template no other one is looked at.
     pub(crate) fn stats_of_rendered(
         &self,

@@ -25,8 +25,8 @@ impl StreamCause {
         trace_headers(&self.context, self.span)
     }
 
-    /// Returns the span as a link of other traces. It decides nothing about them: each execution of a live query is drawn
-    /// by itself, however the operation of the first client was.
+    /// Returns the span as a link of other traces. It decides nothing about them: each execution of a live query is
+    /// drawn by itself, whatever was decided about the operation of the first client.
     pub(crate) fn link(&self) -> RemoteParent {
         let state = self.context.state.clone();
         RemoteParent { trace: self.context.trace, span: self.span, is_sampled: None, state }

@@ -4,8 +4,8 @@ use astjson::outline_members;
 use bytes::Bytes;
 use events::SubgraphSubscription;
 
-/// Returns the request of an operation on a WebSocket. All operations of a connection have the headers of its handshake,
-/// so the headers of a trace are members of `extensions`, by their names.
+/// Returns the request of an operation on a WebSocket. All operations of a connection share the headers of its
+/// handshake, so the headers of a trace are members of `extensions`, by their names.
 pub(crate) fn with_trace(wanted: &SubgraphSubscription) -> Bytes {
     if wanted.trace.is_empty() {
         return wanted.request.clone();

@@ -95,8 +95,8 @@ impl RequestSpans {
         Arc::new(Self::begin(tracer, context, (span, None), decision, may_change))
     }
 
-    /// Starts a trace with an identity of its own, and a link to the span that caused it, if that is known: the trace of
-    /// an event is linked to its publisher. hot path: each event while tracing is on.
+    /// Starts a trace with an identity of its own, and a link to the span that caused it, if that is known: the trace
+    /// of an event is linked to its publisher. hot path: each event while tracing is on.
     pub fn start_linked(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
         let decision = tracer.decision_of(incoming.parent.as_ref());
         let context = TraceContext {
