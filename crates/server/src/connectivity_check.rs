@@ -345,6 +345,7 @@ async fn send_query(client: &SubgraphSubscriptions) -> Result<Bytes, ProbeError>
         field: Box::default(),
         request: Bytes::from_static(QUERY),
         headers: Arc::default(),
+        trace: Arc::default(),
         partition: Box::default(),
     };
     let response = tokio::time::timeout(TIME_MAX, client.fetch(query)).await;

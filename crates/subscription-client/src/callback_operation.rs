@@ -72,7 +72,8 @@ pub(crate) fn begin_request(
     extension: &[u8],
 ) -> Result<OperationRequest, AttemptFailure> {
     let subscription = ("subscription", extension.to_vec());
-    let body = add_extensions(&wanted.request, &[subscription]);
+    let body = add_extensions(&wanted.request, &[subscription])
+        .ok_or_else(|| AttemptFailure::permanent("the operation is nested too deep"))?;
     let request = OperationRequest::post(&endpoint.target, wanted, ACCEPT, body);
     request.map_err(AttemptFailure::permanent)
 }

@@ -91,6 +91,7 @@ fn operation() -> SubgraphSubscription {
         field: "Subscription".into(),
         request: Bytes::from_static(OPERATION.as_bytes()),
         headers: Arc::default(),
+        trace: Arc::default(),
         partition: Box::default(),
     }
 }

@@ -15,18 +15,20 @@ pub(crate) fn with_trace(wanted: &SubgraphSubscription) -> Bytes {
         astjson::print_string(value.to_str().ok()?, &mut text);
         Some((name.as_str(), text))
     });
-    add_extensions(&wanted.request, &printed.collect::<Vec<_>>())
+    let with_extensions = add_extensions(&wanted.request, &printed.collect::<Vec<_>>());
+    // A trace is no reason to refuse an operation.
+    with_extensions.unwrap_or_else(|| wanted.request.clone())
 }
 
 /// Returns a request, a JSON object, with further members in its `extensions`: names with values in JSON. They replace
-/// members with their names.
-pub(crate) fn add_extensions(request: &Bytes, added: &[(&str, Vec<u8>)]) -> Bytes {
+/// members with their names. `None` if the request is nested too deep to be read.
+pub(crate) fn add_extensions(request: &Bytes, added: &[(&str, Vec<u8>)]) -> Option<Bytes> {
     let is_added = |key: &str| added.iter().any(|(name, _)| *name == key);
     let mut text = vec![b'{'];
     let mut extensions = vec![b'{'];
-    // The router has printed the request.
-    let _ = outline_members(request, |key, member| match &*key {
+    let outlined = outline_members(request, |key, member| match &*key {
         "extensions" => {
+            // The text was read as a part of the request.
             let _ = outline_members(&member, |key, member| {
                 if !is_added(&key) {
                     append_member(&mut extensions, &key, &member);
@@ -35,13 +37,14 @@ pub(crate) fn add_extensions(request: &Bytes, added: &[(&str, Vec<u8>)]) -> Byte
         }
         key => append_member(&mut text, key, &member),
     });
+    outlined.ok()?;
     for (name, value) in added {
         append_member(&mut extensions, name, value);
     }
     extensions.push(b'}');
     append_member(&mut text, "extensions", &extensions);
     text.push(b'}');
-    text.into()
+    Some(text.into())
 }
 
 /// Appends a member to an object that was opened.
@@ -70,7 +73,8 @@ mod tests {
             ),
         ] {
             let added = [("s", br#"{"x":1}"#.to_vec())];
-            assert_eq!(add_extensions(&Bytes::from(request), &added), expected);
+            let request = add_extensions(&Bytes::from(request), &added);
+            assert_eq!(request.as_deref(), Some(expected.as_bytes()));
         }
     }
 
