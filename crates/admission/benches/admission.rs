@@ -21,7 +21,7 @@ fn admit_and_finish(bencher: divan::Bencher<'_, '_>, keys: u64) {
         number += 1;
         now += Duration::from_micros(10);
         let key = (number % keys).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let request = Request { client: key, operation: key, class: Class::Normal };
+        let request = Request { client: key, operation: key, ..Request::default() };
         if let Decision::Admitted(ticket) = control.request(request, Duration::MAX, now, number) {
             in_flight.push_back(ticket);
         }
@@ -37,7 +37,7 @@ fn admit_and_finish(bencher: divan::Bencher<'_, '_>, keys: u64) {
 #[divan::bench]
 fn refuse(bencher: divan::Bencher<'_, '_>) {
     let mut control = AdmissionControl::new(AdmissionSettings::default());
-    let request = Request { client: 1, operation: 1, class: Class::Normal };
+    let request = Request { client: 1, operation: 1, ..Request::default() };
     let mut tickets = Vec::new();
     loop {
         match control.request(request, Duration::MAX, Duration::ZERO, 0) {

@@ -60,7 +60,8 @@ pub(crate) fn is_within_floor(weight: u64, own: u64, limit: u64) -> bool {
     own == 0 || own + weight <= part(limit, CLASS_FLOOR)
 }
 
-fn part(limit: u64, share: f64) -> u64 {
+/// Returns a part of an amount of work.
+pub(crate) fn part(limit: u64, share: f64) -> u64 {
     (limit as f64 * share) as u64
 }
 

@@ -7,6 +7,7 @@ use crate::UNITS;
 use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
 use crate::class::{Class, is_within_floor};
 use crate::clients::ClientTable;
+use crate::lane::{Lane, OPERATIONS_BEFORE_STREAM, stream_bound};
 use crate::operations::OperationTable;
 use crate::pressure::Pressures;
 use crate::ramp::Ramp;
@@ -22,7 +23,7 @@ const FAIR_HEADROOM: f64 = 0.1;
 pub struct AdmissionSettings {
     /// The bounds of the limit.
     pub limit: LimitBounds,
-    /// The queue of each class.
+    /// The queues of each class.
     pub queue: QueueSettings,
     /// The time within which the limit grows to its whole, from [`AdmissionControl::begin_ramp`] on. Zero: the limit
     /// is always the whole.
@@ -63,6 +64,11 @@ pub enum Outcome {
     },
     /// The work was done, and its latency says nothing about load, such as that of a cached response.
     Unmeasured {
+        /// The cost, in the unit of [`Outcome::Completed`].
+        cost: u64,
+    },
+    /// A stream was opened: the operation is known to do so from then on. The latency says nothing about load.
+    Opened {
         /// The cost, in the unit of [`Outcome::Completed`].
         cost: u64,
     },
@@ -159,7 +165,7 @@ pub struct Load {
     pub slow_down: f64,
 }
 
-/// The room for requests of a class: the units of work in flight of the class and of all, the limit, and the spare
+/// The room for requests of a lane: the units of work in flight of the class and of all, the limit, and the spare
 /// share of it.
 #[derive(Clone, Copy)]
 struct Room {
@@ -168,13 +174,20 @@ struct Room {
     total: u64,
     limit: u64,
     spare: u64,
+    /// The units of work in flight up to which requests are admitted that open streams; `None` for other requests.
+    stream_bound: Option<u64>,
 }
 
 impl Room {
     fn fits(self, weight: u32) -> bool {
+        let Self { class, own, total, limit, spare, stream_bound } = self;
+        let weight = u64::from(weight);
+        let fits = match stream_bound {
+            Some(bound) => total + weight <= bound,
+            None => class.fits(weight, own, total, limit, spare),
+        };
         // A request that is heavier than the whole limit runs alone.
-        let Self { class, own, total, limit, spare } = self;
-        total == 0 || class.fits(weight.into(), own, total, limit, spare)
+        total == 0 || fits
     }
 }
 
@@ -188,13 +201,15 @@ pub struct AdmissionControl {
     units_min: u64,
     operations: OperationTable,
     clients: ClientTable,
-    queues: [WaitingQueue; 3],
+    queues: [WaitingQueue; Lane::COUNT],
     in_flight: u64,
     /// The units of work in flight that were admitted beyond the limit, for clients with far less than their share.
     beyond: u64,
     /// The units of work in flight of each class.
     by_class: [u64; 3],
     requests: [u64; 3],
+    /// The number of requests that open no stream since the last one of each class that does.
+    operations_since_stream: [u32; 3],
     pressures: Pressures,
     events: VecDeque<Event>,
 }
@@ -210,11 +225,12 @@ impl AdmissionControl {
             units_min: u64::from(settings.limit.min) * u64::from(UNITS),
             operations: OperationTable::new(),
             clients: ClientTable::new(),
-            queues: Class::ALL.map(|class| WaitingQueue::new(class, settings.queue)),
+            queues: Lane::ALL.map(|lane| WaitingQueue::new(lane, settings.queue)),
             in_flight: 0,
             beyond: 0,
             by_class: [0; 3],
             requests: [0; 3],
+            operations_since_stream: [0; 3],
             pressures: Pressures::default(),
             events: VecDeque::new(),
         }
@@ -253,6 +269,8 @@ impl AdmissionControl {
         let weight = self.operations.weight(request.operation);
         let key = self.clients.key_of(request.client);
         let class = request.class;
+        let opens_stream = request.opens_stream || self.operations.opens_stream(request.operation);
+        let lane = Lane::of(class, opens_stream);
         // Shares do not change while the limit is lowered for a measurement.
         let limit = self.limit();
         let units = u64::from(weight);
@@ -264,40 +282,40 @@ impl AdmissionControl {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
-            return Decision::Refused(self.refuse(class, RefusalReason::ClientShare, now, random));
+            return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
         }
-        let is_queued = self.queues[class.index()].len() > 0;
-        if !is_queued && self.fits(class, weight) {
-            return Decision::Admitted(self.admit(request, key, weight, now));
+        let is_queued = self.queues[lane.index()].len() > 0;
+        if !is_queued && self.fits(lane, weight) {
+            return Decision::Admitted(self.admit(request, lane, key, weight, now));
         }
         if is_ramp_over {
-            // Sheddable requests are refused before the limit is reached. Then it need not grow.
-            match class == Class::Sheddable && self.in_flight + units <= limit {
+            // Sheddable requests and streams are refused before the limit is reached. Then it need not grow.
+            match !lane.has_whole_limit() && self.in_flight + units <= limit {
                 true => self.limit.note_spare_reached(),
                 false => self.limit.note_reached(),
             }
         }
         let headroom = ((limit as f64 * FAIR_HEADROOM) as u64).max(UNITS.into());
-        if class != Class::Sheddable
+        if lane.has_whole_limit()
             && self.clients.is_far_below_share(key, units, limit)
             && self.beyond + units <= headroom
         {
             self.beyond += units;
-            let ticket = self.admit(request, key, weight, now);
+            let ticket = self.admit(request, lane, key, weight, now);
             return Decision::Admitted(Ticket { is_beyond: true, ..ticket });
         }
         if self.clients.is_far_above_share(key, self.in_flight, limit) {
-            return Decision::Refused(self.refuse(class, RefusalReason::ClientShare, now, random));
+            return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
         }
         let queued = Request { client: key, ..request };
-        match self.queues[class.index()].push(queued, weight, deadline, now) {
-            None => Decision::Refused(self.refuse(class, RefusalReason::QueueFull, now, random)),
+        match self.queues[lane.index()].push(queued, weight, deadline, now) {
+            None => Decision::Refused(self.refuse(lane, RefusalReason::QueueFull, now, random)),
             Some((id, until, dropped)) => {
                 self.clients.add_waiting(key);
                 if let Some(dropped) = dropped {
                     self.drop_waiter(&dropped, RefusalReason::QueueFull, now, random);
                 }
-                if is_queued && self.fits(class, weight) {
+                if is_queued && self.fits(lane, weight) {
                     // A heavy request at the head waits for more room, and this one may pass it.
                     self.admit_waiting(now, random);
                 }
@@ -326,6 +344,10 @@ impl AdmissionControl {
                 self.count_latency(request.operation, latency, now);
             }
             Outcome::Unmeasured { cost } => self.operations.count_cost(request.operation, cost),
+            Outcome::Opened { cost } => {
+                self.operations.count_cost(request.operation, cost);
+                self.operations.note_stream(request.operation);
+            }
             Outcome::Shared => {}
             Outcome::Failed { cost } => {
                 self.operations.count_cost(request.operation, cost);
@@ -346,9 +368,9 @@ impl AdmissionControl {
     /// Ends the wait of a request: its time is over, or its client has gone. Returns the refusal of a request that
     /// waited until now; `None` if there has been a decision. A request behind it may fit.
     pub fn leave(&mut self, id: WaiterId, now: Duration, random: u64) -> Option<Refusal> {
-        let waiter = self.queues[id.class().index()].remove(id, now)?;
+        let waiter = self.queues[id.lane().index()].remove(id, now)?;
         self.clients.remove_waiting(waiter.request.client);
-        let refusal = self.refuse(id.class(), RefusalReason::WaitedTooLong, now, random);
+        let refusal = self.refuse(id.lane(), RefusalReason::WaitedTooLong, now, random);
         self.admit_waiting(now, random);
         Some(refusal)
     }
@@ -365,7 +387,7 @@ impl AdmissionControl {
             limit: self.with_ramp(self.limit.units()),
             in_flight: self.in_flight,
             requests: self.requests,
-            waiting: Class::ALL.map(|class| self.queues[class.index()].len() as u64),
+            waiting: Class::ALL.map(|class| self.waiting(class)),
             clients: self.clients.active(),
             slow_down: self.limit.slow_down(),
         }
@@ -384,13 +406,32 @@ impl AdmissionControl {
         ((units as f64 * self.share).round() as u64).max(self.units_min).min(units)
     }
 
-    fn fits(&self, class: Class, weight: u32) -> bool {
-        self.room(class).fits(weight)
+    /// Returns the number of waiting requests of a class.
+    fn waiting(&self, class: Class) -> u64 {
+        let queues = self.queues.iter().zip(Lane::ALL).filter(|(_, lane)| lane.class() == class);
+        queues.map(|(queue, _)| queue.len() as u64).sum()
     }
 
-    fn room(&self, class: Class) -> Room {
+    fn fits(&self, lane: Lane, weight: u32) -> bool {
+        self.room(lane).fits(weight)
+    }
+
+    fn room(&self, lane: Lane) -> Room {
+        let class = lane.class();
         let (limit, spare) = (self.with_ramp(self.limit.units()), self.spare_units());
-        Room { class, own: self.by_class[class.index()], total: self.in_flight, limit, spare }
+        let is_bounded = lane.has_streams() && !self.is_turn_of_streams(class);
+        let stream_bound = is_bounded.then(|| {
+            // Requests that wait come before streams.
+            let is_behind = self.queues[Lane::of(class, false).index()].len() > 0;
+            if is_behind { 0 } else { stream_bound(class, limit, spare) }
+        });
+        let (own, total) = (self.by_class[class.index()], self.in_flight);
+        Room { class, own, total, limit, spare, stream_bound }
+    }
+
+    /// True if one stream of a class may use as much as other requests of the class.
+    fn is_turn_of_streams(&self, class: Class) -> bool {
+        self.operations_since_stream[class.index()] >= OPERATIONS_BEFORE_STREAM
     }
 
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted.
@@ -406,56 +447,81 @@ impl AdmissionControl {
             || is_within_floor(weight, own, self.with_ramp(self.limit.units()))
     }
 
-    fn admit(&mut self, request: Request, key: u64, weight: u32, now: Duration) -> Ticket {
+    fn admit(
+        &mut self,
+        request: Request,
+        lane: Lane,
+        key: u64,
+        weight: u32,
+        now: Duration,
+    ) -> Ticket {
         let (class, units) = (request.class.index(), u64::from(weight));
         self.clients.add_in_flight(key, units);
         self.in_flight += units;
         self.by_class[class] += units;
         self.requests[class] += 1;
         self.limit.set_in_flight(self.in_flight, now);
-        self.pressures.count_admitted(request.class, now);
+        self.pressures.count_admitted(lane, now);
+        if lane.has_streams() {
+            self.operations_since_stream[class] = 0;
+        } else {
+            for count in &mut self.operations_since_stream {
+                *count = count.saturating_add(1);
+            }
+        }
         Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false }
     }
 
-    /// Admits waiting requests while they fit, the most important class first. Requests that have waited too long are
-    /// refused.
+    /// Admits waiting requests while they fit, the most important class first, and of a class those first that open no
+    /// stream. Requests that have waited too long are refused.
     fn admit_waiting(&mut self, now: Duration, random: u64) {
         for class in Class::ALL {
-            // hot path: nothing waits most of the time
-            while self.queues[class.index()].len() > 0 {
-                let room = self.room(class);
-                let may_leave = |it: &Waiter| it.deadline < now || room.fits(it.weight);
-                let Some(waiter) = self.queues[class.index()].pop(may_leave, now) else { break };
-                if waiter.deadline < now {
-                    self.drop_waiter(&waiter, RefusalReason::WaitedTooLong, now, random);
-                    continue;
-                }
-                let key = waiter.request.client;
-                let ticket = self.admit(waiter.request, key, waiter.weight, now);
-                self.clients.remove_waiting(key);
-                let waited = now.saturating_sub(waiter.entered);
-                self.events.push_back(Event::Admitted(waiter.id, ticket, waited));
-            }
+            while self.admit_next(class, now, random) {}
         }
+    }
+
+    /// Takes the next request of a class out of its queue. Returns false if none may leave.
+    fn admit_next(&mut self, class: Class, now: Duration, random: u64) -> bool {
+        let [first, second] = [false, true].map(|it| Lane::of(class, it));
+        match self.is_turn_of_streams(class) {
+            true => self.pop_waiting(second, now, random) || self.pop_waiting(first, now, random),
+            false => self.pop_waiting(first, now, random) || self.pop_waiting(second, now, random),
+        }
+    }
+
+    /// Takes the next request of a lane out of its queue. Admits it, or refuses it if it has waited too long. Returns
+    /// false if none may leave.
+    fn pop_waiting(&mut self, lane: Lane, now: Duration, random: u64) -> bool {
+        // hot path: nothing waits most of the time
+        if self.queues[lane.index()].len() == 0 {
+            return false;
+        }
+        let room = self.room(lane);
+        let may_leave = |it: &Waiter| it.deadline < now || room.fits(it.weight);
+        let Some(waiter) = self.queues[lane.index()].pop(may_leave, now) else { return false };
+        if waiter.deadline < now {
+            self.drop_waiter(&waiter, RefusalReason::WaitedTooLong, now, random);
+            return true;
+        }
+        let key = waiter.request.client;
+        let ticket = self.admit(waiter.request, lane, key, waiter.weight, now);
+        self.clients.remove_waiting(key);
+        let waited = now.saturating_sub(waiter.entered);
+        self.events.push_back(Event::Admitted(waiter.id, ticket, waited));
+        true
     }
 
     fn drop_waiter(&mut self, waiter: &Waiter, reason: RefusalReason, now: Duration, random: u64) {
         self.clients.remove_waiting(waiter.request.client);
-        let refusal = self.refuse(waiter.request.class, reason, now, random);
+        let refusal = self.refuse(waiter.id.lane(), reason, now, random);
         self.events.push_back(Event::Refused(waiter.id, refusal));
     }
 
-    fn refuse(
-        &mut self,
-        class: Class,
-        reason: RefusalReason,
-        now: Duration,
-        random: u64,
-    ) -> Refusal {
+    fn refuse(&mut self, lane: Lane, reason: RefusalReason, now: Duration, random: u64) -> Refusal {
         let retry_after_seconds = match reason {
             RefusalReason::ClientShare => self.pressures.refuse_client(now, random),
             RefusalReason::QueueFull | RefusalReason::WaitedTooLong => {
-                self.pressures.refuse(class, now, random)
+                self.pressures.refuse(lane, now, random)
             }
         };
         Refusal { reason, retry_after_seconds }
@@ -498,7 +564,7 @@ mod tests {
     }
 
     fn request(control: &mut AdmissionControl, client: u64, class: Class, millis: u64) -> Decision {
-        let request = Request { client, operation: 1, class };
+        let request = Request { client, operation: 1, class, ..Request::default() };
         control.request(request, Duration::MAX, at(millis), 0)
     }
 
@@ -632,6 +698,98 @@ mod tests {
         finish(&mut control, quiet, 1);
     }
 
+    /// Asks for an operation of one client at the start.
+    fn ask_for(control: &mut AdmissionControl, operation: u64) -> Decision {
+        let request = Request { client: 1, operation, ..Request::default() };
+        control.request(request, Duration::MAX, at(0), 0)
+    }
+
+    /// Teaches the control that operation 7 opens a stream. It costs as much as the usual one.
+    fn learn_subscription(control: &mut AdmissionControl) {
+        for (operation, outcome) in
+            [(1, Outcome::Completed { cost: 100 }), (7, Outcome::Opened { cost: 100 })]
+        {
+            let ticket = admitted(ask_for(control, operation));
+            control.finish(ticket, outcome, at(0), 0);
+        }
+    }
+
+    #[test]
+    fn new_streams_leave_a_part_of_the_limit_to_other_requests() {
+        let mut control = control(20, 10);
+        learn_subscription(&mut control);
+        let mut tickets: Vec<_> = (0..17).map(|_| admitted(ask_for(&mut control, 7))).collect();
+        assert!(matches!(ask_for(&mut control, 7), Decision::Waiting(..)));
+        let handshake = Request { client: 1, opens_stream: true, ..Request::default() };
+        let decision = control.request(handshake, Duration::MAX, at(0), 0);
+        assert!(matches!(decision, Decision::Waiting(..)), "{decision:?}");
+        tickets.extend((0..3).map(|_| admitted(ask_for(&mut control, 1))));
+        assert!(matches!(ask_for(&mut control, 1), Decision::Waiting(..)));
+    }
+
+    #[test]
+    fn critical_subscriptions_use_the_whole_limit() {
+        let mut control = control(20, 10);
+        learn_subscription(&mut control);
+        let critical = Request { operation: 7, class: Class::Critical, ..Request::default() };
+        let _tickets: Vec<_> =
+            (0..20).map(|_| admitted(control.request(critical, Duration::MAX, at(0), 0))).collect();
+        let decision = control.request(critical, Duration::MAX, at(0), 0);
+        assert!(matches!(decision, Decision::Waiting(..)), "{decision:?}");
+    }
+
+    fn waiting(decision: Decision) -> WaiterId {
+        match decision {
+            Decision::Waiting(id, _) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the request that is admitted after its wait.
+    fn admitted_next(control: &mut AdmissionControl) -> (WaiterId, Ticket) {
+        match control.poll_event() {
+            Some(Event::Admitted(id, ticket, _)) => (id, ticket),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_query_that_waits_comes_before_a_subscription_that_waited_longer() {
+        let mut control = control(1, 10);
+        learn_subscription(&mut control);
+        let first = admitted(ask_for(&mut control, 1));
+        let subscription = waiting(ask_for(&mut control, 7));
+        let query = waiting(ask_for(&mut control, 1));
+        finish(&mut control, first, 1);
+        let (id, ticket) = admitted_next(&mut control);
+        assert_eq!(id, query);
+        assert!(control.poll_event().is_none());
+        finish(&mut control, ticket, 2);
+        let (id, _ticket) = admitted_next(&mut control);
+        assert_eq!(id, subscription);
+    }
+
+    #[test]
+    fn subscriptions_do_not_starve_behind_queries() {
+        let mut control = control(1, 10);
+        learn_subscription(&mut control);
+        let mut running = admitted(ask_for(&mut control, 1));
+        let subscription = waiting(ask_for(&mut control, 7));
+        let mut queries = 0;
+        loop {
+            waiting(ask_for(&mut control, 1));
+            control.finish(running, Outcome::Unmeasured { cost: 100 }, at(0), 0);
+            let (id, ticket) = admitted_next(&mut control);
+            if id == subscription {
+                break;
+            }
+            running = ticket;
+            queries += 1;
+        }
+        // Three were admitted before it came.
+        assert_eq!(queries, OPERATIONS_BEFORE_STREAM - 3);
+    }
+
     #[test]
     fn the_refusals_of_a_greedy_client_do_not_make_others_wait_for_longer() {
         let mut control = control(20, 0);
@@ -639,7 +797,7 @@ mod tests {
             (0..20).map(|_| admitted(request(&mut control, 1, Class::Normal, 0))).collect();
         tickets.push(admitted(request(&mut control, 2, Class::Normal, 0)));
         let refused = |control: &mut AdmissionControl, client| {
-            let request = Request { client, operation: 1, class: Class::Normal };
+            let request = Request { client, operation: 1, ..Request::default() };
             match control.request(request, Duration::MAX, at(0), 59) {
                 Decision::Refused(refusal) => refusal,
                 other => panic!("{other:?}"),
@@ -658,14 +816,14 @@ mod tests {
     /// Teaches the control a heavy operation, 2, beside the usual one.
     fn learn_heavy_operation(control: &mut AdmissionControl) {
         for (operation, cost) in [(1, 100), (2, 10_000)].repeat(2000) {
-            let request = Request { client: 1, operation, class: Class::Normal };
+            let request = Request { client: 1, operation, ..Request::default() };
             let ticket = admitted(control.request(request, Duration::MAX, at(0), 0));
             control.finish(ticket, Outcome::Completed { cost }, at(1), 0);
         }
     }
 
     fn ask(control: &mut AdmissionControl, client: u64, operation: u64) -> Decision {
-        let request = Request { client, operation, class: Class::Normal };
+        let request = Request { client, operation, ..Request::default() };
         control.request(request, Duration::MAX, at(2), 0)
     }
 
@@ -722,7 +880,7 @@ mod tests {
         let mut control = control(100, 10);
         let mut now = 0;
         let mut run = |outcome, latency| {
-            let request = Request { client: 1, operation: 1, class: Class::Normal };
+            let request = Request { client: 1, operation: 1, ..Request::default() };
             for _ in 0..1000 {
                 let ticket = admitted(control.request(request, Duration::MAX, at(now), 0));
                 now += latency;
@@ -759,7 +917,7 @@ mod tests {
     fn cheap_operations_take_a_small_part_of_the_limit() {
         let mut control = control(10, 0);
         let run = |control: &mut AdmissionControl, operation, cost| {
-            let request = Request { client: 1, operation, class: Class::Normal };
+            let request = Request { client: 1, operation, ..Request::default() };
             let ticket = admitted(control.request(request, Duration::MAX, at(0), 0));
             control.finish(ticket, Outcome::Completed { cost }, at(1), 0);
         };
@@ -769,7 +927,7 @@ mod tests {
         }
         let mut count = |operation| {
             let mut tickets = Vec::new();
-            let request = Request { client: 1, operation, class: Class::Normal };
+            let request = Request { client: 1, operation, ..Request::default() };
             while let Decision::Admitted(ticket) = control.request(request, Duration::MAX, at(1), 0)
             {
                 tickets.push(ticket);

@@ -9,7 +9,9 @@
 //!   limit counts work, so that a cheap operation takes a small part of it. `baseline` is the time without load, and
 //!   `unknown_operations` what is assumed of operations that are executed too rarely.
 //! - `clients`: the work in flight of each client, for fair shares.
-//! - `spare_share`: the part of the limit that greedy clients may fill while others have work, and sheddable requests.
+//! - `spare_share`: the part of the limit that greedy clients may fill while others have work, sheddable requests, and
+//!   requests that open streams.
+//! - `lane`: how new streams come after other requests, with a limit and a queue of their own.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
 //! - [`Bulkhead`], beside the control: the share of one subgraph in the work in flight.
 //! - [`Readiness`], beside the control: whether load balancers should send this router new clients.
@@ -27,6 +29,7 @@ mod bulkhead;
 mod class;
 mod clients;
 mod control;
+mod lane;
 pub mod memory;
 mod operations;
 mod pace;

@@ -1,4 +1,5 @@
-//! The cost of each operation, and its time without load. A bounded table, learnt from recent executions.
+//! The cost of each operation, its time without load, and whether it opens a stream. A bounded table, learnt from
+//! recent executions.
 //!
 //! **Cost** is in any unit of the caller, such as microseconds of a processor. The weight of an operation is its cost
 //! relative to the average of all operations, so that the limit stays a number of average operations.
@@ -38,6 +39,8 @@ struct OperationRecord {
     key: u64,
     /// The number of recent uses; 0 for a free place.
     uses: u8,
+    /// True if the operation has opened a stream.
+    opens_stream: bool,
     /// The average cost; 0 if it is not known.
     cost: f32,
     baseline: Baseline,
@@ -99,6 +102,20 @@ impl OperationTable {
         if !is_known {
             self.unknown.count_cost(bounded);
         }
+    }
+
+    /// Notes that an operation whose cost was counted has opened a stream. It does so each time.
+    pub(crate) fn note_stream(&mut self, key: u64) {
+        let start = set_of(key);
+        let mut set = self.records[start..start + WAYS].iter_mut();
+        if let Some(record) = set.find(|it| it.uses > 0 && it.key == key) {
+            record.opens_stream = true;
+        }
+    }
+
+    /// True if an operation is known to open a stream.
+    pub(crate) fn opens_stream(&self, key: u64) -> bool {
+        self.find(key).is_some_and(|it| it.opens_stream)
     }
 
     /// Counts the cost of an execution that was given up, if it is more than the execution was expected to cost.
@@ -183,6 +200,16 @@ mod tests {
             table.count_cost(3, 1);
         }
         assert_eq!(table.weight(3), WEIGHT_MIN);
+    }
+
+    #[test]
+    fn an_operation_that_has_opened_a_stream_is_known_to_do_so() {
+        let mut table = OperationTable::new();
+        for key in [1, 2] {
+            table.count_cost(key, 100);
+        }
+        table.note_stream(1);
+        assert_eq!([1, 2, 3].map(|key| table.opens_stream(key)), [true, false, false]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::class::Class;
+use crate::lane::Lane;
 
 /// The time in which the share of refused requests follows a change.
 const MEMORY: Duration = Duration::from_secs(2);
@@ -13,25 +13,25 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 30;
 /// The seconds over which refused clients are spread for each time by which the offered work exceeds the admitted.
 const SPREAD_SECONDS: f64 = 2.0;
 
-/// The pressures of the requests that are refused for different reasons: a greedy client and a storm of sheddable
-/// requests do not make the requests of others wait.
+/// The pressures of the requests that are refused for different reasons: a greedy client, a storm of sheddable requests
+/// and one of new subscriptions do not make other requests wait.
 #[derive(Debug, Default)]
 pub(crate) struct Pressures {
-    /// The requests of each class, without those of clients above their share.
-    classes: [Pressure; Class::ALL.len()],
+    /// The requests of each lane, without those of clients above their share.
+    lanes: [Pressure; Lane::COUNT],
     /// The requests that are refused because of their client's share, beside all that are admitted.
     client_share: Pressure,
 }
 
 impl Pressures {
-    pub(crate) fn count_admitted(&mut self, class: Class, now: Duration) {
-        self.classes[class.index()].count_admitted(now);
+    pub(crate) fn count_admitted(&mut self, lane: Lane, now: Duration) {
+        self.lanes[lane.index()].count_admitted(now);
         self.client_share.count_admitted(now);
     }
 
     /// Counts a refused request, and returns the whole seconds after which its client should return.
-    pub(crate) fn refuse(&mut self, class: Class, now: Duration, random: u64) -> u64 {
-        self.classes[class.index()].refuse(now, random)
+    pub(crate) fn refuse(&mut self, lane: Lane, now: Duration, random: u64) -> u64 {
+        self.lanes[lane.index()].refuse(now, random)
     }
 
     /// Does the same for a request that is refused because of its client's share.
@@ -117,20 +117,24 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_another_class_or_of_a_greedy_client_do_not_make_a_client_wait() {
+    fn refusals_of_another_lane_or_of_a_greedy_client_do_not_make_a_client_wait() {
         let (mut pressures, now) = (Pressures::default(), Duration::from_secs(1));
         for _ in 0..100 {
-            pressures.count_admitted(Class::Normal, now);
-            pressures.count_admitted(Class::Sheddable, now);
+            pressures.count_admitted(Lane::Normal, now);
+            pressures.count_admitted(Lane::NormalStream, now);
+            pressures.count_admitted(Lane::Sheddable, now);
         }
         for _ in 0..10_000 {
-            pressures.refuse(Class::Sheddable, now, 0);
+            pressures.refuse(Lane::Sheddable, now, 0);
+            pressures.refuse(Lane::NormalStream, now, 0);
             pressures.refuse_client(now, 0);
         }
         // The random number that gives the longest time for any load.
         let longest = 59;
-        assert_eq!(pressures.refuse(Class::Normal, now, longest), 2);
-        assert_eq!(pressures.refuse(Class::Sheddable, now, longest), RETRY_AFTER_SECONDS_MAX);
+        assert_eq!(pressures.refuse(Lane::Normal, now, longest), 2);
+        for lane in [Lane::Sheddable, Lane::NormalStream] {
+            assert_eq!(pressures.refuse(lane, now, longest), RETRY_AFTER_SECONDS_MAX);
+        }
         assert_eq!(pressures.refuse_client(now, longest), RETRY_AFTER_SECONDS_MAX);
     }
 }

@@ -3,7 +3,7 @@
 use crate::class::Class;
 
 /// A request for admission.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Request {
     /// The client that has this work in its share.
     pub client: u64,
@@ -11,4 +11,7 @@ pub struct Request {
     pub operation: u64,
     /// The class of the request.
     pub class: Class,
+    /// True if the request opens a stream, such as a WebSocket handshake. Of operations the control learns whether they
+    /// do ([`Outcome::Opened`](crate::Outcome::Opened)).
+    pub opens_stream: bool,
 }

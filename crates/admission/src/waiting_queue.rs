@@ -1,4 +1,4 @@
-//! The queue of one class, in front of the limit.
+//! The queue of one lane, in front of the limit.
 //!
 //! Each client has a line of its own, and clients take turns. While the queue is short, a line is served in order. A
 //! queue that was never empty for [`QueueSettings::interval`] stands: it does not even out a burst, it only delays
@@ -16,13 +16,13 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
-use crate::class::Class;
+use crate::lane::Lane;
 use crate::request::Request;
 
-/// The settings of the queue of each class.
+/// The settings of each queue. A class has two: one for requests that open streams, and one for the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueSettings {
-    /// The maximum number of waiting requests of each class. With 0 none waits.
+    /// The maximum number of waiting requests in a queue. With 0 none waits.
     pub waiting_max: u32,
     /// The longest wait in a queue that was never empty during `interval`.
     pub target: Duration,
@@ -43,7 +43,7 @@ impl Default for QueueSettings {
 /// Identifies a waiting request. Ids are not used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WaiterId {
-    class: Class,
+    lane: Lane,
     place: u32,
     number: u64,
 }
@@ -69,10 +69,10 @@ struct ClientLine {
 /// of requests that pass one that does not.
 const LINES_COMPARED: usize = 8;
 
-/// The queue of one class.
+/// The queue of one lane.
 #[derive(Debug)]
 pub(crate) struct WaitingQueue {
-    class: Class,
+    lane: Lane,
     settings: QueueSettings,
     waiters: Vec<Option<Waiter>>,
     free: Vec<u32>,
@@ -87,9 +87,9 @@ pub(crate) struct WaitingQueue {
 }
 
 impl WaitingQueue {
-    pub(crate) fn new(class: Class, settings: QueueSettings) -> Self {
+    pub(crate) fn new(lane: Lane, settings: QueueSettings) -> Self {
         Self {
-            class,
+            lane,
             settings,
             waiters: Vec::new(),
             free: Vec::new(),
@@ -141,7 +141,7 @@ impl WaitingQueue {
         });
         let number = self.next_number;
         self.next_number += 1;
-        let id = WaiterId { class: self.class, place, number };
+        let id = WaiterId { lane: self.lane, place, number };
         self.waiters[place as usize] = Some(Waiter { id, request, weight, entered: now, deadline });
         let line = self.lines.entry(request.client).or_default();
         line.places.push_back((place, number));
@@ -285,9 +285,9 @@ impl ClientLine {
 }
 
 impl WaiterId {
-    /// Returns the class of the request.
-    pub fn class(self) -> Class {
-        self.class
+    /// Returns the lane of the request.
+    pub(crate) fn lane(self) -> Lane {
+        self.lane
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
 
     fn queue(waiting_max: u32) -> WaitingQueue {
         let settings = QueueSettings { waiting_max, target: millis(10), interval: millis(100) };
-        WaitingQueue::new(Class::Normal, settings)
+        WaitingQueue::new(Lane::Normal, settings)
     }
 
     /// Puts a request of a client at the end; its operation is its number.
@@ -313,7 +313,7 @@ mod tests {
         operation: u64,
         now: Duration,
     ) -> Option<WaiterId> {
-        let request = Request { client, operation, class: Class::Normal };
+        let request = Request { client, operation, ..Request::default() };
         queue.push(request, 1000, FOREVER, now).map(|(id, ..)| id)
     }
 
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn requests_wait_less_in_a_queue_that_stands() {
         let mut queue = queue(10);
-        let request = Request { client: 1, operation: 1, class: Class::Normal };
+        let request = Request { client: 1, operation: 1, ..Request::default() };
         let (_, deadline, _) = queue.push(request, 1, FOREVER, millis(5)).unwrap();
         assert_eq!(deadline, millis(105));
         let (_, deadline, _) = queue.push(request, 1, FOREVER, millis(200)).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     fn a_few_light_requests_pass_a_heavy_one_which_keeps_its_turn() {
         let mut queue = queue(1000);
         let mut push = |client, operation, weight| {
-            let request = Request { client, operation, class: Class::Normal };
+            let request = Request { client, operation, ..Request::default() };
             queue.push(request, weight, FOREVER, millis(1)).expect("room");
         };
         push(0, 99, 9000);
@@ -392,7 +392,7 @@ mod tests {
             push(&mut queue, 1, operation, millis(1));
         }
         assert_eq!(push(&mut queue, 1, 3, millis(1)), None, "no line is longer than its own");
-        let request = Request { client: 2, operation: 20, class: Class::Normal };
+        let request = Request { client: 2, operation: 20, ..Request::default() };
         let (_, _, dropped) = queue.push(request, 1, FOREVER, millis(1)).unwrap();
         assert_eq!(dropped.map(|it| it.request.operation), Some(0));
         assert_eq!(queue.len(), 3);

@@ -72,7 +72,7 @@ pub struct AdmissionLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdmissionQueue {
-    /// The maximum number of requests of one class that wait. `0`: none waits.
+    /// The maximum number of requests of one class that wait, and of its new subscriptions. `0`: none waits.
     #[schemars(range(min = 0, max = 1_000_000), example = 200)]
     pub max_waiting: u32,
 

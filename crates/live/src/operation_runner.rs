@@ -79,7 +79,7 @@ impl OperationRunner {
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
         let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
         if let Some(ticket) = ticket.filter(|_| subscribed.is_ok()) {
-            ticket.set_result(WorkResult::Unmeasured);
+            ticket.set_result(WorkResult::Opened);
         }
         subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
     }

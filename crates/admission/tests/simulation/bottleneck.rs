@@ -34,6 +34,8 @@ pub(crate) struct Operation {
     pub(crate) spread: Spread,
     /// The cost that the control learns.
     pub(crate) cost: u64,
+    /// True if the operation opens a stream.
+    pub(crate) opens_stream: bool,
 }
 
 /// Requests of one client that arrive at random.
@@ -301,7 +303,7 @@ impl Simulation {
         let entry = Job { arrived, stream: index, phase, operation, ticket: None, waiter: None };
         self.jobs.insert(job, entry);
         let key = if operation.is_unique { self.random.u64(..) } else { operation.key };
-        let request = Request { client, operation: key, class };
+        let request = Request { client, operation: key, class, ..Request::default() };
         let random = self.random.u64(..);
         match self.control.request(request, Duration::MAX, self.time(), random) {
             Decision::Admitted(ticket) => self.begin(job, ticket),
@@ -359,7 +361,11 @@ impl Simulation {
         }
         let ticket = entry.ticket.expect("a job that runs was admitted");
         let cost = entry.operation.cost;
-        self.control.finish(ticket, Outcome::Completed { cost }, time, random);
+        let outcome = match entry.operation.opens_stream {
+            true => Outcome::Opened { cost },
+            false => Outcome::Completed { cost },
+        };
+        self.control.finish(ticket, outcome, time, random);
         self.handle_events();
     }
 

@@ -50,6 +50,7 @@ const SIMPLE: Operation = Operation {
     elsewhere: 0.025,
     spread: Spread::Exponential,
     cost: 100,
+    opens_stream: false,
 };
 
 /// The requests per second that a bottleneck does at most.
@@ -340,6 +341,55 @@ fn a_storm_of_sheddable_requests_does_not_make_others_slow() {
 }
 
 #[test]
+fn new_subscriptions_of_many_clients_leave_queries_their_place() {
+    for_seeds(|seed| {
+        let full = capacity(20, SIMPLE);
+        // So many clients that none has more than its share. Together the queries are half of the capacity.
+        let queries = || (0..400).map(|client| stream(client, SIMPLE, full * 0.5 / 400.0));
+        let run = |opens_stream| {
+            let subscription = Operation { key: 12, opens_stream, ..SIMPLE };
+            let storm = (1000..1400).map(|client| stream(client, subscription, full * 5.0 / 400.0));
+            let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+            let before = Phase { settling: 10.0, ..phase(40.0, 20, queries().collect()) };
+            let before = simulation.run(&before).total().quantile(0.5);
+            let streams = queries().chain(storm).collect();
+            let mut report = simulation.run(&Phase { settling: 60.0, ..phase(160.0, 20, streams) });
+            let opened: usize = report.streams.drain(400..).map(|it| it.latencies.len()).sum();
+            let opened = opened as f64 / report.seconds;
+            (report.total(), opened, before)
+        };
+        let (queries, opened, before) = run(true);
+        let without = run(false).0.served();
+        let (served, p50) = (queries.served(), queries.quantile(0.5));
+        println!(
+            "served {served:.4} (without a difference {without:.3}), p50 {p50:.4}, before {before:.4}; opened {:.3}",
+            opened / full
+        );
+        assert!(served >= 0.95 && served >= without + 0.3, "{served} {without}");
+        assert!(p50 <= 1.6 * before, "{p50} {before}");
+        // They get most of the rest.
+        assert!(opened >= 0.3 * full, "{opened}");
+    });
+}
+
+#[test]
+fn queries_at_any_load_leave_new_subscriptions_a_part() {
+    for_seeds(|seed| {
+        let subscription = Operation { key: 12, opens_stream: true, ..SIMPLE };
+        let full = capacity(20, SIMPLE);
+        let mut streams = even_load(SIMPLE, 20, 3.0);
+        streams.extend((10..20).map(|client| stream(client, subscription, full * 0.1)));
+        let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
+        let mut report = simulation.run(&Phase { settling: 20.0, ..phase(80.0, 20, streams) });
+        let opened: usize = report.streams.drain(10..).map(|it| it.latencies.len()).sum();
+        let opened = opened as f64 / report.seconds / full;
+        println!("opened {opened:.3} of the capacity");
+        // One for each twenty queries.
+        assert!(opened >= 0.02, "{opened}");
+    });
+}
+
+#[test]
 fn the_end_of_a_storm_is_the_end_of_refusals() {
     for_seeds(|seed| {
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);
@@ -367,6 +417,7 @@ fn any_sequence_of_conditions_keeps_the_goodput() {
                 elsewhere: 0.1 * random.f64(),
                 spread: [Spread::Fixed, Spread::Exponential, Spread::Bimodal][random.usize(..3)],
                 cost: 50 + random.u64(..500),
+                opens_stream: false,
             })
             .collect();
         let mut simulation = Simulation::new(AdmissionSettings::default(), seed);

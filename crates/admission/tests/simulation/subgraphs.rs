@@ -257,7 +257,7 @@ impl Router {
             },
         );
         let client = self.random.u64(..20);
-        let request = Request { client, operation: 100 + index as u64, class: Class::Normal };
+        let request = Request { client, operation: 100 + index as u64, ..Request::default() };
         let random = self.random.u64(..);
         match self.control.request(request, Duration::MAX, self.time(), random) {
             Decision::Admitted(ticket) => self.begin(job, ticket),

@@ -34,7 +34,8 @@ pub async fn admit(
     address: ClientKey,
     source: RequestSource<'_>,
 ) -> Result<AdmittedWork, Vec<GraphqlError>> {
-    let arriving = ArrivingRequest { identity, headers, address, source };
+    let is_handshake = false;
+    let arriving = ArrivingRequest { identity, headers, address, source, is_handshake };
     let admitted = admit_arriving(serving, operations, arriving).await;
     admitted.inspect_err(|errors| {
         if let Some(figures) = &serving.figures {
@@ -70,7 +71,8 @@ pub async fn admit_handshake(
     let _memory = charge(serving)?;
     // The work is done by the time at which it could be measured, so tickets are given back as those of abandoned work.
     // The metrics of clients count operations only.
-    let arriving = ArrivingRequest { identity, headers, address, source };
+    let is_handshake = true;
+    let arriving = ArrivingRequest { identity, headers, address, source, is_handshake };
     if let (Some(pace), Some(overload)) = (&serving.limits.handshakes, &serving.overload) {
         let is_anonymous = identity.is_anonymous();
         let client = HandshakeClient { is_anonymous, key: overload.client(&arriving) };

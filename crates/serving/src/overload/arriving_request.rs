@@ -13,4 +13,6 @@ pub(crate) struct ArrivingRequest<'a> {
     /// The key of the client's address.
     pub(crate) address: ClientKey,
     pub(crate) source: RequestSource<'a>,
+    /// True for a WebSocket handshake. It comes after operations, as new subscriptions do.
+    pub(crate) is_handshake: bool,
 }

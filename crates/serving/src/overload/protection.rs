@@ -140,7 +140,8 @@ impl OverloadProtection {
         let class = self.classes.class(&request);
         let client = self.client(&request);
         let operation = self.operation_key(operations);
-        let held = self.admission.admit(Request { client, operation, class }, deadline).await?;
+        let request = Request { client, operation, class, opens_stream: request.is_handshake };
+        let held = self.admission.admit(request, deadline).await?;
         Ok(WorkTicket::new(held))
     }
 
@@ -163,7 +164,7 @@ mod tests {
     use clients::authentication::Identity;
     use clients::request_source::{ConnectionOrigin, RequestSource};
     use config::{AdmissionLimit, AdmissionQueue, Expression, PriorityRule, RequestClass};
-    use execute::ClientKey;
+    use execute::{ClientKey, ErrorCode};
 
     use super::*;
 
@@ -190,6 +191,16 @@ mod tests {
         protection: &Arc<OverloadProtection>,
         headers: &[(&'static str, &'static str)],
     ) -> Result<WorkTicket, GraphqlError> {
+        let query = OperationRequest { query: "{ a }".into(), ..OperationRequest::default() };
+        admit_arriving(protection, headers, &[query]).await
+    }
+
+    /// Admits operations, or a WebSocket handshake if there are none.
+    async fn admit_arriving(
+        protection: &Arc<OverloadProtection>,
+        headers: &[(&'static str, &'static str)],
+        operations: &[OperationRequest],
+    ) -> Result<WorkTicket, GraphqlError> {
         let headers = headers.iter().map(|&(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
@@ -202,10 +213,10 @@ mod tests {
                 method: "POST",
                 ..RequestSource::of_websocket("/graphql", origin)
             },
+            is_handshake: operations.is_empty(),
         };
-        let operation = OperationRequest { query: "{ a }".into(), ..OperationRequest::default() };
         let deadline = Instant::now() + Duration::from_secs(60);
-        protection.admit(&[operation], request, deadline).await
+        protection.admit(operations, request, deadline).await
     }
 
     #[tokio::test]
@@ -221,5 +232,17 @@ mod tests {
         let other = admit(&protection, &[("x-class", "critical")]).await;
         let _other = other.expect("critical requests fill half of their limit");
         assert_eq!(protection.load().clients, 3);
+    }
+
+    #[tokio::test]
+    async fn handshakes_leave_a_part_of_the_limit_to_operations() {
+        let protection = protection(10);
+        let mut tickets = Vec::new();
+        for _ in 0..8 {
+            tickets.push(admit(&protection, &[]).await.expect("there is room"));
+        }
+        let refused = admit_arriving(&protection, &[], &[]).await.expect_err("it would be nine");
+        assert_eq!(refused.code, ErrorCode::Overloaded);
+        tickets.push(admit(&protection, &[]).await.expect("there is room for an operation"));
     }
 }

@@ -239,7 +239,7 @@ pub(crate) fn overloaded(refusal: &Refusal) -> GraphqlError {
 
 #[cfg(test)]
 mod tests {
-    use admission::{Class, LimitBounds, QueueSettings};
+    use admission::{LimitBounds, QueueSettings};
     use execute::ErrorCode;
 
     use super::*;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     async fn admit(admission: &Arc<SharedAdmission>) -> Result<HeldTicket, GraphqlError> {
-        let request = Request { client: 1, operation: 1, class: Class::Normal };
+        let request = Request { client: 1, operation: 1, ..Request::default() };
         admission.admit(request, Instant::now() + MINUTE).await
     }
 

@@ -28,13 +28,15 @@ pub enum WorkResult {
     Abandoned = 0,
     /// The operation was executed.
     Executed = 1,
-    /// The work was done, but its time is no measure of load: the response was cached, a subscription was opened, or
-    /// the response has errors and a subgraph was slow.
+    /// The work was done, but its time is no measure of load: the response was cached, or it has errors and a subgraph
+    /// was slow.
     Unmeasured = 2,
     /// The operation has got the result of an equal one in flight.
     Shared = 3,
     /// The operation was executed, and its response has errors.
     Failed = 4,
+    /// A subscription or a live query was opened.
+    Opened = 5,
 }
 
 impl WorkTicket {
@@ -79,6 +81,7 @@ impl WorkTicket {
             it if it == WorkResult::Unmeasured as u8 => Outcome::Unmeasured { cost },
             it if it == WorkResult::Shared as u8 => Outcome::Shared,
             it if it == WorkResult::Failed as u8 => Outcome::Failed { cost },
+            it if it == WorkResult::Opened as u8 => Outcome::Opened { cost },
             _ => Outcome::Abandoned { cost },
         }
     }

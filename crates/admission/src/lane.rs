@@ -1,0 +1,101 @@
+//! The lanes of requests: those of each class, and beside them the requests that open a stream.
+//!
+//! A stream (a subscription, a live query, or a WebSocket for them) is more work for as long as it is open, and its
+//! client can open it a moment later. So new streams fill only a part of what other requests of their class may fill,
+//! and wait in a queue of their own, which is served after that of the others. Where the others leave no room, one
+//! stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
+
+use crate::UNITS;
+use crate::class::{Class, SHEDDABLE_SHARE, part};
+
+/// The part of what other requests of the class may fill up to which streams are opened.
+const STREAM_SHARE: f64 = 0.85;
+
+/// The number of other requests after which one stream may use as much as they may.
+pub(crate) const OPERATIONS_BEFORE_STREAM: u32 = 20;
+
+/// The lane of a request. Critical requests that open streams are not kept apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Lane {
+    Critical,
+    Normal,
+    NormalStream,
+    Sheddable,
+    SheddableStream,
+}
+
+impl Lane {
+    /// The number of lanes.
+    pub(crate) const COUNT: usize = Self::ALL.len();
+
+    /// All lanes, by [`Lane::index`].
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Critical, Self::Normal, Self::NormalStream, Self::Sheddable, Self::SheddableStream];
+
+    /// Returns the lane of a request.
+    pub(crate) const fn of(class: Class, opens_stream: bool) -> Self {
+        match (class, opens_stream) {
+            (Class::Critical, _) => Self::Critical,
+            (Class::Normal, false) => Self::Normal,
+            (Class::Normal, true) => Self::NormalStream,
+            (Class::Sheddable, false) => Self::Sheddable,
+            (Class::Sheddable, true) => Self::SheddableStream,
+        }
+    }
+
+    /// The position of the lane in [`Lane::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the class of the requests.
+    pub(crate) const fn class(self) -> Class {
+        match self {
+            Self::Critical => Class::Critical,
+            Self::Normal | Self::NormalStream => Class::Normal,
+            Self::Sheddable | Self::SheddableStream => Class::Sheddable,
+        }
+    }
+
+    /// True if the requests open streams.
+    pub(crate) const fn has_streams(self) -> bool {
+        matches!(self, Self::NormalStream | Self::SheddableStream)
+    }
+
+    /// True if the requests may fill the whole limit.
+    pub(crate) const fn has_whole_limit(self) -> bool {
+        matches!(self, Self::Critical | Self::Normal)
+    }
+}
+
+/// Returns the units of work in flight up to which streams of a class are opened. `spare` is the part of the limit that
+/// is not kept for others. Where nothing else is in flight, one average operation fits at any limit.
+pub(crate) fn stream_bound(class: Class, limit: u64, spare: u64) -> u64 {
+    let of_class = match class {
+        Class::Critical | Class::Normal => limit,
+        Class::Sheddable => part(limit, SHEDDABLE_SHARE),
+    };
+    part(of_class, STREAM_SHARE).min(spare).max(UNITS.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lane_belongs_to_a_class_and_has_its_place() {
+        for (index, lane) in Lane::ALL.into_iter().enumerate() {
+            assert_eq!(lane.index(), index);
+            assert_eq!(Lane::of(lane.class(), lane.has_streams()), lane);
+        }
+        assert_eq!(Lane::of(Class::Critical, true), Lane::Critical);
+    }
+
+    #[test]
+    fn streams_leave_a_part_of_the_limit_to_other_requests() {
+        assert_eq!(stream_bound(Class::Normal, 100_000, 100_000), 85_000);
+        assert_eq!(stream_bound(Class::Sheddable, 100_000, 100_000), 63_750);
+        assert_eq!(stream_bound(Class::Normal, 100_000, 50_000), 50_000, "the spare share is less");
+        assert_eq!(stream_bound(Class::Normal, 1000, 1000), 1000, "one fits at any limit");
+    }
+}
