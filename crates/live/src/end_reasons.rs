@@ -18,6 +18,9 @@ pub(super) const TOKEN_EXPIRED: &str = "token expired";
 /// verified at present.
 pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
 
+/// The reason of a close with [`CloseCode::TRY_AGAIN_LATER`] because overload has refused many operations.
+pub(crate) const OVERLOADED: &str = "the router is overloaded: try again later";
+
 /// The reason of a close with [`CloseCode::SERVICE_RESTART`], after which graphql-ws reconnects: the connection has
 /// kept only the claims that the graph of its time read.
 pub(super) const OTHER_CLAIMS: &str = "the graph reads other claims now: connect again";

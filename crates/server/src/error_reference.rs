@@ -65,6 +65,7 @@ pub fn error_reference() -> String {
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
          | 1008 | a message took longer than a minute from its first byte to its last, or the client sent too much before `connection_ack` |\n\
          | 1009 | a message is over `websocket.max_message_size`, or `websocket.max_init_message_size` before `connection_ack`, or expands more than a hundredfold |\n\
+         | 1013 | overload has refused 16 operations of the connection one after the other, and none is live; try again later |\n\
          | 1013 | too many large messages of all clients wait to be parsed; try again later |",
         SLOW_SUBSCRIBER.0
     );

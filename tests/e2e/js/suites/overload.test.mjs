@@ -5,11 +5,12 @@ import { once } from "node:events";
 import http from "node:http";
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import WebSocket from "ws";
 import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
 import { compose } from "../composition.mjs";
 import { openSocket } from "../live_client.mjs";
 import { startServe } from "../router.mjs";
-import { eventually, repeatUntil } from "../waiting.mjs";
+import { eventually, repeatUntil, within } from "../waiting.mjs";
 
 /** Equal queries in flight would be done once. */
 const UNSHARED = { operations: false, subgraph_queries: false };
@@ -222,7 +223,8 @@ describe("a WebSocket", () => {
       subgraphs.pause();
       const held = send(router, QUERY);
       await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
-      for (const operation of ["{ __typename }", "subscription { flightMoved { id } }"]) {
+      // So many that a connection without a live subscription would be closed.
+      for (const operation of Array(10).fill(["{ __typename }", "subscription { flightMoved { id } }"]).flat()) {
         const { error, results } = await client.subscribe(operation).ended();
         assert.deepEqual(results, [], operation);
         assert.equal(error[0].extensions.code, "OVERLOADED", operation);
@@ -241,6 +243,47 @@ describe("a WebSocket", () => {
       await subgraphs.stop();
     }
   });
+
+  for (const [protocol, type] of [["graphql-transport-ws", "subscribe"], ["graphql-ws", "start"]]) {
+    it(`is closed with 1013 if all of its operations are refused, with ${protocol}`, async () => {
+      const subgraphs = await startSubgraphs();
+      const router = await startServe({
+        supergraph: memorySupergraph(),
+        config: {
+          subgraphs: subgraphs.configuration,
+          sharing: UNSHARED,
+          admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
+        },
+      });
+      const socket = new WebSocket(router.socket, protocol);
+      const closed = once(socket, "close");
+      const received = [];
+      socket.on("message", (message) => received.push(JSON.parse(message)));
+      const errors = () => received.filter((it) => it.type === "error").length;
+      const start = (id) => socket.send(JSON.stringify({ id, type, payload: { query: "{ __typename }" } }));
+      try {
+        await within(once(socket, "open"), "the socket to open");
+        socket.send(JSON.stringify({ type: "connection_init" }));
+        await eventually(() => received.some((it) => it.type === "connection_ack"), "connection_ack");
+        subgraphs.pause();
+        const held = send(router, QUERY);
+        await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
+        for (let id = 1; id <= 15; id += 1) start(`${id}`);
+        await eventually(() => errors() === 15, "15 refusals");
+        assert.equal(socket.readyState, WebSocket.OPEN);
+        start("16");
+        const [code, reason] = await within(closed, "the close");
+        assert.deepEqual([code, String(reason)], [1013, "the router is overloaded: try again later"]);
+        assert.equal(errors(), 16);
+        subgraphs.resume();
+        assert.equal((await held).status, 200);
+      } finally {
+        socket.terminate();
+        await router.stop();
+        await subgraphs.stop();
+      }
+    });
+  }
 });
 
 describe("handshakes", () => {

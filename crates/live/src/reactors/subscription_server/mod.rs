@@ -67,6 +67,9 @@ pub(crate) struct SubscriptionServer {
     watched: WatchedMembers,
     /// The number of operations that rate limits have refused, by connection; only connections that had any.
     rate_limited: HashMap<Token, u32>,
+    /// The number of operations that overload has refused since the last one that it has not, by connection; only
+    /// connections that had any.
+    overloaded: HashMap<Token, u32>,
     /// The connections with a renewal in progress.
     renewals: HashMap<Token, Renewal>,
     is_shutting_down: bool,
@@ -101,6 +104,7 @@ impl SubscriptionServer {
             websockets: HashMap::new(),
             watched: WatchedMembers::default(),
             rate_limited: HashMap::new(),
+            overloaded: HashMap::new(),
             renewals: HashMap::new(),
             is_shutting_down: false,
             deflation: RefCell::new(Deflation::new(usize::MAX)),
@@ -330,6 +334,7 @@ impl Application for SubscriptionServer {
         self.unread.remove(&token);
         self.renewals.remove(&token);
         self.rate_limited.remove(&token);
+        self.overloaded.remove(&token);
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {

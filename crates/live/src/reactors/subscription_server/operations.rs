@@ -6,7 +6,7 @@ use std::time::Instant;
 use clients::authentication::Identity;
 use clients::kept_operations::{Amounts, ExistingAmounts};
 use clients::request_source::RequestSource;
-use execute::ClientKey;
+use execute::{ClientKey, ErrorCode};
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
 use reactor::Token;
@@ -17,7 +17,7 @@ use serving::subscription_count::SubscriptionCount;
 use wire::connection::OffThreadParse;
 use wire::websocket::{CloseCode, LargeMessage};
 
-use super::super::client::ClientOperation;
+use super::super::client::{Client, ClientOperation, ClientOperations};
 use super::super::client_machine::ClientMachine;
 use super::super::message::{JoinedSubscription, Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
@@ -27,11 +27,17 @@ use crate::access_records::{LoggedClient, LoggedSocket, OpeningCounts, Operation
 use crate::backlog::Delivery;
 use crate::client_context::KeptContext;
 use crate::client_work::{ClientWork, StartedOperation};
-use crate::end_reasons::{CLIENT_COMPLETED, OTHER_CLAIMS, TOO_MANY_REFUSALS, broken_off};
+use crate::end_reasons::{
+    CLIENT_COMPLETED, OTHER_CLAIMS, OVERLOADED, TOO_MANY_REFUSALS, broken_off,
+};
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
 use crate::websocket_span::WebSocketSpan;
+
+/// The number of operations that overload refuses one after the other until a WebSocket without a live operation is
+/// closed. An application may begin as many at once.
+const OVERLOADED_MAX: u32 = 16;
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
@@ -146,6 +152,21 @@ impl SubscriptionServer {
         sockets.flush_machine(token);
     }
 
+    /// Counts an operation that overload refused. A WebSocket that gets nothing else is closed, so that its client comes
+    /// back later, perhaps to another router. One with a live operation stays open: its events are no further work.
+    fn count_overloaded(&mut self, sockets: &mut ClientSockets, token: Token) {
+        let refused = self.overloaded.entry(token).or_default();
+        *refused = refused.saturating_add(1);
+        let is_idle = |client: &mut Client| matches!(client.operations, ClientOperations::None);
+        if *refused < OVERLOADED_MAX || !sockets.client(token).is_some_and(is_idle) {
+            return;
+        }
+        if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+            connection.protocol.close(CloseCode::TRY_AGAIN_LATER, OVERLOADED);
+        }
+        sockets.flush_machine(token);
+    }
+
     /// Handles the outcome of an operation.
     pub(super) fn on_operation_outcome(
         &mut self,
@@ -172,6 +193,9 @@ impl SubscriptionServer {
                 }
             }
             return self.check_started(sockets, token, operation, None);
+        }
+        if !self.overloaded.is_empty() && !matches!(outcome, OperationOutcome::Failed(_)) {
+            self.overloaded.remove(&token);
         }
         match outcome {
             OperationOutcome::Subscribed(joined) => {
@@ -203,10 +227,14 @@ impl SubscriptionServer {
             OperationOutcome::Failed(errors) => {
                 client.forget(operation);
                 client.drop_idle_work();
-                let limit = errors.first().and_then(|error| error.rate_limit.clone());
+                let first = errors.first();
+                let limit = first.and_then(|error| error.rate_limit.clone());
+                let is_overloaded = first.is_some_and(|it| it.code == ErrorCode::Overloaded);
                 self.send_end(sockets, token, Delivery::Failed { operation, errors });
                 if let Some(limit) = limit {
                     self.count_rate_limited(sockets, token, limit.close_after);
+                } else if is_overloaded {
+                    self.count_overloaded(sockets, token);
                 }
             }
         }
