@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use admission::memory::MemoryAccount;
 use graph::{SubgraphId, Supergraph};
+use plan::Plan;
 
 use crate::caching::{RequestCaching, SubgraphCaches};
 use crate::{Claims, Disclosure, ForwardedHeaders, Publisher, Sharing, Subgraph, Trace, Uploads};
@@ -47,6 +48,11 @@ impl Generation {
     /// Returns the client of a subgraph.
     pub fn subgraph(&self, id: SubgraphId) -> &dyn Subgraph {
         &*self.subgraphs[usize::from(id.0)]
+    }
+
+    /// True if a plan needs a subgraph that takes several times longer than usual at present.
+    pub fn needs_slow_subgraph(&self, plan: &Plan) -> bool {
+        plan.fetches.iter().any(|fetch| self.subgraph(fetch.subgraph).is_slow())
     }
 }
 

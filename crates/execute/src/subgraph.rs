@@ -88,6 +88,11 @@ pub trait Subgraph: Send + Sync {
     /// a second time because its response is late.
     fn note_slowness(&self, _is_slow: bool) {}
 
+    /// True if requests to the subgraph take several times longer than usual at present.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
     /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
     /// the metrics.
     fn note_split(&self) {}

@@ -102,6 +102,12 @@ pub trait Resolve: Any + Send + Sync {
         true
     }
 
+    /// True if resolving an event waits for a subgraph that takes several times longer than usual at present. Such
+    /// events may take only a part of what the hub resolves at a time.
+    fn needs_slow_subgraph(&self) -> bool {
+        false
+    }
+
     /// True if several events cost less together than one by one.
     fn takes_batches(&self) -> bool {
         false

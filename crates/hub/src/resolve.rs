@@ -117,6 +117,10 @@ impl Resolve for EventResolver {
         !self.executable.plan().fetches.is_empty()
     }
 
+    fn needs_slow_subgraph(&self) -> bool {
+        self.generation.needs_slow_subgraph(self.executable.plan())
+    }
+
     fn takes_batches(&self) -> bool {
         // Without a fetch, events have nothing in common.
         !self.executable.plan().fetches.is_empty()

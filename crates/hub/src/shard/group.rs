@@ -76,6 +76,8 @@ struct EventInFlight {
     state: ResolutionState,
     /// True if it is the first event of its resolution, which has its ticket.
     is_first: bool,
+    /// True if its resolution was started as one that gives way to others ([`Group::next_gives_way`]).
+    gives_way: bool,
     spans: Option<Arc<GroupSpans>>,
 }
 
@@ -336,8 +338,21 @@ impl Group {
         !self.waiting.is_empty() && self.resolutions < window && !self.is_held_back
     }
 
+    /// True if the next resolution gives way to those of other groups: that of the current state, for new subscribers,
+    /// and of an event that needs a slow subgraph.
+    pub(super) fn next_gives_way(&self) -> bool {
+        let Some(next) = self.waiting.front() else { return false };
+        next.event.is_none() || self.operation.resolve.needs_slow_subgraph()
+    }
+
     /// Starts the next event if the window has room, together with the following ones, `most` events in all.
-    pub(super) fn start(&mut self, window: usize, most: usize) -> Option<StartedResolution> {
+    /// `gives_way` is noted with it.
+    pub(super) fn start(
+        &mut self,
+        window: usize,
+        most: usize,
+        gives_way: bool,
+    ) -> Option<StartedResolution> {
         if !self.can_start(window) {
             return None;
         }
@@ -345,6 +360,9 @@ impl Group {
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
         let event = self.put_in_flight(first, ResolutionState::Resolving(handle));
+        if let Some(started) = self.in_flight.back_mut() {
+            started.gives_way = gives_way;
+        }
         self.resolutions += 1;
         let work = match event {
             None => ResolutionWork::State(None),
@@ -374,6 +392,7 @@ impl Group {
             is_stored,
             state,
             is_first,
+            gives_way: false,
             spans: spans.clone(),
         });
         event.map(|event| TriggerEvent { spans, ..event })
@@ -408,6 +427,11 @@ impl Group {
         let Some(index) = self.index_of(ticket) else { return 0 };
         let others = self.in_flight.iter().skip(index + 1);
         1 + others.take_while(|it| matches!(it.state, ResolutionState::InBatch)).count()
+    }
+
+    /// True if the resolution with that ticket was started as one that gives way to others.
+    pub(super) fn gives_way(&self, ticket: u64) -> bool {
+        self.index_of(ticket).is_some_and(|index| self.in_flight[index].gives_way)
     }
 
     fn index_of(&self, ticket: u64) -> Option<usize> {
@@ -572,6 +596,13 @@ impl Group {
     pub(super) fn resolving(&self) -> usize {
         let is_resolving = |it: &&EventInFlight| matches!(it.state, ResolutionState::Resolving(_));
         self.in_flight.iter().filter(is_resolving).count()
+    }
+
+    /// Returns the number of them that give way to others.
+    pub(super) fn resolving_that_give_way(&self) -> usize {
+        let gives_way =
+            |it: &&EventInFlight| it.gives_way && matches!(it.state, ResolutionState::Resolving(_));
+        self.in_flight.iter().filter(gives_way).count()
     }
 
     /// Returns the number of events that are being resolved.

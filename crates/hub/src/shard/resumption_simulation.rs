@@ -565,9 +565,10 @@ impl Simulation {
         assert!(!shard.groups.values().any(is_stuck), "every result has left or will");
         let held_back = shard.groups.values().filter(|it| it.is_held_back);
         assert!(held_back.into_iter().all(|it| shard.groups.is_polled_for_results(it.id)));
-        let could_start = |it: &super::group::Group| it.can_start(shard.settings.group_in_flight);
-        let waits = shard.groups.values().any(could_start);
-        assert!(!waits || !shard.scheduler.has_permit(), "no group waits while a permit is free");
+        let could_start = |it: &super::group::Group| {
+            it.can_start(shard.settings.group_in_flight) && shard.scheduler.has_permit_for(it)
+        };
+        assert!(!shard.groups.values().any(could_start), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
             self.check_heard(subscriber);

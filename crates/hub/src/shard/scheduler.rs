@@ -1,5 +1,10 @@
 //! The scheduler of a shard's resolutions. It starts the events of a group while the group's window has room and
 //! permits are left. Groups that lack a permit queue for one, and take turns when permits are released.
+//!
+//! Some resolutions give way to the others ([`Group::next_gives_way`]): the current state for new subscribers, so that
+//! a thousand of them at once do not delay the events of those that are there, and events that need a slow subgraph, so
+//! that they do not take the permits of all others. Only a part of the permits is for them. Beyond it their groups wait
+//! in a queue of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +20,10 @@ use crate::{GroupId, HubSettings};
 /// above it, so that sweeping costs little for each.
 pub(super) const STALE_READY_MAX: usize = 64;
 
-/// The permits and the queue of groups of one shard.
+/// The part of the hub's permits, one in this number, for resolutions that give way to others.
+const GIVING_WAY_DIVISOR: usize = 2;
+
+/// The permits and the queues of groups of one shard.
 pub(super) struct Scheduler {
     /// The maximum number of resolutions of one group.
     window: usize,
@@ -24,6 +32,13 @@ pub(super) struct Scheduler {
     permits: ShardPermits,
     /// Groups that could start an event if a permit were available.
     ready: VecDeque<GroupId>,
+    /// Groups whose next resolution gives way to others, and waits until another one of these has ended.
+    giving_way: VecDeque<GroupId>,
+    /// The number of resolutions in flight that give way to others, and the number that may be.
+    resolving_that_give_way: usize,
+    giving_way_max: usize,
+    /// True if the next group is taken from `giving_way`, if it has one: the queues take turns.
+    is_turn_of_giving_way: bool,
     stats: Arc<HubStats>,
 }
 
@@ -34,19 +49,32 @@ impl Scheduler {
             batch_events: settings.batch_events,
             permits,
             ready: VecDeque::new(),
+            giving_way: VecDeque::new(),
+            resolving_that_give_way: 0,
+            // Each shard has its part of them. Where some wait, at least one is in flight, and its end starts the next.
+            giving_way_max: (settings.resolutions_in_flight
+                / GIVING_WAY_DIVISOR
+                / settings.shards.max(1))
+            .max(1),
+            is_turn_of_giving_way: false,
             stats,
         }
     }
 
     /// Starts one event of a group, or a batch of those that wait. Returns false if there is none, its window is full,
-    /// or no permit is left.
+    /// or no permit is left for it.
     pub(super) fn start(&mut self, group: &mut Group, effects: &mut Vec<Effect>) -> bool {
-        if !group.can_start(self.window) || !self.permits.acquire() {
+        if !group.can_start(self.window) {
+            return false;
+        }
+        let gives_way = group.next_gives_way();
+        if (gives_way && !self.has_room_to_give_way()) || !self.permits.acquire() {
             return false;
         }
         let resolve = Arc::clone(&group.operation.resolve);
         let most = if resolve.takes_batches() { self.batch_events } else { 1 };
-        let Some(start) = group.start(self.window, most) else { return false };
+        let Some(start) = group.start(self.window, most, gives_way) else { return false };
+        self.resolving_that_give_way += usize::from(gives_way);
         let events = match &start.work {
             ResolutionWork::Batch(events) => events.len(),
             ResolutionWork::Event(_) | ResolutionWork::State(_) => 1,
@@ -78,27 +106,48 @@ impl Scheduler {
 
     /// Queues a group that could start an event if a permit were available.
     pub(super) fn queue_if_ready(&mut self, group: &mut Group) {
-        if !group.is_queued && group.can_start(self.window) {
-            group.is_queued = true;
-            self.ready.push_back(group.id);
+        if group.is_queued || !group.can_start(self.window) {
+            return;
+        }
+        group.is_queued = true;
+        match !self.has_room_to_give_way() && group.next_gives_way() {
+            true => self.giving_way.push_back(group.id),
+            false => self.ready.push_back(group.id),
         }
     }
 
-    /// Takes the next group out of the queue, if a permit is available. The group may have been removed.
+    /// True if one more resolution may start that gives way to others.
+    fn has_room_to_give_way(&self) -> bool {
+        self.resolving_that_give_way < self.giving_way_max
+    }
+
+    /// Takes the next group out of a queue, if a permit is available for it. The group may have been removed.
     pub(super) fn next_ready(&mut self) -> Option<GroupId> {
-        self.permits.has_available().then(|| self.ready.pop_front()).flatten()
+        if !self.permits.has_available() {
+            return None;
+        }
+        if self.giving_way.is_empty() || !self.has_room_to_give_way() {
+            return self.ready.pop_front();
+        }
+        self.is_turn_of_giving_way = !self.is_turn_of_giving_way;
+        match self.is_turn_of_giving_way {
+            true => self.giving_way.pop_front(),
+            false => self.ready.pop_front().or_else(|| self.giving_way.pop_front()),
+        }
     }
 
-    /// Releases permits of resolutions that have ended.
-    pub(super) fn release(&mut self, permits: usize) {
+    /// Releases permits of resolutions that have ended, of which some gave way to others.
+    pub(super) fn release(&mut self, permits: usize, giving_way: usize) {
         self.permits.release(permits);
+        self.resolving_that_give_way = self.resolving_that_give_way.saturating_sub(giving_way);
     }
 
-    /// Sweeps the entries of removed groups out of the queue, before they pile up. `groups` is the number of groups,
+    /// Sweeps the entries of removed groups out of the queues, before they pile up. `groups` is the number of groups,
     /// and `is_group` is true for those that were not removed.
     pub(super) fn sweep(&mut self, groups: usize, is_group: impl Fn(GroupId) -> bool) {
-        if self.ready.len() > 2 * groups + STALE_READY_MAX {
+        if self.ready.len() + self.giving_way.len() > 2 * groups + STALE_READY_MAX {
             self.ready.retain(|id| is_group(*id));
+            self.giving_way.retain(|id| is_group(*id));
         }
     }
 
@@ -109,11 +158,13 @@ impl Scheduler {
 
     #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
-        self.ready.len()
+        self.ready.len() + self.giving_way.len()
     }
 
+    /// True if a permit is available for the next resolution of a group.
     #[cfg(test)]
-    pub(super) fn has_permit(&self) -> bool {
-        self.permits.has_available()
+    pub(super) fn has_permit_for(&self, group: &Group) -> bool {
+        let has_room = self.has_room_to_give_way() || !group.next_gives_way();
+        self.permits.has_available() && has_room
     }
 }

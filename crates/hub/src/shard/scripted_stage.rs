@@ -162,6 +162,7 @@ impl Outlet for ScriptedOutlet {
 struct ByHand {
     has_state: bool,
     takes_batches: bool,
+    needs_slow_subgraph: bool,
 }
 
 impl Resolve for ByHand {
@@ -171,6 +172,10 @@ impl Resolve for ByHand {
 
     fn takes_batches(&self) -> bool {
         self.takes_batches
+    }
+
+    fn needs_slow_subgraph(&self) -> bool {
+        self.needs_slow_subgraph
     }
 
     fn has_state(&self) -> bool {
@@ -337,13 +342,21 @@ impl Stage {
     /// Returns the operation for a field with a current state.
     pub(super) fn with_state(operation: LiveOperation) -> LiveOperation {
         let takes_batches = operation.resolve.takes_batches();
-        LiveOperation { resolve: Arc::new(ByHand { has_state: true, takes_batches }), ..operation }
+        let resolve = ByHand { has_state: true, takes_batches, ..ByHand::default() };
+        LiveOperation { resolve: Arc::new(resolve), ..operation }
     }
 
     /// Returns the operation with batches.
     pub(super) fn with_batches(operation: LiveOperation) -> LiveOperation {
         let has_state = operation.resolve.has_state();
-        LiveOperation { resolve: Arc::new(ByHand { has_state, takes_batches: true }), ..operation }
+        let resolve = ByHand { has_state, takes_batches: true, ..ByHand::default() };
+        LiveOperation { resolve: Arc::new(resolve), ..operation }
+    }
+
+    /// Returns the operation with events that need a slow subgraph.
+    pub(super) fn with_slow_subgraph(operation: LiveOperation) -> LiveOperation {
+        let resolve = ByHand { needs_slow_subgraph: true, ..ByHand::default() };
+        LiveOperation { resolve: Arc::new(resolve), ..operation }
     }
 
     /// Opens the stream of the oldest trigger that waits.

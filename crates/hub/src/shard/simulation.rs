@@ -363,7 +363,7 @@ impl Simulation {
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "a group that can start is queued");
             assert!(
-                !could_start || !shard.scheduler.has_permit(),
+                !could_start || !shard.scheduler.has_permit_for(group),
                 "no group waits while a permit is free"
             );
         }

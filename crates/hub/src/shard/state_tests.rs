@@ -180,6 +180,29 @@ fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays(
 }
 
 #[test]
+fn the_states_of_new_subscribers_leave_half_of_the_permits_to_events() {
+    let settings =
+        HubSettings { resolutions_in_flight: 4, group_in_flight: 1, ..HubSettings::default() };
+    let mut scenario = Scenario::new(settings);
+    let (trigger, one, _first) = scenario.live();
+    let new = || (2..7).map(member);
+    let mut subscriptions = Vec::new();
+    for (operation, member) in (2..).zip(new()) {
+        let operation = Stage::with_state(scenario.stage.operation("topic", operation, 0));
+        let reply = scenario.stage.resume(&scenario.outlet, member, operation, None);
+        subscriptions.push(joined(reply));
+    }
+    assert_eq!(scenario.stage.resolutions.len(), 2);
+    scenario.stage.event(trigger, "1");
+    scenario.stage.resolve(2);
+    assert_eq!(scenario.heard(one), [STATE.into(), data("1")]);
+    scenario.stage.resolve_all();
+    for member in new() {
+        assert_eq!(scenario.heard(member), [STATE.into(), data("1")]);
+    }
+}
+
+#[test]
 fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
     let mut scenario = Scenario::new(HubSettings::default());
     let (one, reply) = scenario.subscribe();

@@ -276,6 +276,30 @@ fn resolutions_in_flight_are_bounded_and_groups_take_turns() {
 }
 
 #[test]
+fn events_that_need_a_slow_subgraph_leave_half_of_the_permits_and_none_is_lost() {
+    let settings = HubSettings { resolutions_in_flight: 4, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let operation = Stage::with_slow_subgraph(stage.operation("slow", 1, 1));
+    let reply = stage.subscribe_to(&outlet, member(1), operation);
+    let slow = stage.open();
+    let _slow = joined(reply);
+    let reply = stage.subscribe(&outlet, member(2), "quick", 2, 1);
+    let quick = stage.open();
+    let _quick = joined(reply);
+    for event in ["1", "2", "3", "4", "5"] {
+        stage.event(slow, event);
+    }
+    assert_eq!(stage.resolutions.len(), 2);
+    stage.event(quick, "6");
+    stage.resolve(2);
+    assert_eq!(outlet.heard(member(2))[1..], [r#"{"data":6}"#]);
+    stage.resolve_all();
+    let expected: Vec<_> = (1..=5).map(|event| format!("{{\"data\":{event}}}")).collect();
+    assert_eq!(outlet.heard(member(1))[1..], expected);
+}
+
+#[test]
 fn a_source_that_ends_delivers_its_events_and_then_ends_its_subscribers() {
     let (mut stage, outlet) = stage();
     let (trigger, subscription) = live(&mut stage, &outlet);

@@ -37,6 +37,11 @@ pub(crate) struct LiveExecution {
 }
 
 impl LiveExecution {
+    /// True if the query needs a subgraph that takes several times longer than usual at present.
+    pub(super) fn needs_slow_subgraph(&self) -> bool {
+        self.generation.needs_slow_subgraph(&self.prepared.plan)
+    }
+
     /// Executes the query. Never fails: errors are in the payload. `trace` gets its requests to subgraphs.
     pub(super) async fn execute(
         &self,

@@ -187,8 +187,11 @@ impl LiveQueries {
             counter.fetch_add(1, Relaxed);
         }
         let mut started = Vec::new();
-        while let Some(id) = state.schedule.start_next(now) {
-            if let Some(query) = state.queries.get(&id) {
+        let LiveState { schedule, queries, .. } = &mut *state;
+        let is_slow =
+            |id: WatcherId| queries.get(&id).is_some_and(|it| it.execution.needs_slow_subgraph());
+        while let Some(id) = schedule.start_next(now, is_slow) {
+            if let Some(query) = queries.get(&id) {
                 started.push((id, Arc::clone(query)));
             }
         }

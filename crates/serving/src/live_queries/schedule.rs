@@ -2,8 +2,11 @@
 //!
 //! A query is executed when it begins, when something that it was made of is invalidated or expires, and after a
 //! failure. It has one execution at a time, and there is a minimum time between the starts of two.
+//!
+//! Executions of queries that need a slow subgraph take long. So that the others have room meanwhile, only a part of
+//! the executions may be of such queries; further ones wait until one of these has ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use cache::WatcherId;
@@ -21,6 +24,9 @@ const EXPIRY_SPREAD: u32 = 10;
 /// The longest time by which an execution is delayed because of that.
 const EXPIRY_SPREAD_MAX: Duration = Duration::from_millis(200);
 
+/// The part of the executions, one in this number, that may be of queries that need a slow subgraph.
+const SLOW_DIVISOR: usize = 2;
+
 /// The live queries and the times of their next executions.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -29,6 +35,10 @@ pub(super) struct Schedule {
     due: BTreeSet<(Instant, WatcherId)>,
     running: usize,
     running_max: usize,
+    /// The queries that are due and need a slow subgraph, and wait for others of these. Some may be removed already.
+    held: VecDeque<WatcherId>,
+    /// The queries with executions that began while they needed a slow subgraph.
+    running_slow: HashSet<WatcherId>,
 }
 
 #[derive(Debug)]
@@ -38,6 +48,8 @@ struct ScheduledQuery {
     last_start: Option<Instant>,
     due_at: Option<Instant>,
     is_running: bool,
+    /// True if it is in [`Schedule::held`].
+    is_held: bool,
     /// True if it is to be executed again when the present execution has ended.
     is_stale: bool,
     /// The number of executions with errors in a row.
@@ -69,7 +81,14 @@ pub(super) enum StaleOutcome {
 impl Schedule {
     /// Creates an empty schedule with at most `running_max` executions at a time.
     pub(super) fn new(running_max: usize) -> Self {
-        Self { queries: HashMap::new(), due: BTreeSet::new(), running: 0, running_max }
+        Self {
+            queries: HashMap::new(),
+            due: BTreeSet::new(),
+            running: 0,
+            running_max,
+            held: VecDeque::new(),
+            running_slow: HashSet::new(),
+        }
     }
 
     /// Adds a query, which is due at once.
@@ -79,6 +98,7 @@ impl Schedule {
             last_start: None,
             due_at: None,
             is_running: false,
+            is_held: false,
             is_stale: false,
             failures: 0,
         };
@@ -98,7 +118,7 @@ impl Schedule {
         if std::mem::replace(&mut query.is_stale, true) {
             return StaleOutcome::Merged;
         }
-        if query.is_running {
+        if query.is_running || query.is_held {
             return StaleOutcome::Delayed;
         }
         let at = query.earliest(now);
@@ -114,19 +134,47 @@ impl Schedule {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Starts the next execution that is due, if there is room for it.
-    pub(super) fn start_next(&mut self, now: Instant) -> Option<WatcherId> {
-        let id = self.due.first().filter(|(at, _)| *at <= now)?.1;
-        if self.running >= self.running_max {
-            return None;
+    /// Starts the next execution that is due, if there is room for it. `is_slow` is true for a query that needs a slow
+    /// subgraph.
+    pub(super) fn start_next(
+        &mut self,
+        now: Instant,
+        is_slow: impl Fn(WatcherId) -> bool,
+    ) -> Option<WatcherId> {
+        while self.running < self.running_max {
+            let id = self.due.first().filter(|(at, _)| *at <= now)?.1;
+            self.set_due(id, None);
+            let query = self.queries.get_mut(&id)?;
+            let is_slow = is_slow(id);
+            if is_slow && self.running_slow.len() >= (self.running_max / SLOW_DIVISOR).max(1) {
+                query.is_held = true;
+                self.held.push_back(id);
+                continue;
+            }
+            query.is_running = true;
+            query.is_stale = false;
+            query.last_start = Some(now);
+            self.running += 1;
+            if is_slow {
+                self.running_slow.insert(id);
+            }
+            return Some(id);
         }
-        self.set_due(id, None);
-        let query = self.queries.get_mut(&id)?;
-        query.is_running = true;
-        query.is_stale = false;
-        query.last_start = Some(now);
-        self.running += 1;
-        Some(id)
+        None
+    }
+
+    /// Makes one of the queries due that wait for the end of another execution, or all if no execution is left that
+    /// they wait for.
+    fn release_held(&mut self, now: Instant) {
+        while let Some(id) = self.held.pop_front() {
+            let Some(query) = self.queries.get_mut(&id) else { continue };
+            if std::mem::take(&mut query.is_held) {
+                self.set_due(id, Some(now));
+                if !self.running_slow.is_empty() {
+                    return;
+                }
+            }
+        }
     }
 
     /// Forgets the invalidations during the execution of a query so far. The caller then finds out whether the result
@@ -146,6 +194,8 @@ impl Schedule {
         random: u64,
     ) {
         self.running = self.running.saturating_sub(1);
+        self.running_slow.remove(&id);
+        self.release_held(now);
         let Some(query) = self.queries.get_mut(&id) else { return };
         query.is_running = false;
         let Finished { is_stale, has_failed, fresh_for } = finished;
@@ -232,7 +282,7 @@ mod tests {
         }
 
         fn start(&mut self, millis: u64) -> bool {
-            self.schedule.start_next(self.at(millis)).is_some()
+            self.schedule.start_next(self.at(millis), |_| false).is_some()
         }
 
         fn invalidate(&mut self, millis: u64) -> StaleOutcome {
@@ -338,12 +388,41 @@ mod tests {
         let ids: Vec<_> = (0..4).map(|_| table.watch()).collect();
         ids.iter().for_each(|id| schedule.add(*id, Duration::ZERO, now));
         schedule.remove(ids[0]);
-        let started: Vec<_> = std::iter::from_fn(|| schedule.start_next(now)).collect();
+        let started: Vec<_> = std::iter::from_fn(|| schedule.start_next(now, |_| false)).collect();
         assert_eq!((started.len(), schedule.next_due()), (2, None));
         schedule.remove(started[0]);
         schedule.on_finished(started[0], DONE, now, 0);
         assert_eq!((schedule.running(), schedule.next_due()), (1, Some(now)));
-        assert_eq!(schedule.start_next(now), Some(ids[3]));
+        assert_eq!(schedule.start_next(now, |_| false), Some(ids[3]));
         assert_eq!(schedule.on_invalidated(ids[0], now), StaleOutcome::Merged);
+    }
+
+    #[test]
+    fn queries_that_need_a_slow_subgraph_leave_half_of_the_executions_to_others() {
+        let table = InvalidationTable::with_buckets(1);
+        let (mut schedule, now) = (Schedule::new(4), Instant::now());
+        let slow: Vec<_> = (0..5).map(|_| table.watch()).collect();
+        let quick: Vec<_> = (0..2).map(|_| table.watch()).collect();
+        slow.iter().chain(&quick).for_each(|id| schedule.add(*id, Duration::ZERO, now));
+        let start = |schedule: &mut Schedule| -> Vec<WatcherId> {
+            let next = || schedule.start_next(now, |id| slow.contains(&id));
+            std::iter::from_fn(next).collect()
+        };
+        assert_eq!(start(&mut schedule), [slow[0], slow[1], quick[0], quick[1]]);
+        assert_eq!(schedule.on_invalidated(slow[2], now), StaleOutcome::Delayed, "it waits");
+        for id in &quick {
+            schedule.on_finished(*id, DONE, now, 0);
+        }
+        assert!(start(&mut schedule).is_empty(), "they wait for others of the slow subgraph");
+        schedule.on_finished(slow[0], DONE, now, 0);
+        assert_eq!(start(&mut schedule).len(), 1);
+        // The subgraph has recovered: none is forgotten.
+        schedule.on_finished(slow[1], DONE, now, 0);
+        let mut executed = 3;
+        while let Some(id) = schedule.start_next(now, |_| false) {
+            executed += 1;
+            schedule.on_finished(id, DONE, now, 0);
+        }
+        assert_eq!((executed, schedule.held.len()), (5, 0));
     }
 }

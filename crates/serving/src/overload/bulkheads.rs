@@ -236,6 +236,11 @@ impl Subgraph for MeasuredSubgraph {
         self.inner.endpoint()
     }
 
+    fn is_slow(&self) -> bool {
+        let state = self.bulkhead.lock();
+        state.is_slow(self.bulkhead.now())
+    }
+
     fn note_split(&self) {
         self.inner.note_split();
     }
