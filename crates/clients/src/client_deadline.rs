@@ -20,7 +20,7 @@ impl DeadlineHeaders {
     }
 
     /// Returns the deadline of a request that begins now; `None` if it has none of the headers.
-    // hot path: one look-up for each configured header, and none by default
+    // hot path: one look-up for each configured header, one by default
     pub fn deadline(&self, headers: &HeaderMap) -> Option<ClientDeadline> {
         let time = self.shortest_time(headers)?;
         // A time that no clock can express is no limit.
@@ -76,5 +76,14 @@ mod tests {
         assert_eq!(time(&[("x-timeout-ms", "soon"), ("grpc-timeout", "3S")]), millis(3000));
         assert_eq!(time(&[("x-timeout-ms", "soon")]), None);
         assert_eq!(DeadlineHeaders::default().deadline(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn the_time_for_which_envoy_waits_is_read_by_default() {
+        let headers = DeadlineHeaders::new(&config::Config::default().limits.deadline_headers);
+        let name = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
+        let sent = HeaderMap::from_iter([(name, HeaderValue::from_static("1500"))]);
+        assert_eq!(headers.shortest_time(&sent), Some(Duration::from_millis(1500)));
+        assert_eq!(headers.shortest_time(&HeaderMap::new()), None);
     }
 }

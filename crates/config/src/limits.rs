@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{DurationText, MemoryLimitText, SizeText};
 use super::memory_limit::MemoryLimit;
 use super::quantity;
-use super::timeout_header::TimeoutHeader;
+use super::timeout_header::{TimeoutFormat, TimeoutHeader};
 
 /// Limits on a client's operation. All but `memory` and `time` apply before anything is planned or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,7 +78,8 @@ pub struct Limits {
     /// The headers by which clients, or proxies in front of the router, say how long they wait for a response. The
     /// shortest of these times, from the arrival of the request, bounds the operation if it is less than `time`. What
     /// is left of it is sent on to subgraphs with `traffic.all.deadline_header`. A value that cannot be read is
-    /// ignored. Operations on WebSockets have no headers of their own, and only `time`.
+    /// ignored. Operations on WebSockets have no headers of their own, and only `time`. By default it is the header
+    /// that Envoy adds to requests with a timeout. `[]`: no header is read.
     #[schemars(length(max = 8))]
     pub deadline_headers: Vec<TimeoutHeader>,
 
@@ -106,7 +108,11 @@ impl Default for Limits {
             preparing_waiting_per_client: 512,
             prepared_operations: 2_048,
             time: Duration::from_secs(60),
-            deadline_headers: Vec::new(),
+            // Envoy removes it from requests of external clients. Any other client can only shorten its own time.
+            deadline_headers: vec![TimeoutHeader {
+                name: HeaderName::from_static("x-envoy-expected-rq-timeout-ms"),
+                format: TimeoutFormat::Milliseconds,
+            }],
             memory: MemoryLimit::Auto,
         }
     }

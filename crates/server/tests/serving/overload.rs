@@ -121,6 +121,15 @@ fn a_client_waits_for_the_first_event_no_longer_than_it_says() {
     router.wait_for("starling_hub_subscribers", 0);
 }
 
+#[test]
+fn an_operation_ends_when_envoy_stops_waiting_without_configuration() {
+    let router = Router::start("limits: {time: 1h}");
+    let target = "/graphql?once&query=subscription%7Btick%7Bid%7D%7D";
+    let header = ("x-envoy-expected-rq-timeout-ms", "100");
+    let response = request(router.address, "GET", target, &[header], "");
+    assert_eq!(response.status, 504, "{}", response.body);
+}
+
 /// A query with a response of about 100 kB that needs no subgraph.
 fn large_query() -> String {
     let schema = "__schema{types{name kind description fields{name description type{name kind ofType{name kind}}}}}";
