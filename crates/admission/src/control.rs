@@ -107,6 +107,8 @@ pub struct Refusal {
     pub reason: RefusalReason,
     /// The whole seconds after which the client should try again.
     pub retry_after_seconds: u64,
+    /// True if the request was refused as one that opens a stream. Critical requests are not told apart.
+    pub opens_stream: bool,
 }
 
 /// The reason of a refusal.
@@ -524,7 +526,7 @@ impl AdmissionControl {
                 self.pressures.refuse(lane, now, random)
             }
         };
-        Refusal { reason, retry_after_seconds }
+        Refusal { reason, retry_after_seconds, opens_stream: lane.has_streams() }
     }
 
     /// Counts a latency that is longer than usual.

@@ -247,7 +247,7 @@ impl Drop for WaitingHandshake<'_> {
 fn refusal() -> Refusal {
     let most = WAIT_MAX.as_secs();
     let retry_after_seconds = fastrand::u64(most..=2 * most);
-    Refusal { reason: RefusalReason::QueueFull, retry_after_seconds }
+    Refusal { reason: RefusalReason::QueueFull, retry_after_seconds, opens_stream: true }
 }
 
 /// Returns the number of handshakes that may wait at a time.

@@ -103,6 +103,11 @@ pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
             })
         },
     ),
+    Metric::counter(
+        "starling_admission_streams_refused",
+        "New subscriptions, live queries and WebSocket handshakes refused because of overload, by class",
+        |it| read(&it.protection.stats().streams_refused[it.class.index()]),
+    ),
     Metric::gauge("starling_admission_requests", "Admitted requests in flight, by class", |it| {
         it.load.requests[it.class.index()]
     }),

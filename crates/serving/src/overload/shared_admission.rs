@@ -94,7 +94,7 @@ impl SharedAdmission {
     ) -> Result<HeldTicket, GraphqlError> {
         let admitted = self.wait_for_ticket(request, deadline).await;
         admitted.map_err(|refusal| {
-            self.stats.count_refused(request.class, refusal.reason);
+            self.stats.count_refused(request.class, &refusal);
             overloaded(&refusal)
         })
     }
@@ -205,7 +205,7 @@ impl fmt::Debug for HeldTicket {
 
 /// The decision about a request if its own got lost. It cannot happen: each one is sent once.
 const NOT_DECIDED: Refusal =
-    Refusal { reason: RefusalReason::WaitedTooLong, retry_after_seconds: 1 };
+    Refusal { reason: RefusalReason::WaitedTooLong, retry_after_seconds: 1, opens_stream: false };
 
 /// The place of a task in the queue, which it leaves when this is dropped.
 struct WaitingPlace<'a> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use admission::{Class, RefusalReason};
+use admission::{Class, Refusal, RefusalReason};
 use telemetry::{DurationHistogram, read};
 
 /// The counters of overload protection.
@@ -13,6 +13,8 @@ pub(super) struct AdmissionStats {
     pub(super) admitted: [AtomicU64; Class::ALL.len()],
     /// The number for each class and reason.
     pub(super) refused: [[AtomicU64; RefusalReason::ALL.len()]; Class::ALL.len()],
+    /// The number for each class of those that open streams.
+    pub(super) streams_refused: [AtomicU64; Class::ALL.len()],
     pub(super) waits: DurationHistogram,
 }
 
@@ -35,7 +37,10 @@ impl AdmissionStats {
         (admitted, refused)
     }
 
-    pub(super) fn count_refused(&self, class: Class, reason: RefusalReason) {
-        self.refused[class.index()][reason.index()].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_refused(&self, class: Class, refusal: &Refusal) {
+        self.refused[class.index()][refusal.reason.index()].fetch_add(1, Ordering::Relaxed);
+        if refusal.opens_stream {
+            self.streams_refused[class.index()].fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

@@ -286,6 +286,46 @@ describe("a WebSocket", () => {
   }
 });
 
+describe("new subscriptions", () => {
+  it("leave a part of the limit to queries, and do not starve", async () => {
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        admission: { enabled: true, limit: { initial: 100, min: 100, max: 100 }, queue: { max_waiting: 0 } },
+      },
+    });
+    const client = openSocket(router);
+    const subscribe = () => client.subscribe("subscription { flightMoved { id altitude } }");
+    const publish = () => router.publish("memory/default", "flights.moved", event("1", 7000));
+    try {
+      // The router knows that the operation opens a subscription once it has.
+      await repeatUntil(subscribe().next(), publish, "the first event");
+      assert.equal((await send(router, QUERY)).status, 200);
+      subgraphs.pause();
+      const held = [];
+      while ((await metric(router, "starling_admission_in_flight")) <= 85) {
+        held.push(send(router, QUERY));
+        await metricBecomes(router, 'starling_admission_requests{class="normal"}', held.length);
+      }
+      // One is opened after each twenty queries, so long as the limit is not reached.
+      await repeatUntil(subscribe().next(), publish, "an event of the one");
+      const { error } = await subscribe().ended();
+      assert.equal(error[0].extensions.code, "OVERLOADED");
+      assert.equal(await metric(router, 'starling_admission_streams_refused_total{class="normal"}'), 1);
+      assert.equal((await send(router, "{ __typename }")).status, 200);
+      subgraphs.resume();
+      for (const { status } of await Promise.all(held)) assert.equal(status, 200);
+    } finally {
+      await client.dispose();
+      await router.stop();
+      await subgraphs.stop();
+    }
+  });
+});
+
 describe("handshakes", () => {
   it("have an even pace, and are refused if they would wait for too long", async () => {
     const router = await startServe({
