@@ -646,7 +646,8 @@ mod tests {
         for _ in 0..20 {
             run(&mut limit, from, 2.0, 0.050, 1000.0, 80.0);
             // More than the limit, for two windows.
-            run(&mut limit, from + 2.0, 0.2, 0.050, 1000.0, 2.0 * limit.limit);
+            let demand = 2.0 * limit.limit;
+            run(&mut limit, from + 2.0, 0.2, 0.050, 1000.0, demand);
             from += 2.2;
             assert!(limit.probe.is_none() && limit.last_probe == Duration::ZERO, "{limit:?}");
         }

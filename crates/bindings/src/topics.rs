@@ -10,6 +10,9 @@ use graph::{AppliedDirective, EventRole, Field, Supergraph, TypeKind};
 use crate::directive::BindingDirective;
 use crate::template::{ArgumentPath, Arguments, Template, TemplateError};
 
+/// A topic, and its name in the schema.
+type RenderedTopic = (Box<str>, Arc<SchemaTopic>);
+
 /// The maximum number of topics of one subscription field. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
 
@@ -102,7 +105,7 @@ impl Topics {
     pub(crate) fn render_one(
         &self,
         arguments: &dyn Arguments,
-    ) -> Result<Option<(Box<str>, Arc<SchemaTopic>)>, GraphqlError> {
+    ) -> Result<Option<RenderedTopic>, GraphqlError> {
         let topic = self.render(arguments)?.into_iter().next();
         Ok(topic.zip(self.names.first().cloned()))
     }
