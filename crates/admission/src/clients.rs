@@ -1,5 +1,7 @@
 //! The work in flight of each client, for fair shares.
 
+use std::collections::hash_map::Entry;
+
 use foldhash::HashMap;
 use foldhash::HashMapExt;
 
@@ -85,10 +87,12 @@ impl ClientTable {
     }
 
     fn change(&mut self, key: u64, change: impl FnOnce(&mut ClientWork)) {
-        if let Some(client) = self.clients.get_mut(&key) {
+        // hot path: one look-up, also for a client whose last work ends
+        if let Entry::Occupied(mut entry) = self.clients.entry(key) {
+            let client = entry.get_mut();
             change(client);
             if client.admitted == 0 && client.waiting == 0 {
-                self.clients.remove(&key);
+                entry.remove();
             }
         }
     }

@@ -191,6 +191,12 @@ impl Room {
         // A request that is heavier than the whole limit runs alone.
         total == 0 || fits
     }
+
+    /// True if a request fits although its client is greedy.
+    fn fits_spare(self, weight: u64) -> bool {
+        let Self { class, own, total, limit, spare, .. } = self;
+        class == Class::Critical || total + weight <= spare || is_within_floor(weight, own, limit)
+    }
 }
 
 /// Overload protection as a state machine. All times are durations since any fixed point, and must not go back.
@@ -278,16 +284,15 @@ impl AdmissionControl {
         let units = u64::from(weight);
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
-        if !self.fits_spare(class, units)
-            && self.clients.is_greedy(key, weight, self.in_flight, limit)
-        {
+        let room = self.room(lane);
+        if !room.fits_spare(units) && self.clients.is_greedy(key, weight, self.in_flight, limit) {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
             return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
         }
         let is_queued = self.queues[lane.index()].len() > 0;
-        if !is_queued && self.fits(lane, weight) {
+        if !is_queued && room.fits(weight) {
             return Decision::Admitted(self.admit(request, lane, key, weight, now));
         }
         if is_ramp_over {
@@ -317,7 +322,7 @@ impl AdmissionControl {
                 if let Some(dropped) = dropped {
                     self.drop_waiter(&dropped, RefusalReason::QueueFull, now, random);
                 }
-                if is_queued && self.fits(lane, weight) {
+                if is_queued && room.fits(weight) {
                     // A heavy request at the head waits for more room, and this one may pass it.
                     self.admit_waiting(now, random);
                 }
@@ -414,10 +419,6 @@ impl AdmissionControl {
         queues.map(|(queue, _)| queue.len() as u64).sum()
     }
 
-    fn fits(&self, lane: Lane, weight: u32) -> bool {
-        self.room(lane).fits(weight)
-    }
-
     fn room(&self, lane: Lane) -> Room {
         let class = lane.class();
         let (limit, spare) = (self.with_ramp(self.limit.units()), self.spare_units());
@@ -439,14 +440,6 @@ impl AdmissionControl {
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted.
     fn spare_units(&self) -> u64 {
         self.with_ramp(self.limit.spare_units()).max(self.units_min)
-    }
-
-    /// True if a request fits although its client is greedy.
-    fn fits_spare(&self, class: Class, weight: u64) -> bool {
-        let own = self.by_class[class.index()];
-        class == Class::Critical
-            || self.in_flight + weight <= self.spare_units()
-            || is_within_floor(weight, own, self.with_ramp(self.limit.units()))
     }
 
     fn admit(
