@@ -58,9 +58,9 @@ impl<'a> RequestSource<'a> {
         Self { method: "GET", path, origin, is_new: true, trace: None, deadline: None }
     }
 
-    /// Returns the deadline of work that begins now and takes `time_max` at most: the client may have less time.
-    pub fn deadline_within(&self, time_max: Duration) -> Instant {
-        let own = Instant::now() + time_max;
+    /// Returns the deadline of work that begins at `now` and takes `time_max` at most: the client may have less time.
+    pub fn deadline_within(&self, now: Instant, time_max: Duration) -> Instant {
+        let own = now + time_max;
         self.deadline.map_or(own, |ClientDeadline(deadline)| deadline.min(own))
     }
 }

@@ -68,7 +68,7 @@ mod tests {
     fn count(outcome: Result<(), ErrorCode>) -> (OperationTotals, Vec<String>) {
         let metrics = Arc::new(OperationMetrics::default());
         let figures = Arc::new(FigureTables::new(&Config::default()).expect("they are wanted"));
-        let request = figures.begin(&HeaderMap::new());
+        let request = figures.begin(&HeaderMap::new(), Instant::now());
         let count = SubscriptionCount {
             metrics: Arc::clone(&metrics),
             figures: Some((Arc::clone(&figures), request)),

@@ -83,9 +83,8 @@ impl FigureTables {
     }
 
     /// Begins to count a request with these headers.
-    // hot path: about 200 ns, half of it for four headers
-    pub(crate) fn begin(&self, headers: &HeaderMap) -> RequestFigures {
-        let now = Instant::now();
+    // hot path: about 150 ns, most of it for four headers
+    pub(crate) fn begin(&self, headers: &HeaderMap, now: Instant) -> RequestFigures {
         let client = self.clients.as_ref().map_or(NameKey::OTHER, |clients| {
             let ClientInfo { name, version } = ClientInfo::of(&self.client_info, headers);
             let name = if name.is_empty() { UNNAMED_CLIENT } else { shorten(name, NAME_BYTES_MAX) };
@@ -124,14 +123,14 @@ impl FigureTables {
         request.operation = Some(key);
     }
 
-    /// Counts an operation that has ended. `busy` is the time that workers have spent on executing it, `span` its span
-    /// if its trace is exported, and `origin` the origin of its response if it has one.
-    // hot path: about 250 ns, a quarter of it for the clock
+    /// Counts an operation that has ended at `ended`. `busy` is the time that workers have spent on executing it,
+    /// `origin` the origin of its response if it has one, and `span` its span if its trace is exported.
+    // hot path: about 200 ns
     pub(crate) fn count_result(
         &self,
         request: RequestFigures,
-        (busy, span): (Duration, Option<ExemplarSpan>),
-        origin: Option<ResponseOrigin>,
+        (ended, busy): (Instant, Duration),
+        (origin, span): (Option<ResponseOrigin>, Option<ExemplarSpan>),
         result: &Result<Payload, Vec<GraphqlError>>,
     ) {
         let (payload, error) = match result {
@@ -139,29 +138,31 @@ impl FigureTables {
             Err(errors) => (None, errors.first().map(|it| it.code)),
         };
         let request = RequestFigures { busy: request.busy + busy, ..request };
-        self.count(request, span, (payload, origin), error);
+        self.count(request, ended, span, (payload, origin), error);
     }
 
     /// Counts an operation that was refused with these errors, or could not be prepared.
     pub(crate) fn count_refusal(&self, request: RequestFigures, errors: &[GraphqlError]) {
-        self.count(request, None, (None, None), errors.first().map(|it| it.code));
+        let error = errors.first().map(|it| it.code);
+        self.count(request, Instant::now(), None, (None, None), error);
     }
 
     /// Counts an operation without a response of its own: a subscription that was opened, or a prepared operation that
     /// was refused with this code.
     pub(crate) fn count_without_response(&self, request: RequestFigures, error: Option<ErrorCode>) {
         let origin = error.is_none().then_some(ResponseOrigin::Executed);
-        self.count(request, None, (None, origin), error);
+        self.count(request, Instant::now(), None, (None, origin), error);
     }
 
     fn count(
         &self,
         request: RequestFigures,
+        ended: Instant,
         span: Option<ExemplarSpan>,
         (payload, origin): (Option<&Payload>, Option<ResponseOrigin>),
         error: Option<ErrorCode>,
     ) {
-        let took = request.began.elapsed();
+        let took = ended.saturating_duration_since(request.began);
         let ended = EndedRequest { took, span, busy: request.busy, payload, error };
         if let Some((operations, key)) = self.operations.as_ref().zip(request.operation) {
             operations.count(key, |it| {
@@ -243,14 +244,14 @@ mod tests {
 
     /// Counts an operation with this name as the path of a request does.
     fn count(tables: &FigureTables, client: &HeaderMap, name: &str, payload: Payload) {
-        let mut request = tables.begin(client);
+        let mut request = tables.begin(client, Instant::now());
         let operations = tables.operations.as_ref().expect("they are counted");
         let label = || OperationLabel::named(name, "query");
         request.operation = Some(operations.admit(("query", name), request.began, label));
         // The second request of a test, as if the first one had prepared the operation.
         request.set_was_prepared(payload.subgraph_requests == 2);
-        let (measured, origin) = ((Duration::from_micros(1_500), None), ResponseOrigin::Missed);
-        tables.count_result(request, measured, Some(origin), &Ok(payload));
+        let measured = (Instant::now(), Duration::from_micros(1_500));
+        tables.count_result(request, measured, (Some(ResponseOrigin::Missed), None), &Ok(payload));
     }
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn a_refused_operation_counts_for_its_client_also_if_it_is_not_known() {
         let tables = Arc::new(tables(5, 5));
-        let request = tables.begin(&headers("web", ""));
+        let request = tables.begin(&headers("web", ""), Instant::now());
         let errors = [GraphqlError::new(ErrorCode::GraphqlValidationFailed, "why")];
         tables.count_refusal(request, &errors);
         let text = text(&tables, TextFormat::Prometheus);

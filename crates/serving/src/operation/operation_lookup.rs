@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clients::authentication::Identity;
 use clients::offload::INLINE_BYTES_MAX;
@@ -33,7 +34,7 @@ pub(super) async fn resolve(
         operations.look_up(request, client_name)
     } else {
         let client = identity.client_key().unwrap_or(address);
-        let deadline = source.deadline_within(serving.time_max);
+        let deadline = source.deadline_within(Instant::now(), serving.time_max);
         let (known, request) = (Arc::clone(operations), request.clone());
         let client_name: Option<Box<str>> = client_name.map(Into::into);
         let look_up = move || known.look_up(&request, client_name.as_deref());

@@ -1,6 +1,7 @@
 //! Running a prepared query or mutation: its response is taken from memory, from an equal operation in flight, or
 //! executed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,23 +56,36 @@ pub async fn run(
     // The record ends with the operation of this client, and not with the work that it shares with others.
     let spans = ready.spans.take();
     let figures = serving.figures.as_ref().zip(ready.figures);
-    let running = run_admitted(serving, ready, (trace, spans.as_deref()), ticket.as_deref());
+    let kind = ready.prepared.kind;
+    let began = Instant::now();
     let is_measured = ticket.is_some() || figures.is_some();
-    let add_cost = |step| {
-        if let Some(ticket) = &ticket {
-            ticket.add_busy(step);
-        }
+    let measured = {
+        let add_cost = |step| {
+            if let Some(ticket) = &ticket {
+                ticket.add_busy(step);
+            }
+        };
+        let parts = (trace, spans.as_deref(), ticket.as_deref());
+        let running = pin!(run_admitted(serving, ready, parts, began));
+        busy_time::measure(running, began, is_measured, add_cost).await
     };
-    let (result, busy) = busy_time::measure(running, is_measured, add_cost).await;
-    let (result, origin) = match result {
+    // The end of the operation, for everything that counts it.
+    let ended = measured.ended.unwrap_or_else(Instant::now);
+    let (result, origin) = match measured.output {
         Ok((payload, origin)) => (Ok(payload), Some(origin)),
         Err(errors) => (Err(errors), None),
     };
     let result = note_result(spans.as_deref(), result);
+    let has_failed = !result.as_ref().is_ok_and(|payload| payload.errors == 0);
+    let span = spans.as_ref().and_then(|it| it.exemplar(has_failed));
+    if result.is_ok() {
+        serving.metrics.count(kind, has_failed, ended.saturating_duration_since(began), span);
+    }
     if let Some((figures, request)) = figures {
-        let has_failed = !result.as_ref().is_ok_and(|payload| payload.errors == 0);
-        let span = spans.as_ref().and_then(|it| it.exemplar(has_failed));
-        figures.count_result(request, (busy, span), origin, &result);
+        figures.count_result(request, (ended, measured.busy), (origin, span), &result);
+    }
+    if let Some(ticket) = ticket.and_then(Arc::into_inner) {
+        ticket.end(ended);
     }
     result
 }
@@ -90,12 +104,16 @@ fn note_result(
     result
 }
 
-/// Runs a query or mutation with the right to work on it. Also returns the origin of the response.
+/// Runs a query or mutation from `began` on, with the right to work on it. Also returns the origin of the response.
 async fn run_admitted(
     serving: &Serving,
     ready: PreparedRequest,
-    (mut trace, spans): (Option<RequestTrace>, Option<&OperationSpans>),
-    ticket: Option<&WorkTicket>,
+    (mut trace, spans, ticket): (
+        Option<RequestTrace>,
+        Option<&OperationSpans>,
+        Option<&WorkTicket>,
+    ),
+    began: Instant,
 ) -> Result<(Payload, ResponseOrigin), Vec<GraphqlError>> {
     let set_result = |result| {
         if let Some(ticket) = ticket {
@@ -121,14 +139,12 @@ async fn run_admitted(
         let checked = uploads.check_plan(&ready.prepared.plan, &ready.variables);
         checked.map_err(|error| vec![error])?;
     }
-    let started = Instant::now();
     // Files take the time of the client's network, which is not that of the operation.
     let upload_time = ready.uploads.as_ref().map_or(Duration::ZERO, |it| it.time_max());
-    let own_deadline = started + serving.time_max + upload_time;
+    let own_deadline = began + serving.time_max + upload_time;
     let deadline =
         ready.client_deadline.map_or(own_deadline, |ClientDeadline(it)| it.min(own_deadline));
-    let subgraphs = Arc::clone(&serving.sharing.subgraphs);
-    let generation = Arc::clone(&ready.loaded.generation);
+    let subgraphs = &serving.sharing.subgraphs;
     let fetches = match (&mut trace, spans) {
         (trace, Some(spans)) => {
             let keeps_bodies = trace.as_ref().is_some_and(RequestTrace::shows_contents);
@@ -142,20 +158,21 @@ async fn run_admitted(
         (None, None) => None,
     };
     let shown_cost = ready.cost.filter(|_| ready.shows_cost);
-    let plan = trace.as_ref().map(|_| Arc::clone(&ready.prepared.plan));
+    // hot path: few requests are traced, and all workers would write to the counts of these references.
+    let traced = trace.as_ref();
+    let traced =
+        traced.map(|_| (Arc::clone(&ready.prepared.plan), Arc::clone(&ready.loaded.generation)));
     let with_trace = |payload: Payload, role, source| {
         if let Some(spans) = spans {
             spans.note_sharing(role, source);
         }
-        let payload = match (&trace, &plan) {
-            (Some(trace), Some(plan)) => trace.put(&payload, role, source, plan, &generation.graph),
+        let payload = match (&trace, &traced) {
+            (Some(trace), Some((plan, generation))) => {
+                trace.put(&payload, role, source, plan, &generation.graph)
+            }
             _ => payload,
         };
         (payload, ResponseOrigin::of(role, source))
-    };
-    let count = |has_failed| {
-        let span = spans.and_then(|it| it.exemplar(has_failed));
-        serving.metrics.count(kind, has_failed, started.elapsed(), span);
     };
     let is_query = kind == OperationKind::Query;
     let mut source = ready.caching.filter(|_| is_query).map(|_| ResponseSource::NotLookedUp);
@@ -163,15 +180,13 @@ async fn run_admitted(
     let slot = match stored_response(&ready, must_execute) {
         Some(ResponseLookup::Hit(stored)) => {
             set_result(WorkResult::Unmeasured);
-            count(false);
             let source = Some(stored.source());
             return Ok(with_trace(with_cost(stored.payload, shown_cost), None, source));
         }
         Some(ResponseLookup::Refresh(stored, slot, rights)) => {
             set_result(WorkResult::Unmeasured);
             // The client has its response, and its patience is no limit of a refresh.
-            refresh(ready, slot, rights, subgraphs, own_deadline);
-            count(false);
+            refresh(ready, slot, rights, Arc::clone(subgraphs), own_deadline);
             let source = Some(stored.source());
             return Ok(with_trace(with_cost(stored.payload, shown_cost), None, source));
         }
@@ -193,8 +208,9 @@ async fn run_admitted(
         {
             let ready = Arc::new(ready);
             // Both numbers only grow, so their sum is the same only if both are.
-            let epoch = subgraphs.epoch.now() + generation.invalidations();
+            let epoch = subgraphs.epoch.now() + ready.loaded.generation.invalidations();
             let key = OperationKey { epoch, ready: Arc::clone(&ready) };
+            let subgraphs = Arc::clone(subgraphs);
             let start = || async move {
                 let limits = ExecutionLimits { deadline, closed_subgraphs: None };
                 execute_and_store(&ready, slot, subgraphs, fetches, limits).await
@@ -206,7 +222,7 @@ async fn run_admitted(
         }
         _ => {
             let limits = ExecutionLimits { deadline, closed_subgraphs: closed };
-            let work = execute_and_store(&ready, slot, subgraphs, fetches, limits);
+            let work = execute_and_store(&ready, slot, Arc::clone(subgraphs), fetches, limits);
             (Box::pin(work).await?, None)
         }
     };
@@ -223,7 +239,6 @@ async fn run_admitted(
         _ if has_errors => WorkResult::Failed,
         _ => WorkResult::Executed,
     });
-    count(has_errors);
     Ok(with_trace(with_cost(payload, shown_cost), role, source))
 }
 

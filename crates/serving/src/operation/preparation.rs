@@ -1,6 +1,7 @@
 //! Preparing an operation: it is looked up, authorized, planned and admitted by its rate limits, its values are read,
 //! and its headers for subgraphs are computed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,20 +51,19 @@ pub async fn prepare_for(
     request: &OperationRequest,
     client: OperationClient<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    let began = Instant::now();
     let operations = std::slice::from_ref(request);
     let OperationClient { headers, ref identity, address, source } = client;
     let admitted = admit(serving, operations, headers.map(), identity, address, source);
-    let AdmittedWork { ticket, memory } = admitted.await?;
-    let prepare = prepare_admitted(serving, request, client);
+    let AdmittedWork { ticket, memory, arrived, began } = admitted.await?;
     let is_measured = ticket.is_some() || serving.figures.is_some();
     let add_cost = |step| {
         if let Some(ticket) = &ticket {
             ticket.add_busy(step);
         }
     };
-    let (ready, busy) = busy_time::measure(prepare, is_measured, add_cost).await;
-    let mut ready = note_preparing(ready?, began, busy);
+    let prepare = pin!(prepare_admitted(serving, request, client, began));
+    let measured = busy_time::measure(prepare, began, is_measured, add_cost).await;
+    let mut ready = note_preparing(measured.output?, arrived, measured.busy);
     ready.ticket = ticket.map(Arc::new);
     ready.memory = Some(memory);
     Ok(ready)
@@ -79,26 +79,30 @@ pub async fn prepare_in_batch(
     client: OperationClient<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let began = Instant::now();
-    let prepare = prepare_admitted(serving, request, client);
-    let (ready, busy) = busy_time::measure(prepare, serving.figures.is_some(), |_| {}).await;
-    Ok(note_preparing(ready?, began, busy))
+    let prepare = pin!(prepare_admitted(serving, request, client, began));
+    let is_measured = serving.figures.is_some();
+    let measured = busy_time::measure(prepare, began, is_measured, |_| {}).await;
+    Ok(note_preparing(measured.output?, began, measured.busy))
 }
 
-/// Notes in the figures of an operation when preparing it began, and the time of the worker.
-fn note_preparing(mut ready: PreparedRequest, began: Instant, busy: Duration) -> PreparedRequest {
+/// Notes in the figures of an operation when its request arrived, and the time that the worker has spent on preparing
+/// it.
+fn note_preparing(mut ready: PreparedRequest, arrived: Instant, busy: Duration) -> PreparedRequest {
     if let Some(figures) = &mut ready.figures {
-        figures.set_preparing(began, busy);
+        figures.set_preparing(arrived, busy);
     }
     ready
 }
 
-/// Looks up and prepares the operation of `request`, and counts it if it is refused.
+/// Looks up and prepares the operation of `request` from `now` on, and counts it if it is refused.
 async fn prepare_admitted(
     serving: &Serving,
     request: &OperationRequest,
     client: OperationClient<'_>,
+    now: Instant,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    let mut figures = serving.figures.as_ref().map(|it| it.begin(client.headers.map()));
+    let mut figures = serving.figures.as_ref().map(|it| it.begin(client.headers.map(), now));
+    let mut resolved_at = now;
     // Steps that most requests do not take are boxed, here and below: the state of all steps is moved several times for
     // each request.
     let resolved = if !serving.known_operations.is_concerned(request) {
@@ -109,10 +113,12 @@ async fn prepare_admitted(
         let OperationClient { headers, ref identity, address, source } = client;
         let resolving = resolve(serving, request, headers.map(), identity, address, source);
         let resolved = Box::pin(resolving).await;
+        resolved_at = Instant::now();
         resolved.inspect_err(|errors| count_refusal(serving, figures, errors))?
     };
     let request = resolved.as_ref().map_or(request, |it| &it.request);
-    let ready = prepare_counted(serving, request, client, &mut figures).await;
+    let deadline = client.source.deadline_within(resolved_at, serving.time_max);
+    let ready = prepare_counted(serving, request, client, &mut figures, deadline).await;
     let mut ready = ready.inspect_err(|errors| count_refusal(serving, figures, errors))?;
     ready.figures = figures;
     if let Some(resolved) = &resolved {
@@ -138,15 +144,17 @@ pub async fn prepare_text(
     request: &OperationRequest,
     client: OperationClient<'_>,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    prepare_counted(serving, request, client, &mut None).await
+    let deadline = client.source.deadline_within(Instant::now(), serving.time_max);
+    prepare_counted(serving, request, client, &mut None, deadline).await
 }
 
-/// Prepares the text of `request`, and notes the operation in `figures` when it is known.
+/// Prepares the text of `request` until `deadline`, and notes the operation in `figures` when it is known.
 async fn prepare_counted(
     serving: &Serving,
     request: &OperationRequest,
     OperationClient { headers: client_headers, identity, address, source }: OperationClient<'_>,
     figures: &mut Option<RequestFigures>,
+    deadline: Instant,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let loaded = serving.current();
     if identity.claims().is_some_and(|it| !it.has_kept(&loaded.read_claims)) {
@@ -154,7 +162,6 @@ async fn prepare_counted(
         serving.metrics.count_refusal(ErrorCode::GraphReloaded);
         return Err(vec![GraphqlError::new(ErrorCode::GraphReloaded, message)]);
     }
-    let deadline = source.deadline_within(serving.time_max);
     let client = || identity.client_key().unwrap_or(address);
     let refused = |error: &PrepareError| {
         let errors = error_mapping::errors(error);

@@ -1,5 +1,7 @@
 //! The right to work: a request enters before anything is done for it.
 
+use std::time::Instant;
+
 use admission::memory::MemoryCharge;
 use clients::authentication::Identity;
 use clients::handshake_pace::HandshakeClient;
@@ -19,6 +21,10 @@ pub struct AdmittedWork {
     pub ticket: Option<WorkTicket>,
     /// The memory that the request counts with.
     pub memory: MemoryCharge,
+    /// The time at which the request arrived.
+    pub arrived: Instant,
+    /// The time at which the work could begin: the same if the request did not wait.
+    pub began: Instant,
 }
 
 /// Admits the operations of one request before anything is done for them: they must fit into the memory budget and, if
@@ -39,7 +45,7 @@ pub async fn admit(
     let admitted = admit_arriving(serving, operations, arriving).await;
     admitted.inspect_err(|errors| {
         if let Some(figures) = &serving.figures {
-            figures.count_refusal(figures.begin(headers), errors);
+            figures.count_refusal(figures.begin(headers, Instant::now()), errors);
         }
     })
 }
@@ -49,9 +55,12 @@ async fn admit_arriving(
     operations: &[OperationRequest],
     arriving: ArrivingRequest<'_>,
 ) -> Result<AdmittedWork, Vec<GraphqlError>> {
+    // Everything that an admission at once needs the time for.
+    let arrived = Instant::now();
     let memory = charge(serving)?;
-    let ticket = admit_to_limit(serving, operations, arriving).await?;
-    Ok(AdmittedWork { ticket, memory })
+    let ticket = admit_to_limit(serving, operations, arriving, arrived).await?;
+    let began = ticket.as_ref().map_or(arrived, WorkTicket::began);
+    Ok(AdmittedWork { ticket, memory, arrived, began })
 }
 
 /// Admits a WebSocket handshake: a router without memory or, with overload protection, at its limit takes no further
@@ -79,7 +88,7 @@ pub async fn admit_handshake(
         let turn = pace.wait(client, &serving.limits.memory).await;
         turn.map_err(|refusal| refused(serving, overloaded(&refusal)))?;
     }
-    admit_to_limit(serving, &[], arriving).await.map(drop)
+    admit_to_limit(serving, &[], arriving, Instant::now()).await.map(drop)
 }
 
 /// Counts the memory of a request.
@@ -88,15 +97,16 @@ fn charge(serving: &Serving) -> Result<MemoryCharge, Vec<GraphqlError>> {
     MemoryCharge::of_operation(memory).map_err(|_| refused(serving, memory_used_up(memory)))
 }
 
-/// Waits for a place below the limit, if there is overload protection.
+/// Waits for a place below the limit, from `now` on, if there is overload protection.
 async fn admit_to_limit(
     serving: &Serving,
     operations: &[OperationRequest],
     arriving: ArrivingRequest<'_>,
+    now: Instant,
 ) -> Result<Option<WorkTicket>, Vec<GraphqlError>> {
     let Some(overload) = &serving.overload else { return Ok(None) };
-    let deadline = arriving.source.deadline_within(serving.time_max);
-    let admitted = overload.admit(operations, arriving, deadline).await;
+    let deadline = arriving.source.deadline_within(now, serving.time_max);
+    let admitted = overload.admit(operations, arriving, now, deadline).await;
     admitted.map(Some).map_err(|error| refused(serving, error))
 }
 

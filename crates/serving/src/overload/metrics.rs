@@ -68,7 +68,7 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",
-        |it| it.protection.stats().waits.read(),
+        |it| it.protection.stats().waits(),
     ),
 ];
 
@@ -91,7 +91,7 @@ pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
     Metric::counter(
         "starling_admission_admitted",
         "Operations, batches and WebSocket handshakes admitted, by class",
-        |it| read(&it.protection.stats().admitted[it.class.index()]),
+        |it| it.protection.stats().admitted(it.class),
     ),
     Metric::counters(
         "starling_admission_refused",

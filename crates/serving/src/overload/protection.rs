@@ -125,8 +125,8 @@ impl OverloadProtection {
         }
     }
 
-    /// Admits the operations of one request, which are done as one piece of work: waits in the queue while the limit is
-    /// reached, until `deadline` at most. Dropping the future leaves the queue.
+    /// Admits the operations of one request that arrives `now`, which are done as one piece of work: waits in the queue
+    /// while the limit is reached, until `deadline` at most. Dropping the future leaves the queue.
     ///
     /// # Errors
     /// `OVERLOADED`: the request is refused, with the time after which the client may try again.
@@ -135,13 +135,14 @@ impl OverloadProtection {
         &self,
         operations: &[OperationRequest],
         request: ArrivingRequest<'_>,
+        now: Instant,
         deadline: Instant,
     ) -> Result<WorkTicket, GraphqlError> {
         let class = self.classes.class(&request);
         let client = self.client(&request);
         let operation = self.operation_key(operations);
         let request = Request { client, operation, class, opens_stream: request.is_handshake };
-        let held = self.admission.admit(request, deadline).await?;
+        let held = self.admission.admit(request, now, deadline).await?;
         Ok(WorkTicket::new(held))
     }
 
@@ -215,8 +216,8 @@ mod tests {
             },
             is_handshake: operations.is_empty(),
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        protection.admit(operations, request, deadline).await
+        let now = Instant::now();
+        protection.admit(operations, request, now, now + Duration::from_secs(60)).await
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ pub(super) struct SharedAdmission {
 #[derive(Debug)]
 struct AdmissionState {
     control: AdmissionControl,
+    /// The latest time that the control was told, by its clock.
+    latest: Duration,
     /// The tasks that wait. Each gets its decision once.
     waiting: HashMap<WaiterId, oneshot::Sender<Result<HeldTicket, Refusal>>>,
 }
@@ -39,6 +41,24 @@ pub(super) struct HeldTicket {
     ticket: Option<Ticket>,
     /// The end of the work, if it is dropped now.
     pub(super) outcome: Outcome,
+    /// The time at which the work could begin.
+    pub(super) began: Instant,
+    /// The time at which the work has ended; `None`: it ends when this is dropped.
+    pub(super) ended: Option<Instant>,
+}
+
+/// The decision about a request on its arrival, if it is not refused.
+enum Arrival<'a> {
+    Admitted(HeldTicket),
+    Waiting(WaitingRequest<'a>),
+}
+
+/// A request that waits for its decision.
+struct WaitingRequest<'a> {
+    place: WaitingPlace<'a>,
+    /// The time at which it leaves the queue, by the clock of the control.
+    until: Duration,
+    decided: oneshot::Receiver<Result<HeldTicket, Refusal>>,
 }
 
 impl SharedAdmission {
@@ -46,7 +66,11 @@ impl SharedAdmission {
         let control = AdmissionControl::new(settings);
         Self {
             limit: AtomicU64::new(control.limit()),
-            state: Mutex::new(AdmissionState { control, waiting: HashMap::new() }),
+            state: Mutex::new(AdmissionState {
+                control,
+                latest: Duration::ZERO,
+                waiting: HashMap::new(),
+            }),
             stats: AdmissionStats::default(),
             started: Instant::now(),
         }
@@ -55,7 +79,8 @@ impl SharedAdmission {
     /// Begins the ramp (`warming.ramp`).
     pub(super) fn begin_ramp(&self) {
         let mut state = self.lock();
-        state.control.begin_ramp(self.now());
+        let now = state.advance(self.now());
+        state.control.begin_ramp(now);
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
 
@@ -63,7 +88,8 @@ impl SharedAdmission {
     pub(super) fn update(&self, has_spare_processors: bool) {
         let mut state = self.lock();
         state.control.set_spare_processors(has_spare_processors);
-        state.control.advance_ramp(self.now());
+        let now = state.advance(self.now());
+        state.control.advance_ramp(now);
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
 
@@ -82,64 +108,77 @@ impl SharedAdmission {
         self.started.elapsed()
     }
 
-    /// Admits work: waits in the queue while the limit is reached, until `deadline` at most. Dropping the future leaves
-    /// the queue.
+    /// Returns a time by the clock of the control.
+    fn time_of(&self, time: Instant) -> Duration {
+        time.saturating_duration_since(self.started)
+    }
+
+    /// Admits work that arrives `now`: waits in the queue while the limit is reached, until `deadline` at most. Dropping
+    /// the future leaves the queue.
     ///
     /// # Errors
     /// `OVERLOADED`: the work is refused, with the time after which the client may try again.
     pub(super) async fn admit(
         self: &Arc<Self>,
         request: Request,
+        now: Instant,
         deadline: Instant,
     ) -> Result<HeldTicket, GraphqlError> {
-        let admitted = self.wait_for_ticket(request, deadline).await;
+        let admitted = match self.decide(request, now, deadline) {
+            Ok(Arrival::Admitted(held)) => return Ok(held),
+            // Boxed, because its state would be moved with that of every request.
+            Ok(Arrival::Waiting(waiting)) => Box::pin(waiting.decision()).await,
+            Err(refusal) => Err(refusal),
+        };
         admitted.map_err(|refusal| {
             self.stats.count_refused(request.class, &refusal);
             overloaded(&refusal)
         })
     }
 
-    async fn wait_for_ticket(
+    /// Decides about work that arrives `now`, or puts it into the queue.
+    // hot path: one lock, and no reading of the clock
+    fn decide(
         self: &Arc<Self>,
         request: Request,
+        now: Instant,
         deadline: Instant,
-    ) -> Result<HeldTicket, Refusal> {
-        let deadline = deadline.saturating_duration_since(self.started);
-        let (id, until, decided) = {
-            let mut state = self.lock();
-            // Read while the lock is held, so that the time of the control does not go back.
-            let now = self.now();
-            match state.control.request(request, deadline, now, fastrand::u64(..)) {
-                Decision::Admitted(ticket) => {
-                    drop(state);
-                    return Ok(self.hold(ticket, Duration::ZERO));
-                }
-                Decision::Refused(refusal) => return Err(refusal),
-                Decision::Waiting(id, until) => {
-                    let (sender, decided) = oneshot::channel();
-                    state.waiting.insert(id, sender);
-                    self.announce_decisions(state);
-                    (id, until, decided)
-                }
+    ) -> Result<Arrival<'_>, Refusal> {
+        let mut state = self.lock();
+        let time = state.advance(self.time_of(now));
+        let deadline = self.time_of(deadline);
+        match state.control.request(request, deadline, time, fastrand::u64(..)) {
+            Decision::Admitted(ticket) => {
+                drop(state);
+                Ok(Arrival::Admitted(self.hold(ticket, None, now)))
             }
-        };
-        let place = WaitingPlace { admission: self, id };
-        let mut decided = decided;
-        match tokio::time::timeout_at((self.started + until).into(), &mut decided).await {
-            Ok(Ok(decision)) => decision,
-            Ok(Err(_)) | Err(_) => match place.leave() {
-                Some(refusal) => Err(refusal),
-                // The decision was made in this moment. It is there, because it is sent before the lock is released to
-                // `leave`, or right after.
-                None => decided.await.unwrap_or(Err(NOT_DECIDED)),
-            },
+            Decision::Refused(refusal) => Err(refusal),
+            Decision::Waiting(id, until) => {
+                let (sender, decided) = oneshot::channel();
+                state.waiting.insert(id, sender);
+                self.announce_decisions(state);
+                let place = WaitingPlace { admission: self, id };
+                Ok(Arrival::Waiting(WaitingRequest { place, until, decided }))
+            }
         }
     }
 
-    fn hold(self: &Arc<Self>, ticket: Ticket, waited: Duration) -> HeldTicket {
+    /// Returns the right to work that could begin at `began`. `waited` is the time in the queue, of work that was
+    /// there.
+    fn hold(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        waited: Option<Duration>,
+        began: Instant,
+    ) -> HeldTicket {
         self.stats.count_admitted(ticket.request().class, waited);
-        let admission = Arc::clone(self);
-        HeldTicket { admission, ticket: Some(ticket), outcome: Outcome::Abandoned { cost: 0 } }
+        HeldTicket {
+            admission: Arc::clone(self),
+            ticket: Some(ticket),
+            outcome: Outcome::Abandoned { cost: 0 },
+            began,
+            ended: None,
+        }
     }
 
     /// Sends the decisions that the control has made to the tasks that wait, once the lock is released: a task that has
@@ -153,7 +192,9 @@ impl SharedAdmission {
         drop(state);
         for (waiter, event) in decisions {
             let decision = match event {
-                Event::Admitted(_, ticket, waited) => Ok(self.hold(ticket, waited)),
+                Event::Admitted(_, ticket, waited) => {
+                    Ok(self.hold(ticket, Some(waited), Instant::now()))
+                }
                 Event::Refused(_, refusal) => Err(refusal),
             };
             if let Some(waiter) = waiter {
@@ -163,10 +204,11 @@ impl SharedAdmission {
         }
     }
 
-    /// Ends admitted work, and lets others begin.
-    fn finish(self: &Arc<Self>, ticket: Ticket, outcome: Outcome) {
+    /// Ends admitted work, which has ended at `ended`, and lets others begin.
+    fn finish(self: &Arc<Self>, ticket: Ticket, outcome: Outcome, ended: Instant) {
         let mut state = self.lock();
-        state.control.finish(ticket, outcome, self.now(), fastrand::u64(..));
+        let now = state.advance(self.time_of(ended));
+        state.control.finish(ticket, outcome, now, fastrand::u64(..));
         self.limit.store(state.control.limit(), Ordering::Relaxed);
         self.announce_decisions(state);
     }
@@ -174,6 +216,36 @@ impl SharedAdmission {
     fn lock(&self) -> MutexGuard<'_, AdmissionState> {
         // The control makes no calls that could panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AdmissionState {
+    /// Returns the time for the control: `now`, which was read before the lock was taken, unless another thread has told
+    /// the control a later time meanwhile. Its time must not go back.
+    fn advance(&mut self, now: Duration) -> Duration {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+}
+
+impl WaitingRequest<'_> {
+    /// Waits for the decision.
+    async fn decision(self) -> Result<HeldTicket, Refusal> {
+        let Self { place, until, mut decided } = self;
+        let until = place.admission.started + until;
+        let decision = match tokio::time::timeout_at(until.into(), &mut decided).await {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(_)) | Err(_) => match place.leave() {
+                Some(refusal) => Err(refusal),
+                // The decision was made in this moment. It is there, because it is sent before the lock is released to
+                // `leave`, or right after.
+                None => decided.await.unwrap_or(Err(NOT_DECIDED)),
+            },
+        };
+        let mut held = decision?;
+        // The task may have been woken late.
+        held.began = Instant::now();
+        Ok(held)
     }
 }
 
@@ -192,7 +264,8 @@ impl HeldTicket {
 impl Drop for HeldTicket {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.admission.finish(ticket, self.outcome);
+            let ended = self.ended.unwrap_or_else(Instant::now);
+            self.admission.finish(ticket, self.outcome, ended);
         }
     }
 }
@@ -218,7 +291,8 @@ impl WaitingPlace<'_> {
     fn leave(&self) -> Option<Refusal> {
         let mut state = self.admission.lock();
         state.waiting.remove(&self.id)?;
-        let refusal = state.control.leave(self.id, self.admission.now(), fastrand::u64(..));
+        let now = state.advance(self.admission.now());
+        let refusal = state.control.leave(self.id, now, fastrand::u64(..));
         self.admission.announce_decisions(state);
         refusal
     }
@@ -257,7 +331,8 @@ mod tests {
 
     async fn admit(admission: &Arc<SharedAdmission>) -> Result<HeldTicket, GraphqlError> {
         let request = Request { client: 1, operation: 1, ..Request::default() };
-        admission.admit(request, Instant::now() + MINUTE).await
+        let now = Instant::now();
+        admission.admit(request, now, now + MINUTE).await
     }
 
     #[tokio::test]
@@ -299,6 +374,21 @@ mod tests {
             assert_eq!(admission.load().in_flight, 1000);
         }
         assert_eq!(admission.load().in_flight, 0);
+    }
+
+    #[tokio::test]
+    async fn the_time_of_the_control_does_not_go_back() {
+        let admission = admission(0);
+        let request = Request { client: 1, operation: 1, class: Class::Normal };
+        let (before, later) = (admission.started, admission.started + MINUTE);
+        let mut held = admission.admit(request, later, later + MINUTE).await.expect("room");
+        assert_eq!(held.began, later, "it did not wait");
+        // Another thread has read the clock before, and takes the lock now.
+        held.ended = Some(before);
+        drop(held);
+        assert_eq!(admission.lock().latest, MINUTE);
+        let _second = admission.admit(request, before, later).await.expect("the first has ended");
+        assert_eq!(admission.lock().latest, MINUTE);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! The right to work on an admitted request.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +49,9 @@ impl WorkTicket {
     /// Runs a part of the work, and adds the time that the worker spends on it to the cost, also if the work is dropped
     /// before its end.
     pub async fn measure<F: Future>(&self, work: F) -> F::Output {
-        busy_time::measure(work, true, |step| self.add_busy(step)).await.0
+        let work = pin!(work);
+        let add_busy = |step| self.add_busy(step);
+        busy_time::measure(work, Instant::now(), true, add_busy).await.output
     }
 
     /// Adds the time that the worker has spent on a part of the work to the cost.
@@ -60,6 +63,16 @@ impl WorkTicket {
     /// Notes the result. Without one, the work counts as given up.
     pub fn set_result(&self, result: WorkResult) {
         self.result.store(result as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the time at which the work could begin: that of the request's arrival if the request did not wait.
+    pub(crate) fn began(&self) -> Instant {
+        self.held.began
+    }
+
+    /// Gives the ticket back for work that has ended at `ended`, without another reading of the clock.
+    pub(crate) fn end(mut self, ended: Instant) {
+        self.held.ended = Some(ended);
     }
 
     /// Returns the request for another ticket. For work that cannot proceed for a reason of its client: the ticket is
@@ -100,7 +113,7 @@ impl SuspendedWork {
     /// # Errors
     /// `OVERLOADED`: the work is refused.
     pub async fn resume(self, deadline: Instant) -> Result<WorkTicket, GraphqlError> {
-        self.admission.admit(self.request, deadline).await.map(WorkTicket::new)
+        self.admission.admit(self.request, Instant::now(), deadline).await.map(WorkTicket::new)
     }
 }
 
