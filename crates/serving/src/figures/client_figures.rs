@@ -39,7 +39,7 @@ impl ClientFigures {
 
     /// Counts an operation of the application.
     pub(super) fn count(&self, ended: &EndedRequest<'_>) {
-        self.work.count(ended);
+        self.work.count(ended, |()| {});
         if let Some(code) = ended.error {
             self.errors.count(code);
         }
@@ -52,7 +52,7 @@ impl NamedCounters for ClientFigures {
     }
 
     fn add_all(&self, other: &Self) {
-        self.work.add_all(&other.work);
+        self.work.add_all(&other.work, |(), ()| {});
         self.errors.add_all(&other.errors);
     }
 }

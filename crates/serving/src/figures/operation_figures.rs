@@ -3,7 +3,7 @@
 use std::fmt;
 
 use telemetry::name_table::{NameKey, NamedCounters};
-use telemetry::{DurationHistogram, Exemplars, HistogramReading, Metric, Samples, Striped};
+use telemetry::{DurationHistogram, Exemplars, HistogramReading, Metric, Samples};
 
 use super::client_uses::ClientUses;
 use super::error_counts::ErrorCounts;
@@ -33,8 +33,7 @@ impl OperationLabel {
 /// The counters of an operation.
 #[derive(Debug, Default)]
 pub struct OperationFigures {
-    work: WorkCounters,
-    counters: Striped<OperationCounters>,
+    work: WorkCounters<OperationCounters>,
     exemplars: Exemplars,
     errors: ErrorCounts,
 }
@@ -56,12 +55,12 @@ impl OperationFigures {
         client: NameKey,
         origin: Option<(ResponseOrigin, bool)>,
     ) {
-        self.work.count(ended);
-        let counters = self.counters.local();
-        counters.clients.count(client);
-        if let Some((origin, was_prepared)) = origin {
-            counters.origins.count(origin, was_prepared);
-        }
+        self.work.count(ended, |counters| {
+            counters.clients.count(client);
+            if let Some((origin, was_prepared)) = origin {
+                counters.origins.count(origin, was_prepared);
+            }
+        });
         let EndedRequest { took, span, error, .. } = *ended;
         if let Some(span) = span {
             self.exemplars.record(DurationHistogram::<RequestBuckets>::bucket(took), took, span);
@@ -74,7 +73,7 @@ impl OperationFigures {
     /// Returns the clients with a counter of their own, and the number of requests of all others.
     pub(super) fn client_uses(&self) -> (Vec<(NameKey, u64)>, u64) {
         let sum = ClientUses::default();
-        self.counters.iter().for_each(|it| sum.add_all(&it.clients));
+        self.work.more().for_each(|it| sum.add_all(&it.clients));
         (sum.iter().collect(), sum.others())
     }
 
@@ -89,7 +88,7 @@ impl OperationFigures {
     /// Returns the hits and misses of the plan and of the response.
     pub(super) fn hits(&self) -> HitCounts {
         let sum = OriginCounts::default();
-        self.counters.iter().for_each(|it| sum.add_all(&it.origins));
+        self.work.more().for_each(|it| sum.add_all(&it.origins));
         sum.read()
     }
 
@@ -104,12 +103,10 @@ impl NamedCounters for OperationFigures {
     }
 
     fn add_all(&self, other: &Self) {
-        self.work.add_all(&other.work);
-        let own = self.counters.local();
-        for counters in other.counters.iter() {
+        self.work.add_all(&other.work, |own, counters| {
             own.clients.add_all(&counters.clients);
             own.origins.add_all(&counters.origins);
-        }
+        });
         self.errors.add_all(&other.errors);
         self.exemplars.add_all(&other.exemplars);
     }

@@ -32,12 +32,12 @@ pub(super) struct EndedRequest<'a> {
     pub(super) error: Option<ErrorCode>,
 }
 
-/// The counters of requests. Each thread writes to a copy, see [`Striped`].
+/// The counters of requests, with further counters of the same requests. Each thread writes to a copy, see [`Striped`].
 #[derive(Debug, Default)]
-pub(super) struct WorkCounters(Striped<WorkCopy>);
+pub(super) struct WorkCounters<M = ()>(Striped<WorkCopy<M>>);
 
 #[derive(Debug, Default)]
-struct WorkCopy {
+struct WorkCopy<M> {
     durations: DurationHistogram<RequestBuckets>,
     busy_nanos: AtomicU64,
     subgraph_requests: AtomicU64,
@@ -45,6 +45,8 @@ struct WorkCopy {
     costed: AtomicU64,
     cost: AtomicU64,
     response_bytes: AtomicU64,
+    /// The further counters, beside the others because each request counts in both.
+    more: M,
 }
 
 /// The sums of the counters at one time.
@@ -62,11 +64,12 @@ pub struct WorkReading {
     pub response_bytes: u64,
 }
 
-impl WorkCounters {
-    /// Counts a request.
+impl<M: Default> WorkCounters<M> {
+    /// Counts a request, and in the further counters by `count_more`.
     // hot path: seven atomic additions at most, on memory that other threads seldom write to
-    pub(super) fn count(&self, ended: &EndedRequest<'_>) {
+    pub(super) fn count(&self, ended: &EndedRequest<'_>, count_more: impl FnOnce(&M)) {
         let copy = self.0.local();
+        count_more(&copy.more);
         copy.durations.add(ended.took);
         // 2^64 ns are 584 years.
         copy.busy_nanos.fetch_add(ended.busy.as_nanos() as u64, Ordering::Relaxed);
@@ -82,15 +85,21 @@ impl WorkCounters {
         }
     }
 
-    /// Adds all counts of another row.
-    pub(super) fn add_all(&self, other: &Self) {
+    /// Adds all counts of another row; `add_more` adds those of its further counters.
+    pub(super) fn add_all(&self, other: &Self, add_more: impl Fn(&M, &M)) {
         let own = self.0.local();
         for copy in other.0.iter() {
             own.durations.add_all(&copy.durations);
-            for counter in WorkCopy::ALL {
+            for counter in WorkCopy::<M>::ALL {
                 counter(own).fetch_add(read(counter(copy)), Ordering::Relaxed);
             }
+            add_more(&own.more, &copy.more);
         }
+    }
+
+    /// Iterates over the copies of the further counters.
+    pub(super) fn more(&self) -> impl Iterator<Item = &M> {
+        self.0.iter().map(|it| &it.more)
     }
 
     /// Returns all sums.
@@ -133,13 +142,13 @@ impl WorkCounters {
         self.sum(|it| &it.response_bytes)
     }
 
-    fn sum(&self, counter: fn(&WorkCopy) -> &AtomicU64) -> u64 {
+    fn sum(&self, counter: fn(&WorkCopy<M>) -> &AtomicU64) -> u64 {
         self.0.iter().map(|it| read(counter(it))).sum()
     }
 }
 
-impl WorkCopy {
-    /// All counters but the histogram.
+impl<M> WorkCopy<M> {
+    /// All counters but the histogram and the further ones.
     const ALL: [fn(&Self) -> &AtomicU64; 5] = [
         |it| &it.busy_nanos,
         |it| &it.subgraph_requests,
