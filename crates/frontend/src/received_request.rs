@@ -178,21 +178,23 @@ where
         }
     };
     let mut body = receive_body(receiver, head, body, media).await?;
-    let deadline = Instant::now() + receiver.limits.time;
-    if let Some(coding) = coding {
+    // hot path: a short body that is not compressed is parsed at once, and needs no deadline.
+    let needs_deadline = coding.is_some() || body.len() > INLINE_BYTES_MAX;
+    let deadline = needs_deadline.then(|| Instant::now() + receiver.limits.time);
+    if let (Some(coding), Some(deadline)) = (coding, deadline) {
         let whose = (client(), deadline);
         body = Box::pin(expand_body(receiver, whose, head, coding, body, media)).await?;
     }
     let batching = &receiver.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
     let parse = move |body| request::parse_body(&body, place, batch_max);
-    let parsed = if body.len() <= INLINE_BYTES_MAX {
-        request_cache::find_or_parse(body, parse)
-    } else {
+    let parsed = if let Some(deadline) = deadline.filter(|_| body.len() > INLINE_BYTES_MAX) {
         let (client, size) = (client(), body.len());
         let parse = move || parse(body);
         let parsed = Box::pin(receiver.clients.offload.run(client, size, deadline, parse)).await;
         parsed.map_err(|reason| not_done(receiver, reason, media))?
+    } else {
+        request_cache::find_or_parse(body, parse)
     };
     parsed.map_err(|error| invalid_request(&error, media))
 }
