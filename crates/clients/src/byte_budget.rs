@@ -333,7 +333,10 @@ impl Charge {
         }
         self.bytes -= bytes;
         self.memory.shrink(bytes as u64);
-        self.account.note_progress();
+        // hot path: the next charge of an empty account notes the time.
+        if self.account.held() > bytes {
+            self.account.note_progress();
+        }
         self.account.held.fetch_sub(bytes, Ordering::SeqCst);
         self.account.budget.held.fetch_sub(bytes, Ordering::Relaxed);
         self.account.changed.notify_waiters();
@@ -422,6 +425,26 @@ mod tests {
         let more = reading.charge(2 * TRACKED_BYTES_MIN);
         assert_eq!((reading.is_evicted(), stalled.is_evicted()), (false, true));
         drop((charges, more));
+    }
+
+    #[test]
+    fn progress_is_what_is_read_of_several_responses_and_the_first_charge_of_an_empty_account() {
+        let mut budget = ByteBudget::new(MAX);
+        let started = Instant::now().checked_sub(2 * STALLED_AFTER).expect("it runs for longer");
+        Arc::get_mut(&mut budget).expect("it is the only one").started = started;
+        let account = budget.open(client(1), MAX);
+        let has_progress = || account.progress.swap(0, Ordering::Relaxed) > 0;
+        let mut first = account.charge(2);
+        assert!(has_progress(), "it was empty");
+        let second = account.charge(1);
+        assert!(!has_progress(), "nothing was read");
+        first.release(1);
+        assert!(has_progress());
+        drop(first);
+        assert!(has_progress());
+        drop(second);
+        let _third = account.charge(1);
+        assert!(has_progress(), "it was empty");
     }
 
     #[test]
