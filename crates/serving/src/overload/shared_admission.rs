@@ -379,7 +379,7 @@ mod tests {
     #[tokio::test]
     async fn the_time_of_the_control_does_not_go_back() {
         let admission = admission(0);
-        let request = Request { client: 1, operation: 1, class: Class::Normal };
+        let request = Request { client: 1, operation: 1, ..Request::default() };
         let (before, later) = (admission.started, admission.started + MINUTE);
         let mut held = admission.admit(request, later, later + MINUTE).await.expect("room");
         assert_eq!(held.began, later, "it did not wait");
