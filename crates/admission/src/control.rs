@@ -40,6 +40,8 @@ pub struct Ticket {
     admitted_at: Duration,
     /// True if the work was admitted beyond the limit, because its client has far less than its share.
     is_beyond: bool,
+    /// True if the work was admitted as the opening of a stream.
+    is_stream: bool,
 }
 
 impl Ticket {
@@ -213,6 +215,8 @@ pub struct AdmissionControl {
     in_flight: u64,
     /// The units of work in flight that were admitted beyond the limit, for clients with far less than their share.
     beyond: u64,
+    /// The units of work in flight that opens streams.
+    opening_streams: u64,
     /// The units of work in flight of each class.
     by_class: [u64; 3],
     requests: [u64; 3],
@@ -233,9 +237,10 @@ impl AdmissionControl {
             units_min: u64::from(settings.limit.min) * u64::from(UNITS),
             operations: OperationTable::new(),
             clients: ClientTable::new(),
-            queues: Lane::ALL.map(|lane| WaitingQueue::new(lane, settings.queue)),
+            queues: Lane::ALL.map(|lane| WaitingQueue::new(lane, lane.queue(settings.queue))),
             in_flight: 0,
             beyond: 0,
+            opening_streams: 0,
             by_class: [0; 3],
             requests: [0; 3],
             operations_since_stream: [0; 3],
@@ -285,7 +290,8 @@ impl AdmissionControl {
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
         let room = self.room(lane);
-        if !room.fits_spare(units) && self.clients.is_greedy(key, weight, self.in_flight, limit) {
+        let shared = self.shared_with(lane);
+        if !room.fits_spare(units) && self.clients.is_greedy(key, weight, shared, limit) {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
@@ -311,7 +317,7 @@ impl AdmissionControl {
             let ticket = self.admit(request, lane, key, weight, now);
             return Decision::Admitted(Ticket { is_beyond: true, ..ticket });
         }
-        if self.clients.is_far_above_share(key, self.in_flight, limit) {
+        if self.clients.is_far_above_share(key, shared, limit) {
             return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
         }
         let queued = Request { client: key, ..request };
@@ -334,10 +340,13 @@ impl AdmissionControl {
     /// Ends admitted work.
     pub fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Duration, random: u64) {
         self.advance_ramp(now);
-        let Ticket { request, client_key, weight, admitted_at, is_beyond } = ticket;
+        let Ticket { request, client_key, weight, admitted_at, is_beyond, is_stream } = ticket;
         let (class, weight) = (request.class.index(), u64::from(weight));
         if is_beyond {
             self.beyond -= weight;
+        }
+        if is_stream {
+            self.opening_streams -= weight;
         }
         self.clients.remove_in_flight(client_key, weight);
         self.in_flight -= weight;
@@ -426,10 +435,19 @@ impl AdmissionControl {
         let stream_bound = is_bounded.then(|| {
             // Requests that wait come before streams.
             let is_behind = self.queues[Lane::of(class, false).index()].len() > 0;
-            if is_behind { 0 } else { stream_bound(class, limit, spare) }
+            if is_behind { 0 } else { stream_bound(class, limit) }
         });
         let (own, total) = (self.by_class[class.index()], self.in_flight);
         Room { class, own, total, limit, spare, stream_bound }
+    }
+
+    /// Returns the units of work in flight that a request of this lane shares the limit with. Clients that open streams
+    /// have a part of the limit of their own, so that they make no client with other work a greedy one.
+    fn shared_with(&self, lane: Lane) -> u64 {
+        match lane.has_streams() {
+            true => self.in_flight,
+            false => self.in_flight - self.opening_streams,
+        }
     }
 
     /// True if one stream of a class may use as much as other requests of the class.
@@ -457,14 +475,16 @@ impl AdmissionControl {
         self.requests[class] += 1;
         self.limit.set_in_flight(self.in_flight, now);
         self.pressures.count_admitted(lane, now);
-        if lane.has_streams() {
+        let is_stream = lane.has_streams();
+        if is_stream {
+            self.opening_streams += units;
             self.operations_since_stream[class] = 0;
         } else {
             for count in &mut self.operations_since_stream {
                 *count = count.saturating_add(1);
             }
         }
-        Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false }
+        Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false, is_stream }
     }
 
     /// Admits waiting requests while they fit, the most important class first, and of a class those first that open no

@@ -2,14 +2,19 @@
 //!
 //! A stream (a subscription, a live query, or a WebSocket for them) is more work for as long as it is open, and its
 //! client can open it a moment later. So new streams fill only a part of what other requests of their class may fill,
-//! and wait in a queue of their own, which is served after that of the others. Where the others leave no room, one
-//! stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
+//! and wait in a queue of their own, longer than others, which is served after that of the others. Where the others leave
+//! no room, one stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
 
 use crate::UNITS;
 use crate::class::{Class, SHEDDABLE_SHARE, part};
+use crate::waiting_queue::QueueSettings;
 
 /// The part of what other requests of the class may fill up to which streams are opened.
 const STREAM_SHARE: f64 = 0.85;
+
+/// The multiple of the waits of other requests for which streams may wait. A stream lasts, so its client can wait for a
+/// second, and one that is refused costs more when it returns.
+const STREAM_PATIENCE: u32 = 20;
 
 /// The number of other requests after which one stream may use as much as they may.
 pub(crate) const OPERATIONS_BEFORE_STREAM: u32 = 20;
@@ -62,20 +67,32 @@ impl Lane {
         matches!(self, Self::NormalStream | Self::SheddableStream)
     }
 
+    /// Returns the settings of the lane's queue from those of other requests.
+    pub(crate) fn queue(self, settings: QueueSettings) -> QueueSettings {
+        match self.has_streams() {
+            true => QueueSettings {
+                target: settings.target * STREAM_PATIENCE,
+                interval: settings.interval * STREAM_PATIENCE,
+                ..settings
+            },
+            false => settings,
+        }
+    }
+
     /// True if the requests may fill the whole limit.
     pub(crate) const fn has_whole_limit(self) -> bool {
         matches!(self, Self::Critical | Self::Normal)
     }
 }
 
-/// Returns the units of work in flight up to which streams of a class are opened. `spare` is the part of the limit that
-/// is not kept for others. Where nothing else is in flight, one average operation fits at any limit.
-pub(crate) fn stream_bound(class: Class, limit: u64, spare: u64) -> u64 {
+/// Returns the units of work in flight up to which streams of a class are opened. Where nothing else is in flight, one
+/// average operation fits at any limit.
+pub(crate) fn stream_bound(class: Class, limit: u64) -> u64 {
     let of_class = match class {
         Class::Critical | Class::Normal => limit,
         Class::Sheddable => part(limit, SHEDDABLE_SHARE),
     };
-    part(of_class, STREAM_SHARE).min(spare).max(UNITS.into())
+    part(of_class, STREAM_SHARE).max(UNITS.into())
 }
 
 #[cfg(test)]
@@ -93,9 +110,8 @@ mod tests {
 
     #[test]
     fn streams_leave_a_part_of_the_limit_to_other_requests() {
-        assert_eq!(stream_bound(Class::Normal, 100_000, 100_000), 85_000);
-        assert_eq!(stream_bound(Class::Sheddable, 100_000, 100_000), 63_750);
-        assert_eq!(stream_bound(Class::Normal, 100_000, 50_000), 50_000, "the spare share is less");
-        assert_eq!(stream_bound(Class::Normal, 1000, 1000), 1000, "one fits at any limit");
+        assert_eq!(stream_bound(Class::Normal, 100_000), 85_000);
+        assert_eq!(stream_bound(Class::Sheddable, 100_000), 63_750);
+        assert_eq!(stream_bound(Class::Normal, 1000), 1000, "one fits at any limit");
     }
 }
