@@ -3,12 +3,13 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
+use clients::byte_budget::ByteAccount;
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::{ConnectionPermit, TakenOver};
 use clients::request_source::ConnectionOrigin;
@@ -21,6 +22,7 @@ use net::{TlsServer, TlsServerStream};
 use telemetry::LogLimit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::handover::{self, FlushTrackedStream, Handover};
@@ -28,6 +30,7 @@ use super::http_server::HttpServer;
 use super::paced_body::PacedBody;
 use super::stream::{Carrier, ClientProtocol, ClientStream};
 use super::takeover::Takeover;
+use super::woken_signal::WokenSignal;
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
 
@@ -175,7 +178,7 @@ async fn tls_handshake(
     // It may have gone while it waited.
     wait_for_input(&socket).await?;
     let socket = WriteTimeout::new(socket, server.settings.stall_timeout);
-    let mut handshake = std::pin::pin!(tls.handshake(socket));
+    let mut handshake = pin!(tls.handshake(socket));
     tokio::select! {
         biased;
         done = &mut handshake => return done,
@@ -237,6 +240,8 @@ async fn serve_http1(
         .serve_connection(TokioIo::new(tracked), service);
     let mut is_draining = false;
     let ended = loop {
+        let signal = next_signal(&mut shutdown, &served, client.account(), is_draining);
+        let signal = WokenSignal::new(pin!(signal));
         let step = std::future::poll_fn(|context| {
             client.begin_turn();
             let ended = Pin::new(&mut connection).poll(context);
@@ -244,24 +249,26 @@ async fn serve_http1(
         });
         tokio::select! {
             ended = step => break ended,
-            _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
-                // Ends when the request in progress has its response.
-                Pin::new(&mut connection).graceful_shutdown();
-                is_draining = true;
-            }
-            () = served.closing(), if !is_draining => {
-                tracing::debug!("an idle connection is closed, because the memory is short");
-                if !served.has_requested() {
-                    // The HTTP library would wait for the end of a head.
+            signal = signal => match signal {
+                ConnectionSignal::Shutdown => {
+                    // Ends when the request in progress has its response.
+                    Pin::new(&mut connection).graceful_shutdown();
+                    is_draining = true;
+                }
+                ConnectionSignal::CloseIdle => {
+                    tracing::debug!("an idle connection is closed, because the memory is short");
+                    if !served.has_requested() {
+                        // The HTTP library would wait for the end of a head.
+                        return;
+                    }
+                    Pin::new(&mut connection).graceful_shutdown();
+                    is_draining = true;
+                }
+                ConnectionSignal::Evicted => {
+                    tracing::debug!("a connection with unread responses is closed: there are too many");
                     return;
                 }
-                Pin::new(&mut connection).graceful_shutdown();
-                is_draining = true;
-            }
-            () = client.account().evicted() => {
-                tracing::debug!("a connection with unread responses is closed: there are too many");
-                return;
-            }
+            },
         }
     };
     match ended {
@@ -280,6 +287,30 @@ async fn serve_http1(
                 complete_takeover(takeover, stream, &parts.read_buf, permit);
             }
         }
+    }
+}
+
+/// A reason to end a connection.
+enum ConnectionSignal {
+    /// The router shuts down.
+    Shutdown,
+    /// The connection is idle, and the memory is short.
+    CloseIdle,
+    /// The client leaves too many bytes unread.
+    Evicted,
+}
+
+/// Waits for a reason to end a connection. One that is draining already ends at once only if it is evicted.
+async fn next_signal(
+    shutdown: &mut watch::Receiver<bool>,
+    served: &ServedConnection,
+    account: &ByteAccount,
+    is_draining: bool,
+) -> ConnectionSignal {
+    tokio::select! {
+        _ = shutdown.wait_for(|stop| *stop), if !is_draining => ConnectionSignal::Shutdown,
+        () = served.closing(), if !is_draining => ConnectionSignal::CloseIdle,
+        () = account.evicted() => ConnectionSignal::Evicted,
     }
 }
 

@@ -47,4 +47,5 @@ mod transport;
 pub mod unix;
 pub mod uploads;
 mod websocket;
+mod woken_signal;
 pub mod write_timeout;
