@@ -214,10 +214,11 @@ async fn serve_http1(
     let http = &server.settings;
     let handover = Handover::default();
     let client = Rc::new(ClientConnection::new(&server.limits, &permit, origin));
+    let requests = served.track_requests();
     let service = service_fn(|request| {
         let (server, handover) = (Arc::clone(&server), handover.clone());
         let client = Rc::clone(&client);
-        let in_progress = served.begin_request();
+        let in_progress = requests.begin();
         async move {
             let client_request = ClientRequest::alone(&client);
             let response = pipeline::handle(&server.pipeline, &client_request, request).await;

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use clients::connection_metrics::TimeoutPhase;
 use clients::connections::ConnectionPermit;
 use clients::request_source::ConnectionOrigin;
-use clients::served_connections::ServedConnection;
+use clients::served_connections::{RequestTracker, ServedConnection};
 use clients::workers;
 use execute::{ErrorCode, GraphqlError};
 use http::{Request, StatusCode};
@@ -77,7 +77,7 @@ pub(super) async fn serve(
     let http = &server.settings;
     let streams = Http2Streams(Rc::new(Http2StreamsState {
         server: Arc::clone(&server),
-        served: Arc::clone(&served),
+        requests: served.track_requests(),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
         responded: Cell::new(0),
@@ -187,7 +187,7 @@ struct Http2Streams(Rc<Http2StreamsState>);
 
 struct Http2StreamsState {
     server: Arc<HttpServer>,
-    served: Arc<ServedConnection>,
+    requests: RequestTracker,
     /// The number of open streams.
     open: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -240,7 +240,7 @@ thread_local! {
 async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
     // One connection can carry as much load as a hundred.
     let _occupied = workers::hold_worker();
-    let _in_progress = state.served.begin_request();
+    let _in_progress = state.requests.begin();
     let progress = Rc::new(StreamProgress::default());
     let stall_time_max = state.server.settings.stall_timeout;
     {
