@@ -120,6 +120,7 @@ impl ByteBudget {
             is_tracked: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
             changed: Notify::new(),
+            waiting: AtomicUsize::new(0),
             eviction: Notify::new(),
         })
     }
@@ -226,8 +227,10 @@ pub struct ByteAccount {
     progress: AtomicU64,
     is_tracked: AtomicBool,
     is_evicted: AtomicBool,
-    /// Notified when bytes are freed.
+    /// Notified when bytes are freed, if something waits for that.
     changed: Notify,
+    /// The number of callers that wait.
+    waiting: AtomicUsize,
     /// Notified once, on eviction.
     eviction: Notify,
 }
@@ -259,6 +262,8 @@ impl ByteAccount {
 
     /// Waits until the account has room, or is evicted.
     pub async fn room(&self) {
+        // Before the check of the bytes, so that a charge that is released after it notices the caller.
+        let _waiting = WaitingForRoom::begin(&self.waiting);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the check, so that a change between the two is not missed.
@@ -316,6 +321,22 @@ impl ByteAccount {
     }
 }
 
+/// A caller that waits for room, until this is dropped.
+struct WaitingForRoom<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingForRoom<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::SeqCst);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaitingForRoom<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Bytes that count as held. Dropping it frees them.
 #[derive(Debug)]
 pub struct Charge {
@@ -339,7 +360,10 @@ impl Charge {
         }
         self.account.held.fetch_sub(bytes, Ordering::SeqCst);
         self.account.budget.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.account.changed.notify_waiters();
+        // hot path: a notification takes a lock, and most clients read soon enough that nothing waits.
+        if self.account.waiting.load(Ordering::SeqCst) > 0 {
+            self.account.changed.notify_waiters();
+        }
     }
 }
 

@@ -83,7 +83,7 @@ impl FigureTables {
     }
 
     /// Begins to count a request with these headers.
-    // hot path: about 150 ns, most of it for four headers
+    // hot path: about 100 ns for a client without a name
     pub(crate) fn begin(&self, headers: &HeaderMap, now: Instant) -> RequestFigures {
         let client = self.clients.as_ref().map_or(NameKey::OTHER, |clients| {
             let ClientInfo { name, version } = ClientInfo::of(&self.client_info, headers);
