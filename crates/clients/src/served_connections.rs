@@ -161,8 +161,8 @@ impl ServedConnections {
         closed
     }
 
-    /// Begins a look at the connections. Returns the number of the latest look that is [`IDLE_AFTER`] ago; zero if there
-    /// is none.
+    /// Begins a look at the connections. Returns the number of the latest look that is [`IDLE_AFTER`] ago; zero if
+    /// there is none.
     fn begin_look(&self, now: Instant) -> u64 {
         let is_long_ago = |time| now.saturating_duration_since(time) >= IDLE_AFTER;
         let number = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
@@ -288,8 +288,8 @@ mod tests {
 
     const BUDGET: u64 = 128 << 20;
 
-    /// Returns the connections of a process, its memory, and the times of looks at the connections, which have the least
-    /// distance at which connections are idle.
+    /// Returns the connections of a process, its memory, and the times of looks at the connections, whose distance is
+    /// that after which connections are idle.
     fn connections() -> (Arc<ServedConnections>, Arc<MemoryAccount>, impl Fn(u32) -> Instant) {
         let memory = MemoryAccount::new(BUDGET);
         let (connections, started) = (ServedConnections::new(&memory), Instant::now());

@@ -17,7 +17,7 @@ use clients::served_connections::ServedConnection;
 use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use net::{TlsServer, TlsServerStream};
 use telemetry::LogLimit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::handover::{self, FlushTrackedStream, Handover};
+use super::head_timer::HeadTimer;
 use super::http_server::HttpServer;
 use super::paced_body::PacedBody;
 use super::stream::{Carrier, ClientProtocol, ClientStream};
@@ -232,7 +233,7 @@ async fn serve_http1(
     });
     let tracked = FlushTrackedStream { stream, handover: handover.clone() };
     let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer::default())
         .header_read_timeout(http.header_timeout)
         .max_headers(usize::from(http.max_headers))
         .max_buf_size(http.max_header_size)

@@ -21,6 +21,7 @@ pub mod descriptors;
 pub mod endpoint;
 mod framing;
 mod handover;
+mod head_timer;
 mod http2;
 pub mod http_server;
 pub mod listener;

@@ -113,8 +113,8 @@ impl SharedAdmission {
         time.saturating_duration_since(self.started)
     }
 
-    /// Admits work that arrives `now`: waits in the queue while the limit is reached, until `deadline` at most. Dropping
-    /// the future leaves the queue.
+    /// Admits work that arrives `now`: waits in the queue while the limit is reached, until `deadline` at most.
+    /// Dropping the future leaves the queue.
     ///
     /// # Errors
     /// `OVERLOADED`: the work is refused, with the time after which the client may try again.
@@ -220,8 +220,8 @@ impl SharedAdmission {
 }
 
 impl AdmissionState {
-    /// Returns the time for the control: `now`, which was read before the lock was taken, unless another thread has told
-    /// the control a later time meanwhile. Its time must not go back.
+    /// Returns the time for the control: `now`, which was read before the lock was taken, unless another thread has
+    /// told the control a later time meanwhile. Its time must not go back.
     fn advance(&mut self, now: Duration) -> Duration {
         self.latest = self.latest.max(now);
         self.latest
