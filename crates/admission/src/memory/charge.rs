@@ -74,7 +74,8 @@ impl MemoryCharge {
 
     /// Counts more bytes, which exist already.
     pub fn grow(&mut self, more: u64) {
-        let Some(account) = &self.account else { return };
+        // hot path: a body that a cache holds, too, counts with no bytes, and all workers share the counters.
+        let Some(account) = self.account.as_ref().filter(|_| more > 0) else { return };
         account.add(self.kind, more);
         self.bytes += more;
     }
