@@ -17,7 +17,8 @@ use crate::shard::{
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
 use crate::{
-    GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Subscription, Workers,
+    GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Subscription,
+    TransportId, Workers,
 };
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
@@ -44,6 +45,8 @@ pub struct SubscribeRequest {
     /// The subscriber behind the outlet. The outlet must know it already, since its `Join` may come before
     /// [`Hub::subscribe`] returns.
     pub member: Subscriber,
+    /// The transport of the subscriber.
+    pub transport: TransportId,
     /// The cursor that the subscriber resumes from: it gets the events that follow. `None`: it gets the events from now
     /// on.
     pub resume: Option<Box<str>>,
@@ -120,11 +123,12 @@ impl Hub {
             let message = "There are too many subscriptions at present; try again later.";
             return Err(GraphqlError::new(ErrorCode::Overloaded, message));
         };
-        let SubscribeRequest { operation, outlet, member, resume } = request;
+        let SubscribeRequest { operation, outlet, member, transport, resume } = request;
         let resume = resume.map(|cursor| self.decode_cursor(&cursor, &operation)).transpose()?;
         let shard = &self.shards[self.shard_of(&operation.source)];
         let (reply, response) = oneshot::channel();
-        let pending = PendingSubscriber { operation, outlet, member, resume, slot, reply };
+        let pending =
+            PendingSubscriber { operation, outlet, member, transport, resume, slot, reply };
         let sent = shard.send(Command::Subscribe(Box::new(pending))).await;
         sent.map_err(|_| shutting_down())?;
         response.await.map_err(|_| shutting_down())?

@@ -34,7 +34,9 @@ pub use event_spans::{EventTracer, GroupSpans};
 pub use hub::{Hub, SubscribeRequest};
 pub use metrics::HUB_METRICS;
 pub use operation::{GroupKey, LiveOperation, OperationUpdate, Resolve, TriggerEvent};
-pub use outlet::{EndReason, GroupId, Outlet, OutletCommand, Subscriber};
+pub use outlet::{
+    EndReason, GroupId, Outlet, OutletCommand, Subscriber, TransportCounts, TransportId,
+};
 pub use resolve::{EventResolver, Job, Workers};
 pub use settings::HubSettings;
 pub use stats::{GroupView, HUB_COUNTERS, HubStats, TriggerState, TriggerView};

@@ -22,6 +22,32 @@ pub struct Subscriber {
     pub operation: u32,
 }
 
+/// The transport of a subscriber: a number that the layer above assigns. The hub only counts subscribers by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TransportId(u8);
+
+impl TransportId {
+    /// The number of transports that the hub can tell apart.
+    pub const COUNT_MAX: usize = 8;
+
+    /// Returns the transport with this number.
+    ///
+    /// # Panics
+    /// The number is not below [`TransportId::COUNT_MAX`].
+    pub const fn new(number: u8) -> Self {
+        assert!((number as usize) < Self::COUNT_MAX, "a number of a transport is small");
+        Self(number)
+    }
+
+    /// Returns the number, which is below [`TransportId::COUNT_MAX`].
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Numbers of subscribers by [`TransportId::number`].
+pub type TransportCounts = [u64; TransportId::COUNT_MAX];
+
 /// A command of the hub to an outlet. Commands of one group arrive in order.
 #[derive(Clone, Debug)]
 pub enum OutletCommand {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use telemetry::DurationHistogram;
 
-use crate::GroupId;
+use crate::{GroupId, TransportCounts};
 
 telemetry::counters! {
     /// Counters of the whole hub.
@@ -144,6 +144,8 @@ pub struct TriggerView {
     pub events: u64,
     /// The number of its subscribers.
     pub members: u64,
+    /// The numbers of its subscribers by transport.
+    pub transports: TransportCounts,
     /// The number of its groups.
     pub group_count: u64,
     /// The groups with the most subscribers, a hundred at most.
@@ -191,6 +193,8 @@ pub struct GroupView {
     pub members: u64,
     /// The number of outlets of its subscribers.
     pub outlets: u64,
+    /// The numbers of its subscribers by transport.
+    pub transports: TransportCounts,
     /// The number of events being resolved, or done and waiting for an earlier one.
     pub in_flight: u64,
     /// The number of events that wait behind them.

@@ -1,6 +1,6 @@
 //! The handle of one subscription.
 
-use crate::shard::{LeaveSender, OutletId};
+use crate::shard::{LeaveSender, OutletPlace};
 use crate::{GroupId, Subscriber};
 
 /// A live subscription. Dropping it ends it; the outlet then gets a `Leave`, unless the group has ended already.
@@ -10,7 +10,7 @@ pub struct Subscription {
     /// Connection and operation of its [`Subscriber`], as separate fields so that the struct stays small.
     connection: u64,
     operation: u32,
-    outlet: OutletId,
+    outlet: OutletPlace,
     /// The channel that reports the end. `None` if there is nothing to report.
     leave_sender: Option<LeaveSender>,
 }
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<Subscription>() <= 32);
 impl Subscription {
     pub(crate) fn new(
         group: GroupId,
-        outlet: OutletId,
+        outlet: OutletPlace,
         member: Subscriber,
         leave_sender: LeaveSender,
     ) -> Self {

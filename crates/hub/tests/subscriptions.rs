@@ -14,7 +14,7 @@ use events::{
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
     GroupKey, Hub, HubSettings, LiveOperation, Outlet, OutletCommand, Resolve, SubscribeRequest,
-    Subscriber, TriggerEvent, TriggerState,
+    Subscriber, TransportCounts, TransportId, TriggerEvent, TriggerState,
 };
 use stage::{Listener, OneWorker, with_hub, with_hub_and_cursors};
 use tokio::sync::mpsc;
@@ -84,6 +84,7 @@ fn request(
         operation: operation(Source::new(Arc::clone(provider), vec!["a".into()]), 1, resolve),
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
         member: Subscriber { connection, operation: 1 },
+        transport: TransportId::new(0),
         resume: None,
     }
 }
@@ -118,6 +119,37 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
         // The shard sends the command to the outlet before it replies.
         assert_eq!(hub.topology().await, []);
         assert_eq!(stats.subscribers.load(Relaxed), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_topology_has_the_numbers_of_subscribers_by_transport() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let subscribe = |connection, operation_id, transport| {
+            let mut request = request(&provider, &listener, connection, Arc::new(Echo));
+            request.operation.group.operation_id = operation_id;
+            hub.subscribe(SubscribeRequest { transport: TransportId::new(transport), ..request })
+        };
+        let _first = subscribe(1, 1, 0).await.unwrap();
+        let second = subscribe(2, 1, 0).await.unwrap();
+        let _third = subscribe(3, 1, 5).await.unwrap();
+        let _of_another_group = subscribe(4, 2, 5).await.unwrap();
+        for _ in 0..4 {
+            assert_eq!(listener.next().await, "join");
+        }
+        let transports = async || {
+            let topology = hub.topology().await;
+            let [trigger] = &topology[..] else { panic!("one trigger: {topology:?}") };
+            let numbers = |counts: TransportCounts| [counts[0], counts[5]];
+            let groups = trigger.groups.iter().map(|it| numbers(it.transports));
+            (numbers(trigger.transports), groups.collect::<Vec<_>>())
+        };
+        assert_eq!(transports().await, ([2, 2], vec![[2, 1], [0, 1]]));
+        second.unsubscribe();
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        assert_eq!(transports().await, ([1, 2], vec![[1, 1], [0, 1]]));
     })
     .await;
 }
@@ -525,6 +557,7 @@ async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
                     operation: operation(source, u128::from(number % 3), Arc::new(Echo)),
                     outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
                     member: Subscriber { connection: task * EACH + number, operation: 1 },
+                    transport: TransportId::new((number % 2) as u8),
                     resume: None,
                 };
                 kept.push_back(hub.subscribe(request).await.expect("the hub is open"));

@@ -145,7 +145,7 @@ impl ConnectionOperations {
         let logged = self.runner.logged_operation(&ready);
         let client = ready.logged.take().map(LoggedClient::Request);
         let count = SubscriptionCount::begin(&self.runner.serving, ready.figures);
-        match self.runner.subscribe(ready, outlet, member, held).await {
+        match self.runner.subscribe(ready, outlet, (member, self.transport), held).await {
             Ok(subscribed) => {
                 count.count_opened();
                 let open = self.runner.metrics.open_subscription(self.transport);

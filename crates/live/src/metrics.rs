@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hub::TransportId;
 use telemetry::{LabelledCounters, Metric, read};
 
 /// Counters of streams and subscriptions of clients.
@@ -61,8 +62,16 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the name in metrics and in the access log.
-    pub(crate) fn name(self) -> &'static str {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::WebSocket, Self::Sse, Self::Multipart, Self::Once];
+
+    /// Returns the number under which the hub counts subscribers.
+    pub const fn id(self) -> TransportId {
+        TransportId::new(self as u8)
+    }
+
+    /// Returns the name in metrics, in the access log and on the console.
+    pub fn name(self) -> &'static str {
         match self {
             Self::WebSocket => "websocket",
             Self::Sse => "sse",

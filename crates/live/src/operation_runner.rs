@@ -17,7 +17,7 @@ use serving::subscription_migration;
 use serving::trace::RequestTrace;
 use telemetry::spans::Tracer;
 
-use super::metrics::{Policy, SubscriptionMetrics};
+use super::metrics::{Policy, SubscriptionMetrics, Transport};
 use super::subscription_limits::SubscriptionLimits;
 
 /// Runs the operations of live connections. There is one for each graph.
@@ -70,14 +70,15 @@ impl OperationRunner {
         &self,
         mut ready: PreparedRequest,
         outlet: Arc<dyn hub::Outlet>,
-        member: Subscriber,
+        (member, transport): (Subscriber, Transport),
         held: ExistingAmounts,
     ) -> Result<LiveSubscription, GraphqlError> {
         // Opening a subscription is work. Its events are not admitted again.
         let ticket = ready.ticket.take();
         let _memory = ready.memory.take();
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
-        let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
+        let subscribed =
+            join_group(self, ready, outlet, (member, transport), (&mut kept, held)).await;
         if let Some(ticket) = ticket.filter(|_| subscribed.is_ok()) {
             ticket.set_result(WorkResult::Opened);
         }
@@ -132,7 +133,7 @@ async fn join_group(
     runner: &OperationRunner,
     mut ready: PreparedRequest,
     outlet: Arc<dyn hub::Outlet>,
-    member: Subscriber,
+    (member, transport): (Subscriber, Transport),
     (kept, held): (&mut KeptOperation, ExistingAmounts),
 ) -> Result<(Subscription, Option<KeptShare>), GraphqlError> {
     let client = group_share_key(&ready.identity, &outlet, member, &held);
@@ -151,6 +152,7 @@ async fn join_group(
             operation: operation.clone(),
             outlet: Arc::clone(&outlet),
             member,
+            transport: transport.id(),
             resume: resume.clone(),
         };
         match runner.hub.subscribe(request).await {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use events::{ErrorKind, Lag, Provider, Providers};
-use hub::{GroupView, HubStats, TriggerView};
+use hub::{GroupView, HubStats, TransportCounts, TriggerView};
+use live::metrics::Transport;
 use serde_json::{Value, json};
 use subscription_client::SubscriptionStats;
 
@@ -36,6 +37,7 @@ pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
                 "filtered": group.filtered,
                 "subscribers": group.members,
                 "outlets": group.outlets,
+                "transports": by_transport(&group.transports),
                 "eventsInFlight": group.in_flight,
                 "eventsWaiting": group.waiting,
             })
@@ -48,6 +50,7 @@ pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
             "state": trigger.state.as_str(),
             "events": trigger.events,
             "subscribers": trigger.members,
+            "transports": by_transport(&trigger.transports),
             "groupCount": trigger.group_count,
             "groups": trigger.groups.iter().map(group).collect::<Vec<_>>(),
         })
@@ -60,6 +63,14 @@ pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
         "triggerCount": stats.triggers.load(Relaxed),
         "triggers": triggers.iter().map(trigger).collect::<Vec<_>>(),
     })
+}
+
+/// Returns the transports that have subscribers, with their numbers.
+fn by_transport(counts: &TransportCounts) -> Vec<Value> {
+    let counts = Transport::ALL.map(|it| (it.name(), counts[it.id().number()]));
+    let used = counts.into_iter().filter(|(_, subscribers)| *subscribers > 0);
+    used.map(|(transport, subscribers)| json!({"transport": transport, "subscribers": subscribers}))
+        .collect()
 }
 
 fn provider(provider: &dyn Provider) -> Value {
@@ -274,6 +285,7 @@ mod tests {
             filtered: true,
             members: 40,
             outlets: 1,
+            transports: TransportCounts::default(),
             in_flight: 0,
             waiting: 5,
         };
@@ -284,6 +296,7 @@ mod tests {
             state: TriggerState::Live,
             events: 6,
             members: 41,
+            transports: TransportCounts::default(),
             group_count: 2,
             groups: vec![group],
         };
@@ -315,7 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_shown_with_the_name_of_its_operation_and_its_root_field() {
+    fn a_group_is_shown_with_the_name_of_its_operation_its_root_field_and_its_transports() {
+        let mut transports = TransportCounts::default();
+        transports[Transport::WebSocket.id().number()] = 2;
+        transports[Transport::Once.id().number()] = 1;
         let group = GroupView {
             id: GroupId(1),
             generation: 1,
@@ -323,8 +339,9 @@ mod tests {
             operation_name: Some("Board".into()),
             field: "Subscription.flightMoved".into(),
             filtered: false,
-            members: 1,
+            members: 3,
             outlets: 1,
+            transports,
             in_flight: 0,
             waiting: 0,
         };
@@ -335,7 +352,8 @@ mod tests {
             topics: vec!["a".into()],
             state: TriggerState::Live,
             events: 1,
-            members: 1,
+            members: 3,
+            transports,
             group_count: 1,
             groups: vec![group, unnamed],
         };
@@ -351,7 +369,7 @@ mod tests {
         let page = page(&view);
         assert!(page.contains("<tr><td>Board<td><code>flightMoved</code><td><code>0000"), "{page}");
         assert!(page.contains("<tr><td>(without a name)<td><code>flightMoved</code>"), "{page}");
-        assert!(page.contains("live, 1 event, 1 subscriber in 1 group<"), "{page}");
+        assert!(page.contains("live, 1 event, 3 subscribers in 1 group<"), "{page}");
         assert!(page.contains("0 subscribers in 0 groups on 0 triggers; 0 events in"), "{page}");
         let json = describe(&view);
         let groups = &json["triggers"][0]["groups"];
@@ -359,5 +377,11 @@ mod tests {
         assert_eq!(groups[0]["operationName"], "Board");
         assert_eq!(groups[0]["field"], "Subscription.flightMoved");
         assert_eq!(groups[1]["operationName"], Value::Null);
+        let transports = json!([
+            {"transport": "websocket", "subscribers": 2},
+            {"transport": "once", "subscribers": 1},
+        ]);
+        assert_eq!(groups[0]["transports"], transports);
+        assert_eq!(json["triggers"][0]["transports"], transports);
     }
 }

@@ -22,7 +22,7 @@ use execute::{Missed, Payload, Revision};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::group_phase::GroupPhase;
-use super::outlets::{OutletId, Outlets, SubscriberCounts};
+use super::outlets::{OutletPlace, Outlets, SubscriberCounts};
 use super::resolution::ResolutionWork;
 use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
@@ -211,12 +211,12 @@ impl Group {
     }
 
     /// Adds a subscriber. It gets the results that are released from now on.
-    pub(super) fn add_subscriber(&mut self, outlet: OutletId) {
+    pub(super) fn add_subscriber(&mut self, outlet: OutletPlace) {
         self.members.add(outlet);
     }
 
     /// Removes a subscriber. Returns false if there is none behind that outlet.
-    pub(super) fn remove_subscriber(&mut self, outlet: OutletId) -> bool {
+    pub(super) fn remove_subscriber(&mut self, outlet: OutletPlace) -> bool {
         self.members.remove(outlet)
     }
 
@@ -244,9 +244,7 @@ impl Group {
 
     /// Adds the subscribers of another group.
     pub(super) fn add_members(&mut self, members: &SubscriberCounts) {
-        for (outlet, count) in members.by_outlet() {
-            self.members.add_many(outlet, count);
-        }
+        self.members.add_all(members);
     }
 
     /// Returns the number of the first event that was not delivered yet, or `next` if there is none. `None` if an event
@@ -637,6 +635,7 @@ impl Group {
             filtered: self.operation.filter.is_some(),
             members: self.members.count(),
             outlets: self.members.by_outlet().len() as u64,
+            transports: self.members.by_transport(),
             in_flight: self.in_flight.len() as u64,
             waiting: self.waiting.len() as u64,
         }

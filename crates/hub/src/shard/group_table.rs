@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::group::{Group, OfferedEvent};
 use super::leave_sender::LeaveSender;
-use super::outlets::{OutletId, Outlets};
+use super::outlets::{OutletPlace, Outlets};
 use super::pending_subscriber::PendingSubscriber;
 use crate::cursor::Cursors;
 use crate::stats::{self, HubStats};
@@ -130,20 +130,20 @@ impl GroupTable {
     /// Adds a subscriber to a group. Returns false if the caller is gone and the group has no subscribers.
     pub(super) fn add_subscriber(&mut self, id: GroupId, pending: PendingSubscriber) -> bool {
         let Some(group) = self.groups.get_mut(&id) else { return true };
-        let PendingSubscriber { outlet, member, slot, reply, .. } = pending;
-        let outlet = self.outlets.add_subscriber(outlet);
+        let PendingSubscriber { outlet, member, transport, slot, reply, .. } = pending;
+        let outlet = OutletPlace::new(self.outlets.add_subscriber(outlet), transport);
         let handle = Subscription::new(id, outlet, member, self.leave_sender.clone());
         if let Err(reply) = reply.send(Ok(handle)) {
             // The caller is gone, so no subscriber is added. The handle must not report a leave.
             if let Ok(handle) = reply {
                 handle.forget();
             }
-            self.outlets.remove_subscribers(outlet, 1);
+            self.outlets.remove_subscribers(outlet.id(), 1);
             return !group.is_empty();
         }
         slot.release_to_group();
         group.add_subscriber(outlet);
-        self.outlets.send(outlet, OutletCommand::Join { group: id, member });
+        self.outlets.send(outlet.id(), OutletCommand::Join { group: id, member });
         true
     }
 
@@ -152,7 +152,7 @@ impl GroupTable {
     pub(super) fn remove_subscriber(
         &mut self,
         id: GroupId,
-        outlet: OutletId,
+        outlet: OutletPlace,
         member: Subscriber,
     ) -> Option<GroupId> {
         let id = self.group_of_leaver(id);
@@ -161,8 +161,8 @@ impl GroupTable {
             debug_assert!(false, "a subscriber leaves once");
             return None;
         }
-        self.outlets.send(outlet, OutletCommand::Leave { group: id, member });
-        self.outlets.remove_subscribers(outlet, 1);
+        self.outlets.send(outlet.id(), OutletCommand::Leave { group: id, member });
+        self.outlets.remove_subscribers(outlet.id(), 1);
         stats::subtract(&self.stats.subscribers, 1);
         group.is_empty().then_some(id)
     }

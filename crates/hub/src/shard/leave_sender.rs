@@ -2,11 +2,11 @@
 
 use tokio::sync::mpsc;
 
-use super::outlets::OutletId;
+use super::outlets::OutletPlace;
 use crate::{GroupId, Subscriber};
 
 /// A subscriber that left.
-pub(crate) type Leave = (GroupId, OutletId, Subscriber);
+pub(crate) type Leave = (GroupId, OutletPlace, Subscriber);
 
 /// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
 /// number of subscribers, each of which leaves once.

@@ -80,7 +80,7 @@ pub(crate) use effect::Effect;
 pub(crate) use group_table::GROUP_NUMBER_BITS;
 use group_table::GroupTable;
 pub(crate) use leave_sender::LeaveSender;
-pub(crate) use outlets::OutletId;
+pub(crate) use outlets::OutletPlace;
 pub(crate) use pending_subscriber::PendingSubscriber;
 use position::PositionUpdates;
 pub(crate) use resolution::{ResolutionOutcome, ResolutionWork};

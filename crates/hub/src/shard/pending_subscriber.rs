@@ -7,13 +7,14 @@ use tokio::sync::oneshot;
 
 use crate::cursor::Resume;
 use crate::stats::SubscriptionSlot;
-use crate::{LiveOperation, Outlet, Subscriber, Subscription};
+use crate::{LiveOperation, Outlet, Subscriber, Subscription, TransportId};
 
 /// A subscriber that is not in a group yet.
 pub(crate) struct PendingSubscriber {
     pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) member: Subscriber,
+    pub(crate) transport: TransportId,
     /// The point to resume from. `None`: the subscriber gets the events from now on.
     pub(crate) resume: Option<Resume>,
     pub(crate) slot: SubscriptionSlot,

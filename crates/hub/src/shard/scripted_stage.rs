@@ -22,7 +22,7 @@ use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, SubscriptionSlot};
 use crate::{
     EndReason, GroupId, GroupKey, HubSettings, LiveOperation, OperationUpdate, Outlet,
-    OutletCommand, Resolve, Subscriber, Subscription, TriggerEvent,
+    OutletCommand, Resolve, Subscriber, Subscription, TransportId, TriggerEvent,
 };
 
 /// The commands that one subscriber has received: `join`, payloads, `end: reason`.
@@ -315,6 +315,7 @@ impl Stage {
             operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
+            transport: TransportId::new(0),
             slot: SubscriptionSlot::acquire(&self.stats, usize::MAX).unwrap(),
             reply,
         });

@@ -10,7 +10,7 @@ use super::client_errors::{shutting_down, source_error};
 use super::effect::Effect;
 use super::graph_change::replaced;
 use super::group::Group;
-use super::outlets::OutletId;
+use super::outlets::OutletPlace;
 use super::pending_subscriber::PendingSubscriber;
 use super::trigger::{PendingOpen, TriggerPhase};
 use super::trigger_id::TriggerId;
@@ -210,7 +210,7 @@ impl Shard {
     pub(crate) fn remove_subscriber(
         &mut self,
         group: GroupId,
-        outlet: OutletId,
+        outlet: OutletPlace,
         member: Subscriber,
     ) {
         if let Some(emptied) = self.groups.remove_subscriber(group, outlet, member) {

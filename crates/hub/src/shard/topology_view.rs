@@ -3,8 +3,8 @@
 use super::trigger::{Trigger, TriggerPhase};
 use super::trigger_id::TriggerId;
 use super::trigger_table::TriggerTable;
-use crate::GroupView;
 use crate::stats::{TriggerState, TriggerView};
+use crate::{GroupView, TransportCounts};
 
 /// The maximum number of triggers that are shown.
 const TRIGGERS_SHOWN_MAX: usize = 1_000;
@@ -24,6 +24,12 @@ pub(super) fn view(
         let mut groups = groups_of(id, trigger);
         let group_count = groups.len() as u64;
         let members = groups.iter().map(|group| group.members).sum();
+        let mut transports = TransportCounts::default();
+        for group in &groups {
+            for (sum, count) in transports.iter_mut().zip(group.transports) {
+                *sum += count;
+            }
+        }
         groups.sort_unstable_by_key(|group| (std::cmp::Reverse(group.members), group.id.0));
         groups.truncate(GROUPS_SHOWN_MAX);
         groups.shrink_to_fit();
@@ -38,6 +44,7 @@ pub(super) fn view(
             },
             events: trigger.events,
             members,
+            transports,
             group_count,
             groups,
         }

@@ -12,7 +12,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    EventResolver, GroupKey, Hub, LiveOperation, Outlet, SubscribeRequest, Subscriber, Subscription,
+    EventResolver, GroupKey, Hub, LiveOperation, Outlet, SubscribeRequest, Subscriber,
+    Subscription, TransportId,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -276,6 +277,7 @@ impl Router {
             },
             outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
             member: Subscriber { connection, operation: 1 },
+            transport: TransportId::new(0),
         };
         hub.subscribe(request).await.expect("the provider is there")
     }

@@ -336,7 +336,7 @@ impl StartingOperation {
                     spans: stream_spans,
                     span,
                 };
-                match runner.subscribe(ready, outlet, member, held).await {
+                match runner.subscribe(ready, outlet, (member, self.transport), held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
                         let open = runner.metrics.open_subscription(self.transport);
                         let joined = JoinedSubscription { subscription, open, kept, opening };
