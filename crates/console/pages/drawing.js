@@ -70,6 +70,14 @@ export function box({ x, y, width, height, name, what = null, note = null, class
   );
 }
 
+/** The point of a forward arrow after that share of its way from left to right. */
+export function pointOf([x1, y1], [x2, y2], share) {
+  // Its curve has the ends of a Bezier curve level: y is 3t² - 2t³ of the way, and x at the middle is half of it.
+  const rise = share * share * (3 - 2 * share);
+  const run = share * (1.5 * (1 - share) + share * share);
+  return [x1 + (x2 - x1) * run, y1 + (y2 - y1) * rise];
+}
+
 /** A curve with an arrow at its end, which enters a box from the left, or with `fromRight` from the right. */
 export function arrow([x1, y1], [x2, y2], { width = 1.25, fromRight = false, label = null } = {}) {
   const bend = fromRight ? Math.max(60, x2 - x1 + 60) : (x2 - x1) / 2;

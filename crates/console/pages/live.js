@@ -1,8 +1,9 @@
 // Live data: the way of events from providers over triggers to groups of subscribers, with rates and what is behind.
 
 import { read } from "./api.js";
-import { arrow, box, drawingRegion, leftOf, picture, placeOf, rightOf } from "./drawing.js";
-import { countColumn, html, section, setText, table } from "./elements.js";
+import { arrow, box, drawingRegion, leftOf, picture, placeOf, pointOf, rightOf } from "./drawing.js";
+import { countColumn, html, section, setText, svg, table } from "./elements.js";
+import { eventPaths } from "./event_paths.js";
 import { count, counted, duration, perSecond, short } from "./format.js";
 import { counterRates } from "./rates.js";
 import { groupDetail } from "./subscribers.js";
@@ -11,11 +12,11 @@ export const title = "Live";
 export const interval = 2_000;
 export const isOfGraph = true;
 
-/** The triggers and groups in the drawing. The tables have all of them. */
-const TRIGGERS_MAX = 12;
-const GROUPS_MAX = 4;
+const NODE = { width: 210, height: 56, gapX: 90, gapY: 14 };
 
-const NODE = { width: 210, height: 56, gapX: 70, gapY: 14 };
+/** The share of the way to a transport at which an arrow has its number: the arrows of a group are apart there. */
+const NUMBER_AT = 0.35;
+
 export function open(_, { go }) {
   const note = html("p", { class: "note" });
   const drawing = drawingRegion("Drawing of the way of events");
@@ -74,6 +75,7 @@ export function open(_, { go }) {
       { title: "Operation", text: (it) => it.operationName ?? "without a name" },
       { title: "Field", text: (it) => it.field.replace("Subscription.", "") },
       countColumn("Subscribers", "subscribers"),
+      { title: "Transports", text: describeTransports },
       { title: "Topics", text: (it) => it.topics },
       countColumn("In flight", "eventsInFlight"),
       countColumn("Waiting", "eventsWaiting"),
@@ -160,15 +162,17 @@ export function open(_, { go }) {
   }
 
   function draw({ providers: sources, triggers }, transports) {
-    const shown = [...triggers].sort((a, b) => b.subscribers - a.subscribers).slice(0, TRIGGERS_MAX);
-    const left = triggers.length - shown.length;
-    setText(more, left > 0 ? `and ${counted(left, "smaller trigger")}` : "");
-    drawing.hidden = shown.length === 0;
-    if (shown.length > 0) drawing.replaceChildren(wayOfEvents(sources, shown, transports));
+    const paths = eventPaths(sources, triggers, transports);
+    setText(more, paths.left > 0 ? `and ${counted(paths.left, "smaller trigger")}` : "");
+    drawing.hidden = paths.nodes.length === 0;
+    if (paths.nodes.length > 0) drawing.replaceChildren(picturePaths(paths));
   }
 
   return { element, update };
 }
+
+const describeTransports = ({ transports }) =>
+  transports.map(({ transport, subscribers }) => `${transport} (${count(subscribers)})`).join(", ");
 
 function describeLag({ lagEvents, lagSeconds }) {
   const parts = [];
@@ -177,72 +181,18 @@ function describeLag({ lagEvents, lagSeconds }) {
   return parts.length === 0 ? "–" : parts.join(", ");
 }
 
-/** Columns of nodes, each below each other, with edges between columns. */
-function wayOfEvents(sources, triggers, transports) {
-  const nodes = [];
-  const edges = [];
-  const place = (column, row, name, what, isBad = false) => {
-    const node = { ...placeOf(NODE, column, row), name, what, isBad };
-    nodes.push(node);
-    return node;
-  };
-  const names = [...new Set(triggers.map((it) => it.provider))];
-  let row = 0;
-  const open = transports.filter((it) => it.subscriptions > 0);
-  const targets = [];
-  const ofGroups = [];
-  for (const provider of names) {
-    const first = row;
-    const source = sources.find((it) => it.name === provider);
-    const ofProvider = [];
-    for (const trigger of triggers.filter((it) => it.provider === provider)) {
-      const start = row;
-      const largest = trigger.groups.slice(0, GROUPS_MAX);
-      const groups = largest.map((group) => {
-        const waiting = group.eventsWaiting > 0 ? `, ${counted(group.eventsWaiting, "event")} waiting` : "";
-        const name = group.operationName ?? group.field.replace("Subscription.", "");
-        return place(
-          2,
-          row++,
-          name,
-          `${counted(group.subscribers, "subscriber")}${waiting}`,
-          group.eventsWaiting > 0,
-        );
-      });
-      if (trigger.groupCount > largest.length) {
-        groups.push(place(2, row++, "…", `${trigger.groupCount - largest.length} more groups`));
-      }
-      if (groups.length === 0) row += 1;
-      const rate = trigger.rate === null ? "" : `, ${perSecond(trigger.rate)}`;
-      const events = counted(trigger.events, "event") + rate;
-      const node = place(
-        1,
-        (start + row - 1) / 2,
-        trigger.topics.join(", "),
-        `${trigger.state}, ${events}`,
-        trigger.state !== "live",
-      );
-      groups.forEach((group) => edges.push([node, group]));
-      ofGroups.push(...groups);
-      ofProvider.push(node);
-    }
-    const state = source
-      ? `${source.state}${source.rate === null ? "" : `, ${perSecond(source.rate)}`}`
-      : "subgraph";
-    const node = place(0, (first + row - 1) / 2, provider, state, source?.connected === false);
-    ofProvider.forEach((trigger) => edges.push([node, trigger]));
-  }
-  open.forEach(({ transport, subscriptions, streams }, index) => {
-    const middle = Math.max(0, (row - open.length) / 2) + index;
-    targets.push(place(3, middle, transport, `${short(subscriptions)} over ${counted(streams, "connection")}`));
+/** The drawing of the way of events. Arrows to transports have the number of subscribers. */
+function picturePaths({ nodes, edges, columns, rows }) {
+  const places = new Map(nodes.map((it) => [it, placeOf(NODE, it.column, it.row)]));
+  const lines = edges.flatMap(({ from, to, label, subscribers }) => {
+    const [start, end] = [rightOf(NODE, places.get(from)), leftOf(NODE, places.get(to))];
+    const line = arrow(start, end, { label });
+    if (subscribers === undefined) return line;
+    const [x, y] = pointOf(start, end, NUMBER_AT);
+    return [...line, svg("text", { class: "flow", x, y: y + 4, "text-anchor": "middle" }, short(subscribers))];
   });
-  // The router does not count which group is served by which transport.
-  for (const group of ofGroups) for (const target of targets) edges.push([group, target]);
-  const rows = Math.max(row, targets.length);
-  const columns = targets.length > 0 ? 4 : 3;
-  const lines = edges.flatMap(([from, to]) => arrow(rightOf(NODE, from), leftOf(NODE, to)));
-  const boxes = nodes.map(({ isBad, ...node }) =>
-    box({ ...NODE, ...node, className: isBad ? "node late" : "node" }),
+  const boxes = nodes.map((it) =>
+    box({ ...NODE, ...places.get(it), name: it.name, what: it.what, className: it.isBad ? "node late" : "node" }),
   );
   const label =
     "Events flow from providers to triggers, groups and transports. The tables below have the same figures.";

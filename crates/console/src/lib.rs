@@ -57,6 +57,7 @@ assets! {
     "overview.js", JAVASCRIPT, "../pages/overview.js";
     "operations.js", JAVASCRIPT, "../pages/operations.js";
     "live.js", JAVASCRIPT, "../pages/live.js";
+    "event_paths.js", JAVASCRIPT, "../pages/event_paths.js";
     "subscribers.js", JAVASCRIPT, "../pages/subscribers.js";
     "graph.js", JAVASCRIPT, "../pages/graph.js";
     "slow.js", JAVASCRIPT, "../pages/slow.js";

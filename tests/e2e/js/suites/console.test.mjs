@@ -9,7 +9,7 @@ import { SUBSCRIPTION, event, memorySupergraph, startSubgraphs } from "../board.
 import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
-import { openSocket } from "../live_client.mjs";
+import { openSocket, openStreams } from "../live_client.mjs";
 import { startServe } from "../router.mjs";
 import { eventually, repeatUntil } from "../waiting.mjs";
 
@@ -68,6 +68,17 @@ describe("the console", () => {
     const moves = keep(openSocket(router, {})).subscribe(SUBSCRIPTION);
     await repeatUntil(moves.next(), () => publish(5), "an event");
     return moves;
+  }
+
+  /** Subscribes to one group over two WebSockets and a stream, and to another one over a stream. */
+  async function followByTransports() {
+    for (let times = 0; times < 2; times += 1) await follow();
+    const streams = keep(openStreams(router));
+    for (const query of [SUBSCRIPTION, "subscription Ticker { flightMoved { id } }"]) {
+      await repeatUntil(streams.subscribe(query).next(), () => publish(5), "an event");
+    }
+    // The subscribers of earlier tests leave in a moment.
+    await eventually(async () => (await api("live")).body.subscribers === 4, "four subscribers");
   }
 
   const sum = (column) => column.reduce((sum, it) => sum + (it ?? 0), 0);
@@ -230,6 +241,22 @@ describe("the console", () => {
       );
       const websocket = body.transports.find((it) => it.transport === "websocket");
       assert.deepEqual([websocket.streams, websocket.subscriptions], [1, 1]);
+    });
+
+    it("about the transports of each group", async () => {
+      await followByTransports();
+      const [trigger] = (await api("live")).body.triggers;
+      assert.deepEqual(trigger.transports, [
+        { transport: "websocket", subscribers: 2 },
+        { transport: "sse", subscribers: 2 },
+      ]);
+      assert.deepEqual(
+        trigger.groups.map(({ operationName, transports }) => [operationName, transports]),
+        [
+          ["Moves", [{ transport: "websocket", subscribers: 2 }, { transport: "sse", subscribers: 1 }]],
+          ["Ticker", [{ transport: "sse", subscribers: 1 }]],
+        ],
+      );
     });
 
     it("that no page of another origin can change, and that has a policy for its own", async () => {
@@ -411,6 +438,26 @@ describe("the console", () => {
       }, "a rate");
       assert.deepEqual(problems, []);
       await takePicture(page, "console-live-subscribed");
+      await close();
+    });
+
+    it("live data joins each group with the transports of its subscribers, with their numbers", async () => {
+      await followByTransports();
+      const { page, problems, close } = await open("#live");
+      await updated(page);
+      await page.getByText("4 subscribers in 2 groups on 1 trigger.").waitFor();
+      const arrows = await page.locator("svg .edge title").allTextContents();
+      assert.deepEqual(arrows.filter((it) => / to (websocket|sse)/.test(it)), [
+        "Moves to websocket: 2 subscribers",
+        "Moves to sse: 1 subscriber",
+        "Ticker to sse: 1 subscriber",
+      ]);
+      assert.deepEqual(await page.locator("svg .flow").allTextContents(), ["2", "1", "1"]);
+      const moves = await cells(rowOf(page, "Groups of equal subscribers", "Moves"));
+      assert.deepEqual([moves[2], moves[3]], ["3", "websocket (2), sse (1)"]);
+      await assertAccessible(page);
+      await takePicture(page, "console-live-transports");
+      assert.deepEqual(problems, []);
       await close();
     });
 
