@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import { parser } from "@prometheus-io/lezer-promql";
+import { parse as parseYaml } from "yaml";
 
 const ROOT = path.join(import.meta.dirname, "../../..");
 export const ALERTS = path.join(ROOT, "examples/monitoring/alerts.yaml");
@@ -84,6 +85,30 @@ export function parseExpression(expression) {
     },
   });
   return { problem, selectors };
+}
+
+/**
+ * The text of a file for `promtool test rules` with a test for each case (see `alert_cases.mjs`). The labels and texts
+ * that do not depend on figures are those of the rules.
+ */
+export function ruleTests(alerts, cases) {
+  const rules = parseYaml(alerts).groups.flatMap((group) => group.rules);
+  const tests = cases.map(({ alert, series, before, at, fires }) => {
+    const { labels, annotations: { description, runbook } } = rules.find((it) => it.alert === alert);
+    const expected = fires.map((it) => ({
+      exp_labels: { ...labels, ...it.labels },
+      exp_annotations: { summary: it.summary, description, runbook },
+    }));
+    const moments = [{ eval_time: `${at}m`, alertname: alert, exp_alerts: expected }];
+    if (before !== undefined) moments.unshift({ eval_time: `${before}m`, alertname: alert, exp_alerts: [] });
+    return {
+      interval: "1m",
+      input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
+      alert_rule_test: moments,
+    };
+  });
+  // JSON is YAML, too.
+  return JSON.stringify({ rule_files: [ALERTS], evaluation_interval: "1m", tests }, null, 2);
 }
 
 /** Runs promtool with these words, and gives it `input`. Returns its exit code and output. */

@@ -1,12 +1,17 @@
 // The Grafana dashboard and the alert rules: every expression parses, every metric and label in them exists in the
-// metrics of a router, and each alert is explained.
+// metrics of a router, each alert is explained, and it fires at the figures that it is for.
 import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { after, before, describe, it } from "node:test";
+import { ALERT_CASES } from "../alert_cases.mjs";
 import { SUBSCRIPTION, event, memorySupergraph, startSubgraphs } from "../board.mjs";
+import { closeAfterEach } from "../closing.mjs";
 import { openSocket } from "../live_client.mjs";
 import { scrape } from "../metrics.mjs";
 import {
-  ALERTS, expressionsOf, parseExpression, readAlerts, readDashboard, readMetricsPage, rulesOf, runPromtool,
+  ALERTS, expressionsOf, parseExpression, readAlerts, readDashboard, readMetricsPage, ruleTests, rulesOf, runPromtool,
 } from "../monitoring.mjs";
 import { promtool, skipWithout } from "../programs.mjs";
 import { startServe } from "../router.mjs";
@@ -31,6 +36,7 @@ const WITHOUT_SAMPLES = {
 };
 
 describe("the dashboard and the alert rules", () => {
+  const keep = closeAfterEach();
   let subgraphs, router, metrics, places, alerts, documented;
 
   before(async () => {
@@ -153,5 +159,34 @@ describe("the dashboard and the alert rules", () => {
     assert.equal((await runPromtool(promtool(), ["check", "metrics"], "a{b=\"")).code, 1);
     const advice = output.split("\n").filter((line) => /^starling_(named|client|metrics)_/.test(line));
     assert.deepEqual(advice, [], "the names of these metrics follow all advice");
+  });
+
+  it("have a case of figures for each alert, with metrics of its rule and one moment at which it fires", () => {
+    const of = (name) => ALERT_CASES.filter(({ alert }) => alert === name);
+    assert.deepEqual([...new Set(ALERT_CASES.map(({ alert }) => alert))].toSorted(), alerts.names.toSorted());
+    for (const { place, selectors } of places.filter((it) => it.place.startsWith("alert "))) {
+      const cases = of(place.replace("alert ", ""));
+      const isQuiet = ({ before, series, fires }) => before !== undefined && Object.keys(series).length > fires.length;
+      assert.ok(cases.some(({ fires }) => fires.length > 0), `${place} never fires`);
+      assert.ok(cases.some((it) => it.fires.length === 0 || isQuiet(it)), `${place} always fires`);
+      const known = new Set(selectors.map(({ metric }) => metric));
+      const given = new Set(cases.flatMap(({ series }) => Object.keys(series).map((it) => it.split("{")[0])));
+      assert.deepEqual([...given].toSorted(), [...known].toSorted(), place);
+    }
+  });
+
+  it("fire at the figures that they are for, and at no others", { skip }, async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-alerts-"));
+    keep({ remove: () => rm(folder, { recursive: true }) });
+    const file = path.join(folder, "tests.yaml");
+    for (const name of alerts.names) {
+      await writeFile(file, ruleTests(alerts.text, ALERT_CASES.filter(({ alert }) => alert === name)));
+      const { code, output } = await runPromtool(promtool(), ["test", "rules", file]);
+      assert.equal(code, 0, `${name}: ${output}`);
+    }
+    // A wrong expectation is found.
+    const [first] = ALERT_CASES;
+    await writeFile(file, ruleTests(alerts.text, [{ ...first, fires: [] }]));
+    assert.notEqual((await runPromtool(promtool(), ["test", "rules", file])).code, 0);
   });
 });
