@@ -37,13 +37,16 @@ export const rowsOf = (columns) => Math.max(1, ...Array.from(columns, (it) => it
 export const leftOf = (node, { x, y }) => [x, y + node.height / 2];
 export const rightOf = (node, { x, y }) => [x + node.width, y + node.height / 2];
 
-/** The whole drawing of `columns` and `rows` of nodes, with `more` pixels at the right. */
-export function picture(node, { columns, rows, more = 0, label }, ...children) {
+/**
+ * The whole drawing of `columns` and `rows` of nodes, with `more` pixels at the right. Its role is `group` if its nodes
+ * can be pressed: nothing in a picture can.
+ */
+export function picture(node, { columns, rows, more = 0, label, role = "img" }, ...children) {
   const { width, height } = sizeOf(node, columns, rows);
   const whole = width + more;
   return svg(
     "svg",
-    { viewBox: `0 0 ${whole} ${height}`, width: whole, height, role: "img", "aria-label": label },
+    { viewBox: `0 0 ${whole} ${height}`, width: whole, height, role, "aria-label": label },
     ...children,
   );
 }
@@ -51,8 +54,11 @@ export function picture(node, { columns, rows, more = 0, label }, ...children) {
 /** A text that fits into a node. */
 export const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-/** A box with a name, what it is below that, and a note at the bottom. */
-export function box({ x, y, width, height, name, what = null, note = null, className = "node", click }) {
+/** A box with a name, what it is below that, and a note at the bottom. With `click` it is a button. */
+export function box({ x, y, width, height, name, what = null, note = null, className = "node", click = null }) {
+  const title = what === null ? name : `${name}: ${what}`;
+  const button =
+    click === null ? {} : { role: "button", tabindex: "0", "aria-label": title, click, keydown: pressing(click) };
   const below = [
     { text: what, className: "what" },
     { text: note, className: "what times" },
@@ -60,14 +66,40 @@ export function box({ x, y, width, height, name, what = null, note = null, class
   const line = (index) => height / 2 + 5 - below.length * 9 + index * 18;
   return svg(
     "g",
-    { class: className, transform: `translate(${x} ${y})`, click },
-    svg("title", {}, what === null ? name : `${name}: ${what}`),
+    { class: className, transform: `translate(${x} ${y})`, ...button },
+    svg("title", {}, title),
     svg("rect", { width, height, rx: 8 }),
     svg("text", { x: 12, y: line(0), class: "name" }, cut(name, Math.floor(width / 8.5))),
     below.map(({ text, className: ofLine }, index) =>
       svg("text", { x: 12, y: line(index + 1), class: ofLine }, cut(text, Math.floor(width / 6.6))),
     ),
   );
+}
+
+/** A listener of keys for elements that are no buttons of HTML: Enter and the space bar press them. */
+const pressing = (press) => (event) => {
+  if (event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  press(event);
+};
+
+/** Makes boxes that are buttons one stop of the Tab key, however many they are. The arrow keys move between them. */
+export function moveByArrows(boxes) {
+  const stopAt = (stop) => boxes.forEach((it) => it.setAttribute("tabindex", it === stop ? "0" : "-1"));
+  const last = boxes.length - 1;
+  const keydown = (event) => {
+    const from = boxes.indexOf(event.currentTarget);
+    const to = {
+      ArrowRight: from + 1, ArrowDown: from + 1, ArrowLeft: from - 1, ArrowUp: from - 1, Home: 0, End: last,
+    }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const target = boxes[Math.max(0, Math.min(last, to))];
+    stopAt(target);
+    target.focus();
+  };
+  for (const it of boxes) it.addEventListener("keydown", keydown);
+  stopAt(boxes[0]);
 }
 
 /** The point of a forward arrow after that share of its way from left to right. */

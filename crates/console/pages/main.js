@@ -20,7 +20,10 @@ const element = (id) => document.getElementById(id);
 const [main, state, follow, login, theme] = ["page", "state", "follow", "login", "theme"].map(element);
 const [graphChoice, choice, graphNote] = ["graph-choice", "selected-graph", "graph-note"].map(element);
 
-/** The open page: `{name, parameter, view}`, or null. */
+/**
+ * The open page: `{name, parameter, view, shown}`, or null. `shown` is the parameter of its latest update: null without
+ * one.
+ */
 let current = null;
 let timer = null;
 /** The number of the newest update, so that an older one that is late changes nothing. */
@@ -32,14 +35,26 @@ function parse() {
   return Object.hasOwn(PAGES, name) ? { name, parameter } : { name: "overview", parameter: null };
 }
 
+/** The element that has opened a part of the page. */
+let opener = null;
+
 const go = (address) => {
+  opener = document.activeElement;
   location.hash = address;
 };
+
+/** Gives the focus back to what has opened a part of the page, if the focus was in the part that is closed now. */
+function returnFocus() {
+  const focused = document.activeElement;
+  if (focused !== document.body && focused?.checkVisibility()) return;
+  const target = opener?.isConnected && opener.checkVisibility() ? opener : main;
+  target.focus({ preventScroll: target === main });
+}
 
 function show() {
   const { name, parameter } = parse();
   if (current?.name !== name) {
-    current = { name, parameter, view: PAGES[name].open(parameter, { go }) };
+    current = { name, parameter, view: PAGES[name].open(parameter, { go }), shown: null };
     // A page that begins again by itself must not lose the place of a person at the keyboard.
     const hadFocus = main.contains(document.activeElement) && document.activeElement !== main;
     main.replaceChildren(current.view.element);
@@ -117,6 +132,8 @@ async function update() {
   try {
     await page.view.update(page.parameter);
     if (mine !== newest || followGraphs()) return;
+    if (page.shown !== null && page.parameter === null) returnFocus();
+    page.shown = page.parameter;
     main.dataset.updated = String(Number(main.dataset.updated ?? 0) + 1);
     login.hidden = true;
     main.hidden = false;
@@ -150,6 +167,11 @@ function applyTheme(name) {
   else document.documentElement.dataset.theme = name;
 }
 
+// The part of an address behind # is the name of a page.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
 login.addEventListener("submit", (event) => {
   event.preventDefault();
   setToken(element("token").value);

@@ -1,7 +1,7 @@
 // The plan of an operation as a drawing: each fetch is a node with its measured times, each wave a column, and arrows are
 // dependencies. Below it is a list with the same and the texts of the requests.
 
-import { arrow, box, drawingRegion, leftOf, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
+import { arrow, box, drawingRegion, leftOf, moveByArrows, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
 import { html, setText } from "./elements.js";
 import { counted, duration } from "./format.js";
 
@@ -111,9 +111,11 @@ export function planDrawing(plan) {
     const target = details.get(id);
     target.open = true;
     target.scrollIntoView({ block: "nearest" });
+    target.querySelector("summary").focus({ preventScroll: true });
   }
+  moveByArrows([...nodes.values()]);
   const summary = `${counted(fetches.length, "fetch", "fetches")} in ${counted(waves, "wave")}`;
-  const size = { columns: waves, rows: rowsOf(columns), label: `Plan: ${summary}` };
+  const size = { columns: waves, rows: rowsOf(columns), label: `Plan: ${summary}`, role: "group" };
   const drawing = picture(node, size, arrows.flat(), [...nodes.values()]);
   const list = fetches.map((fetch) => {
     const after =
