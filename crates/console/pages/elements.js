@@ -32,6 +32,11 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Sets the only child of an element, unless it has an equal one. */
+function setOnlyChild(element, child) {
+  if (!element.firstChild?.isEqualNode(child)) element.replaceChildren(child);
+}
+
 /** A column of a table with a whole number, the member `name` of each row. */
 export const countColumn = (title, name, note) => numberColumn(title, (it) => it[name], count, note);
 
@@ -130,7 +135,7 @@ export function table({
     columns.forEach(({ text, share, cell }, index) => {
       const target = entry.cells[index];
       target.hidden = heads[index].hidden;
-      if (cell) target.replaceChildren(cell(row));
+      if (cell) setOnlyChild(target, cell(row));
       else setText(index === 0 && onSelect ? target.firstChild : target, text(row));
       if (share) {
         target.classList.add("bar");

@@ -52,5 +52,11 @@ export function percent(share) {
   return `${rounded(value, value === 0 || value >= 10 ? 0 : 1)} %`;
 }
 
+/** The first names of a list, and the number of the others. */
+export function listed(names, most = 8) {
+  const left = names.length - most;
+  return left > 0 ? `${names.slice(0, most).join(", ")} and ${count(left)} more` : names.join(", ");
+}
+
 /** A number with its noun. */
 export const counted = (value, one, several = `${one}s`) => `${count(value)} ${value === 1 ? one : several}`;

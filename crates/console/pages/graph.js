@@ -3,7 +3,7 @@
 import { read } from "./api.js";
 import { arrow, box, drawingRegion, picture, placeColumns, rightOf, rowsOf } from "./drawing.js";
 import { countColumn, html, numberColumn, section, setText, svg, table } from "./elements.js";
-import { count, counted, duration, percent, perSecond, short } from "./format.js";
+import { count, counted, duration, listed, percent, perSecond, short } from "./format.js";
 import { counterRates, isFailing } from "./rates.js";
 
 export const title = "Graph";
@@ -85,7 +85,7 @@ export function open(_, { go }) {
       { title: "Type", text: (it) => it.name },
       { title: "Kind", text: (it) => (it.isEntity ? `${it.kind}, entity` : it.kind) },
       countColumn("Fields", "fieldCount"),
-      { title: "Subgraphs", text: (it) => it.subgraphs.join(", ") },
+      { title: "Subgraphs", text: (it) => listed(it.subgraphs) },
     ],
   });
   const detail = html("div", { id: "type", hidden: true });

@@ -1,0 +1,194 @@
+// The console of a graph with 200 subgraphs: it shows all of them, and stays usable.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { assertAccessible } from "../accessibility.mjs";
+import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
+import { representations, startSubgraph } from "../counting_subgraph.mjs";
+import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
+import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
+
+/** The names of the subgraphs. Each has one field of `Item`, and the first one has the field of `Query`. */
+const SUBGRAPHS = Array.from({ length: 200 }, (_, index) => `s${String(index).padStart(3, "0")}`);
+const fieldOf = (subgraph) => subgraph.replace("s", "value");
+
+/** The fields of one operation. */
+const FIELDS_AT_ONCE = 40;
+const OPERATIONS = SUBGRAPHS.length / FIELDS_AT_ONCE;
+
+/** The subgraphs that the drawing of the graph has, besides the node of the clients. */
+const DRAWN_MAX = 24;
+
+/** The elements that a page may have: about 20 for each subgraph, and those of the frame, the charts and the drawing. */
+const ELEMENTS_MAX = 6_000;
+
+describe("the console of a graph with 200 subgraphs", () => {
+  let subgraph, router;
+
+  before(async () => {
+    subgraph = await startSubgraph((body) => {
+      const names = body.query.match(/value\d{3}/g) ?? [];
+      const item = { __typename: "Item", id: "1", ...Object.fromEntries(names.map((name) => [name, name])) };
+      return body.query.includes("_entities") ? { _entities: representations(body).map(() => item) } : { item };
+    });
+    router = await startServe({ supergraph: largeSupergraph(subgraph.url) });
+    // Each subgraph is asked once for its field, and the first one for the item, too.
+    for (let part = 0; part < OPERATIONS; part += 1) {
+      const fields = SUBGRAPHS.slice(part * FIELDS_AT_ONCE, (part + 1) * FIELDS_AT_ONCE).map(fieldOf);
+      const { body } = await router.query(`query Part${part} { item { ${fields.join(" ")} } }`);
+      assert.deepEqual(body, { data: { item: Object.fromEntries(fields.map((name) => [name, name])) } });
+    }
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraph?.stop();
+  });
+
+  it("has the traffic and the figures of each subgraph", async () => {
+    const { traffic, subgraphs } = (await readConsole(router, "graph")).body;
+    const [first, ...others] = SUBGRAPHS;
+    assert.deepEqual(
+      traffic.map(({ from, to, requests }) => `${from} > ${to}: ${requests}`).toSorted(),
+      [`null > ${first}: ${OPERATIONS}`, ...others.map((name) => `${first} > ${name}: 1`)].toSorted(),
+    );
+    assert.deepEqual(subgraphs.map(({ name }) => name).toSorted(), SUBGRAPHS);
+    const { body } = await readConsole(router, "overview");
+    const requests = new Map(body.subgraphs.map((it) => [it.name, it.requestsSinceStart]));
+    assert.equal(requests.size, SUBGRAPHS.length);
+    for (const name of SUBGRAPHS) assert.equal(requests.get(name), name === first ? OPERATIONS : 1, name);
+  });
+
+  describe("in a browser", { skip: skipWithoutBrowser() }, () => {
+    let browser;
+    before(async () => {
+      browser = await launchBrowser();
+    });
+    after(() => browser?.close());
+
+    async function open(address) {
+      const opened = await openPage(browser, router.admin, `/console/${address}`);
+      await updated(opened.page);
+      return opened;
+    }
+
+    /** The rows of the table with exactly that caption. */
+    const rowsOf = (page, caption) => page.getByRole("table", { name: caption, exact: true }).locator("tbody tr");
+
+    const updatesOf = async (page) => Number(await page.locator("main").getAttribute("data-updated"));
+
+    /** How many elements two updates of the page add outside of drawings, which are drawn again. */
+    async function addedByUpdates(page) {
+      await page.evaluate(() => {
+        window.added = [];
+        const isCounted = (node) => node instanceof HTMLElement && !node.closest(".drawing");
+        const note = (records) => {
+          const nodes = records.flatMap(({ addedNodes }) => [...addedNodes]);
+          window.added.push(...nodes.filter(isCounted).map((it) => it.outerHTML.slice(0, 100)));
+        };
+        new MutationObserver(note).observe(document.querySelector("main"), { childList: true, subtree: true });
+      });
+      const from = await updatesOf(page);
+      await eventually(async () => (await updatesOf(page)) >= from + 2, "two updates");
+      return page.evaluate(() => window.added);
+    }
+
+    const elementsOf = (page) => page.evaluate(() => document.querySelectorAll("*").length);
+
+    it("the graph lists all subgraphs, and draws those with the most traffic", async () => {
+      const { page, problems, close } = await open("#graph");
+      assert.equal(await rowsOf(page, "Subgraphs").count(), SUBGRAPHS.length);
+      assert.equal(await rowsOf(page, "Traffic").count(), SUBGRAPHS.length);
+      const names = await rowsOf(page, "Subgraphs").locator("th").allTextContents();
+      assert.deepEqual(names.toSorted(), SUBGRAPHS);
+      assert.equal(await page.locator("svg .node").count(), DRAWN_MAX + 1);
+      await page.getByText(`and ${SUBGRAPHS.length - DRAWN_MAX} subgraphs with less traffic`).waitFor();
+      const item = await cells(rowsOf(page, "Types").filter({ hasText: "Item" }));
+      assert.equal(item[3], `${SUBGRAPHS.slice(0, 8).join(", ")} and 192 more`);
+      const elements = await elementsOf(page);
+      assert.ok(elements < ELEMENTS_MAX, `${elements} elements`);
+
+      await page.getByLabel("Filter subgraphs in: Subgraphs").fill("s117");
+      assert.equal(await rowsOf(page, "Subgraphs").count(), 1);
+      await page.getByLabel("Filter subgraphs in: Subgraphs").fill("");
+      assert.equal(await rowsOf(page, "Subgraphs").count(), SUBGRAPHS.length);
+      await assertAccessible(page);
+      await takePicture(page, "console-large-graph");
+      assert.deepEqual(problems, []);
+      await close();
+    });
+
+    it("the overview lists all subgraphs, and shows the charts of one", async () => {
+      const { page, problems, close } = await open("");
+      const caption = "Subgraphs, in the last minute";
+      assert.equal(await rowsOf(page, caption).count(), SUBGRAPHS.length);
+      const elements = await elementsOf(page);
+      assert.ok(elements < ELEMENTS_MAX, `${elements} elements`);
+      await assertAccessible(page);
+      await takePicture(page, "console-large-overview");
+
+      await page.getByLabel(`Filter subgraphs in: ${caption}`).fill("s117");
+      assert.equal(await rowsOf(page, caption).count(), 1);
+      const row = await cells(rowOf(page, caption, "s117"));
+      assert.deepEqual([row[0], row[1], row.at(-1)], ["s117", "healthy", "1"]);
+      await page.getByRole("button", { name: "s117" }).press("Enter");
+      await page.locator("#subgraph-latency").waitFor();
+      assert.deepEqual(problems, []);
+      await close();
+    });
+
+    for (const name of ["overview", "graph"]) {
+      it(`an update of the ${name} builds no part of its tables again`, async () => {
+        const { page, problems, close } = await open(`#${name}`);
+        // The order of the rows stays, also when the requests are older than a minute.
+        await page.getByRole("button", { name: "Subgraph", exact: true }).click();
+        const added = await addedByUpdates(page);
+        // The lines of empty tables and of the last reload are made again, and problems come and go.
+        assert.ok(added.length < 10, `${added.length} elements, such as ${added[0]}`);
+        assert.deepEqual(problems, []);
+        await close();
+      });
+    }
+
+    it("the plan of an operation over 40 subgraphs is one stop of the Tab key", async () => {
+      const { page, problems, close } = await open("#operations/query%2FPart1");
+      const nodes = page.locator(".plan svg .node");
+      // The item comes from the first subgraph, and each of the fields from another one.
+      assert.equal(await nodes.count(), FIELDS_AT_ONCE + 1);
+      assert.equal(await page.locator(".plan svg .node[tabindex='0']").count(), 1);
+      await assertAccessible(page);
+      assert.deepEqual(problems, []);
+      await close();
+    });
+  });
+});
+
+/** A supergraph whose subgraphs are all at one address. */
+function largeSupergraph(url) {
+  const graphs = SUBGRAPHS.map((name) => name.toUpperCase());
+  return `schema
+  @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.4", for: EXECUTION)
+{
+  query: Query
+}
+
+${JOIN_DEFINITIONS}
+enum join__Graph {
+${SUBGRAPHS.map((name) => `  ${name.toUpperCase()} @join__graph(name: "${name}", url: "${url}")`).join("\n")}
+}
+
+type Query
+${graphs.map((graph) => `  @join__type(graph: ${graph})`).join("\n")}
+{
+  item: Item @join__field(graph: ${graphs[0]})
+}
+
+type Item
+${graphs.map((graph) => `  @join__type(graph: ${graph}, key: "id")`).join("\n")}
+{
+  id: ID!
+${SUBGRAPHS.map((name) => `  ${fieldOf(name)}: String @join__field(graph: ${name.toUpperCase()})`).join("\n")}
+}
+`;
+}
