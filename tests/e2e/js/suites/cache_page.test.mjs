@@ -215,6 +215,22 @@ describe("the page", { skip: skipWithoutBrowser() }, () => {
     await close();
   });
 
+  it("of the tools on the console invalidates a tag, and counts what became stale", async () => {
+    await products(6);
+    const { page, problems, close } = await open({ width: 1280 }, router.admin, "/console/#tools");
+    await page.getByLabel("Cache tag").fill("product-4");
+    await page.locator("#invalidate button").press("Enter");
+    await page.getByText("Invalidated. 1 entry of this router became stale.").waitFor();
+    stock.requests = [];
+    await products(6);
+    assert.deepEqual(stock.requests.map((body) => representations(body).map(({ id }) => id)), [["4"]]);
+    await page.getByLabel("Cache tag").fill("product-99");
+    await page.locator("#invalidate button").press("Enter");
+    await page.getByText("Invalidated. 0 entries of this router became stale.").waitFor();
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
   for (const width of [1280, 390]) {
     for (const colorScheme of ["light", "dark"]) {
       it(`fits into ${width} pixels in ${colorScheme} colours`, async () => {

@@ -328,6 +328,53 @@ describe("the console", () => {
       await close();
     });
 
+    it("the overview shows how many subscribers there are", async () => {
+      await follow();
+      const { page, problems, close } = await open("");
+      // The subscribers of earlier tests leave in a moment.
+      await page.locator("#now-subscribers").filter({ hasText: /^1$/ }).waitFor();
+      assert.deepEqual(problems, []);
+      await close();
+    });
+
+    it("the overview shows what fails and what is refused, and the recorder keeps what has failed", async () => {
+      // Nothing listens at the address of airports. Of five operations with the limit, three are refused.
+      const target = keep(await startServe({
+        supergraph: memorySupergraph(),
+        config: {
+          subgraphs: { flights: subgraphs.configuration.flights },
+          rate_limits: [{ name: "few", when: "operation.name == 'Limited'", rate: 2, per: "1h" }],
+          admin: { console: { recorder: { enabled: true, slow: "1m" } } },
+        },
+      }));
+      for (let times = 0; times < 12; times += 1) await target.query("query Broken { airports { name } }");
+      for (let times = 0; times < 5; times += 1) await target.query("query Limited { flights { number } }");
+      const { page, problems, close } = await open("", { target });
+      const failing = /^subgraph airports .*failed in the last minute\.$/;
+      await page.locator("#problems li").filter({ hasText: failing }).waitFor();
+      assert.equal(await page.locator("#problems li").count(), 1);
+      // 12 with errors and 3 refused ones, of 17.
+      assert.equal(await page.locator("#now-errors").textContent(), "88 %");
+      const caption = "Subgraphs, in the last minute";
+      const flights = await cells(rowOf(page, caption, "flights"));
+      const airports = await cells(rowOf(page, caption, "airports"));
+      assert.deepEqual([flights[1], flights[3], flights.at(-1)], ["healthy", "0 %", "2"]);
+      assert.notEqual(airports[1], "healthy");
+      assert.notEqual(airports[3], "0 %");
+      const refused = await cells(rowOf(page, "Refused or dropped in the last minute", "rate limit: few"));
+      assert.deepEqual(refused, ["rate limit: few", "3"]);
+      await assertAccessible(page);
+      await takePicture(page, "console-overview-problems");
+
+      await page.getByRole("link", { name: "Slow requests" }).click();
+      const broken = await cells(rowOf(page, "Slow, failed and selected requests", "Broken"));
+      assert.deepEqual([broken[0], broken[3]], ["query Broken", "failed"]);
+      const { traces } = (await readConsole(target, "slow")).body;
+      assert.deepEqual(traces.map(({ operation }) => operation), Array(12).fill("Broken"));
+      assert.deepEqual(problems, []);
+      await close();
+    });
+
     it("operations are sorted by their columns, and one is shown with its plan as a drawing", async () => {
       const { page, problems, close } = await open("#operations");
       await updated(page);
@@ -413,6 +460,22 @@ describe("the console", () => {
       // The next update knows the rate.
       await page.locator("svg .rate").filter({ hasText: /^[\d.]+\/s$/ }).first().waitFor();
       await page.getByText("The graph has not changed since the start.").waitFor();
+      assert.deepEqual(problems, []);
+      await close();
+    });
+
+    it("the graph shows what the last reload has changed", async () => {
+      const supergraph = memorySupergraph();
+      const target = keep(await startServe({ supergraph, config: { subgraphs: subgraphs.configuration } }));
+      const { page, problems, close } = await open("#graph", { target });
+      await page.getByText("The graph has not changed since the start.").waitFor();
+      const known = "airports: [Airport!]! @join__field(graph: AIRPORTS)";
+      const next = supergraph.replace(known, `${known}\n  hubs: [Airport!]! @join__field(graph: AIRPORTS)`);
+      assert.notEqual(next, supergraph);
+      await writeFile(path.join(target.folder, "supergraph.graphql"), next);
+      await page.locator("#reload li").filter({ hasText: /^added: Query\.hubs$/ }).waitFor();
+      assert.equal(await page.locator("#reload li").count(), 1);
+      await page.getByText(/^Graph 2: 3 subgraphs, /).waitFor();
       assert.deepEqual(problems, []);
       await close();
     });

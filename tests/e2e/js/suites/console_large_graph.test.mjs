@@ -20,7 +20,7 @@ const OPERATIONS = SUBGRAPHS.length / FIELDS_AT_ONCE;
 /** The subgraphs that the drawing of the graph has, besides the node of the clients. */
 const DRAWN_MAX = 24;
 
-/** The elements that a page may have: about 20 for each subgraph, and those of the frame, the charts and the drawing. */
+/** The elements that a page may have: some 20 for each subgraph, and those of the frame, the charts and the drawing. */
 const ELEMENTS_MAX = 6_000;
 
 describe("the console of a graph with 200 subgraphs", () => {

@@ -136,6 +136,10 @@ describe("the subscribers on the console", () => {
     // Every dropped result was announced to the client.
     assert.ok(lost >= dropped && dropped >= 2, JSON.stringify(caughtUp.totals));
     assert.equal(caughtUp.waiting, 0);
+    await eventually(async () => {
+      const { slowReaders } = (await api("live")).body;
+      return slowReaders.find(({ policy }) => policy === "drop_oldest").count >= dropped;
+    }, "the dropped results among those of slow readers");
     // That of the client that reads has waited for nothing.
     const others = (await subscribersOf(group)).subscribers.filter(({ id }) => id !== slow.id);
     assert.deepEqual(others.map(({ waiting }) => waiting), [0]);
