@@ -89,6 +89,9 @@ impl Transport {
     }
 }
 
+// The hub tells so many apart.
+const _: () = assert!(Transport::ALL.len() <= TransportId::COUNT_MAX);
+
 /// The action on a slow subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
