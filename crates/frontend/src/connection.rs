@@ -243,7 +243,8 @@ async fn serve_http1(
     let mut is_draining = false;
     let ended = loop {
         let signal = next_signal(&mut shutdown, &served, client.account(), is_draining);
-        let signal = WokenSignal::new(pin!(signal));
+        let signal = pin!(signal);
+        let signal = WokenSignal::new(signal);
         let step = std::future::poll_fn(|context| {
             client.begin_turn();
             let ended = Pin::new(&mut connection).poll(context);

@@ -94,7 +94,8 @@ mod tests {
             polls.set(polls.get() + 1);
             notified.as_mut().poll(context)
         });
-        let mut signal = WokenSignal::new(pin!(counted));
+        let counted = pin!(counted);
+        let mut signal = WokenSignal::new(counted);
         for _ in 0..3 {
             assert!(futures_util::poll!(&mut signal).is_pending());
         }
@@ -117,7 +118,8 @@ mod tests {
     #[test]
     fn the_task_that_has_polled_last_is_woken() {
         let (notify, wakes) = (Notify::new(), Arc::new(CountedWakes::default()));
-        let mut signal = WokenSignal::new(pin!(notify.notified()));
+        let notified = pin!(notify.notified());
+        let mut signal = WokenSignal::new(notified);
         let mut first_task = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut signal).poll(&mut first_task).is_pending());
         let waker = Waker::from(Arc::clone(&wakes));
