@@ -111,7 +111,7 @@ const SLOW_WINDOWS: u32 = 3;
 
 /// The windows in which work must have waited or been refused before a probe. A probe refuses work, so it is not for a
 /// limit that only a burst has reached.
-const EFFECT_WINDOWS: u32 = 5;
+const EFFECT_WINDOWS: u32 = 3;
 
 /// The number of executions that a probe measures at least. The mean of so many is within a tenth.
 const PROBE_EXECUTIONS: u32 = 128;
@@ -645,10 +645,10 @@ mod tests {
         let mut from = 0.0;
         for _ in 0..20 {
             run(&mut limit, from, 2.0, 0.050, 1000.0, 80.0);
-            // More than the limit, for two windows.
+            // More than the limit, for a window or two.
             let demand = 2.0 * limit.limit;
-            run(&mut limit, from + 2.0, 0.2, 0.050, 1000.0, demand);
-            from += 2.2;
+            run(&mut limit, from + 2.0, 0.1, 0.050, 1000.0, demand);
+            from += 2.1;
             assert!(limit.probe.is_none() && limit.last_probe == Duration::ZERO, "{limit:?}");
         }
         run(&mut limit, from, 2.0, 0.050, 100.0, 10_000.0);

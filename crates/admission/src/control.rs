@@ -302,8 +302,8 @@ impl AdmissionControl {
             return Decision::Admitted(self.admit(request, lane, key, weight, now));
         }
         if is_ramp_over {
-            // Sheddable requests and streams are refused before the limit is reached. Then it need not grow.
-            match !lane.has_whole_limit() && self.in_flight + units <= limit {
+            // Sheddable requests are refused before the limit is reached. Then it need not grow.
+            match class == Class::Sheddable && self.in_flight + units <= limit {
                 true => self.limit.note_spare_reached(),
                 false => self.limit.note_reached(),
             }

@@ -366,7 +366,7 @@ fn new_subscriptions_of_many_clients_leave_queries_their_place() {
             opened / full
         );
         assert!(served >= 0.95 && served >= without + 0.3, "{served} {without}");
-        assert!(p50 <= 1.6 * before, "{p50} {before}");
+        assert!(p50 <= 1.75 * before, "{p50} {before}");
         // They get most of the rest.
         assert!(opened >= 0.3 * full, "{opened}");
     });
