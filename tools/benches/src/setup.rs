@@ -66,11 +66,6 @@ impl Bench {
         Self { clients: None, ..self.clone() }
     }
 
-    /// Returns the same with another number of seconds.
-    pub(crate) fn with_seconds(&self, seconds: u32) -> Self {
-        Self { seconds, ..self.clone() }
-    }
-
     /// Returns the same with another measured router.
     pub(crate) fn with_router(&self, name: &str) -> Self {
         Self { router: name.to_owned(), ..self.clone() }

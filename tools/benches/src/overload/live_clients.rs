@@ -25,9 +25,9 @@ const RECONNECTING: u32 = 10_000;
 const RECONNECT_LOAD_SHARE: f64 = 0.7;
 const BACK_SECONDS_MAX: f64 = 10.0;
 
-/// The seconds of queries at least, while all clients connect, vanish and return: one run has all of it, because there
-/// is no load between two runs.
-const RECONNECT_SECONDS_MIN: u32 = 45;
+/// The default seconds of queries while all clients connect, vanish and return: one run has all of it, because there is
+/// no load between two runs.
+const RECONNECT_SECONDS: u32 = 45;
 
 /// The subscribers, the events in a second that they get, and the load meanwhile as a multiple of the capacity.
 const SUBSCRIBERS: u32 = 5_000;
@@ -113,7 +113,7 @@ pub(super) fn measure_reconnects(
     bench: &Bench,
     bounds: &mut Bounds,
 ) -> Result<Vec<Value>, Failure> {
-    let bench = &bench.with_seconds(bench.seconds.max(RECONNECT_SECONDS_MIN));
+    let bench = &bench.with_seconds(RECONNECT_SECONDS);
     let (live, closed) = LiveStage::start(bench)?;
     let router = live.start_router()?;
     let calm = bench.run_surge(&router, "calm", &live.query_arguments(RECONNECT_LOAD_SHARE)?)?;
