@@ -12,12 +12,12 @@ use crate::waiting_queue::QueueSettings;
 /// The part of what other requests of the class may fill up to which streams are opened.
 const STREAM_SHARE: f64 = 0.85;
 
-/// The multiple of the waits of other requests for which streams may wait. A stream lasts, so its client can wait for a
-/// second, and one that is refused costs more when it returns.
-const STREAM_PATIENCE: u32 = 20;
+/// The multiple of the waits of other requests for which streams may wait. A stream lasts, so its client can wait for
+/// some seconds, and one that is refused costs more when it returns.
+const STREAM_PATIENCE: u32 = 100;
 
 /// The number of other requests after which one stream may use as much as they may.
-pub(crate) const OPERATIONS_BEFORE_STREAM: u32 = 20;
+pub(crate) const OPERATIONS_BEFORE_STREAM: u32 = 10;
 
 /// The lane of a request. Critical requests that open streams are not kept apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -154,7 +154,7 @@ impl Default for Admission {
             refusals_per_core: 2000,
             // Without a bound, 10,000 clients returned at 3,800 a second to one core, and the p99 of queries at 70 % of
             // the capacity was 6.6 times as high meanwhile (`cargo xtask bench overload --filter reconnects`).
-            handshakes_per_core: 1200,
+            handshakes_per_core: 1100,
             readiness: AdmissionReadiness::default(),
             priority: Vec::new(),
             fair_by: None,

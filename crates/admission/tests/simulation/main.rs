@@ -384,7 +384,7 @@ fn queries_at_any_load_leave_new_subscriptions_a_part() {
         let opened: usize = report.streams.drain(10..).map(|it| it.latencies.len()).sum();
         let opened = opened as f64 / report.seconds / full;
         println!("opened {opened:.3} of the capacity");
-        // One for each twenty queries.
+        // One for each ten queries.
         assert!(opened >= 0.02, "{opened}");
     });
 }
