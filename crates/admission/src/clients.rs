@@ -38,7 +38,7 @@ pub(crate) struct ClientTable {
 
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientWork {
-    /// The units of work in flight.
+    /// The units of work in flight, without those that open streams.
     in_flight: u64,
     /// The requests in flight.
     admitted: u32,

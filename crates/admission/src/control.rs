@@ -7,7 +7,7 @@ use crate::UNITS;
 use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
 use crate::class::{Class, is_within_floor};
 use crate::clients::ClientTable;
-use crate::lane::{Lane, OPERATIONS_BEFORE_STREAM, stream_bound};
+use crate::lane::{Lane, OPERATIONS_BEFORE_STREAM, OPERATIONS_BESIDE_STREAM, stream_bound};
 use crate::operations::OperationTable;
 use crate::pressure::Pressures;
 use crate::ramp::Ramp;
@@ -279,7 +279,11 @@ impl AdmissionControl {
         random: u64,
     ) -> Decision {
         self.advance_ramp(now);
-        let weight = self.operations.weight(request.operation);
+        let weight = match self.operations.weight(request.operation) {
+            // The cost of a handshake is not counted, and that of an unknown operation is much more.
+            weight if request.opens_stream => weight.min(UNITS),
+            weight => weight,
+        };
         let key = self.clients.key_of(request.client);
         let class = request.class;
         let opens_stream = request.opens_stream || self.operations.opens_stream(request.operation);
@@ -290,14 +294,16 @@ impl AdmissionControl {
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
         let room = self.room(lane);
-        let shared = self.shared_with(lane);
+        // Streams have a part of the limit of their own, so that they count in no share of it.
+        let shared = self.in_flight - self.opening_streams;
         if !room.fits_spare(units) && self.clients.is_greedy(key, weight, shared, limit) {
             if is_ramp_over {
                 self.limit.note_spare_reached();
             }
             return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
         }
-        let is_queued = self.queues[lane.index()].len() > 0;
+        let is_queued = self.queues[lane.index()].len() > 0
+            || (!lane.has_streams() && self.is_stream_overdue(class));
         if !is_queued && room.fits(weight) {
             return Decision::Admitted(self.admit(request, lane, key, weight, now));
         }
@@ -348,7 +354,7 @@ impl AdmissionControl {
         if is_stream {
             self.opening_streams -= weight;
         }
-        self.clients.remove_in_flight(client_key, weight);
+        self.clients.remove_in_flight(client_key, if is_stream { 0 } else { weight });
         self.in_flight -= weight;
         self.by_class[class] -= weight;
         self.requests[class] -= 1;
@@ -435,19 +441,20 @@ impl AdmissionControl {
         let stream_bound = is_bounded.then(|| {
             // Requests that wait come before streams.
             let is_behind = self.queues[Lane::of(class, false).index()].len() > 0;
-            if is_behind { 0 } else { stream_bound(class, limit) }
+            if is_behind { 0 } else { stream_bound(class, limit, spare) }
         });
         let (own, total) = (self.by_class[class.index()], self.in_flight);
         Room { class, own, total, limit, spare, stream_bound }
     }
 
-    /// Returns the units of work in flight that a request of this lane shares the limit with. Clients that open streams
-    /// have a part of the limit of their own, so that they make no client with other work a greedy one.
-    fn shared_with(&self, lane: Lane) -> u64 {
-        match lane.has_streams() {
-            true => self.in_flight,
-            false => self.in_flight - self.opening_streams,
-        }
+    /// True if a stream of a class has waited for so many other requests that it has the next room.
+    fn is_stream_overdue(&self, class: Class) -> bool {
+        let stream = Lane::of(class, true);
+        // hot path: nothing waits most of the time
+        stream.has_streams()
+            && self.queues[stream.index()].len() > 0
+            && self.operations_since_stream[class.index()]
+                >= OPERATIONS_BEFORE_STREAM + OPERATIONS_BESIDE_STREAM
     }
 
     /// True if one stream of a class may use as much as other requests of the class.
@@ -469,13 +476,13 @@ impl AdmissionControl {
         now: Duration,
     ) -> Ticket {
         let (class, units) = (request.class.index(), u64::from(weight));
-        self.clients.add_in_flight(key, units);
         self.in_flight += units;
         self.by_class[class] += units;
         self.requests[class] += 1;
         self.limit.set_in_flight(self.in_flight, now);
         self.pressures.count_admitted(lane, now);
         let is_stream = lane.has_streams();
+        self.clients.add_in_flight(key, if is_stream { 0 } else { units });
         if is_stream {
             self.opening_streams += units;
             self.operations_since_stream[class] = 0;
@@ -499,7 +506,10 @@ impl AdmissionControl {
     fn admit_next(&mut self, class: Class, now: Duration, random: u64) -> bool {
         let [first, second] = [false, true].map(|it| Lane::of(class, it));
         match self.is_turn_of_streams(class) {
-            true => self.pop_waiting(second, now, random) || self.pop_waiting(first, now, random),
+            true => {
+                self.pop_waiting(second, now, random)
+                    || (!self.is_stream_overdue(class) && self.pop_waiting(first, now, random))
+            }
             false => self.pop_waiting(first, now, random) || self.pop_waiting(second, now, random),
         }
     }
@@ -738,8 +748,44 @@ mod tests {
         let handshake = Request { client: 1, opens_stream: true, ..Request::default() };
         let decision = control.request(handshake, Duration::MAX, at(0), 0);
         assert!(matches!(decision, Decision::Waiting(..)), "{decision:?}");
-        tickets.extend((0..3).map(|_| admitted(ask_for(&mut control, 1))));
+        // Streams count in no share: the queries of the client are less than half of its share, so two exceed the limit.
+        tickets.extend((0..5).map(|_| admitted(ask_for(&mut control, 1))));
         assert!(matches!(ask_for(&mut control, 1), Decision::Waiting(..)));
+    }
+
+    #[test]
+    fn a_heavy_stream_does_not_starve_behind_light_queries() {
+        let mut control = control(20, 1000);
+        learn_subscription(&mut control);
+        let heavy = admitted(ask_for(&mut control, 8));
+        control.finish(heavy, Outcome::Opened { cost: 500 }, at(0), 0);
+        let fill = || match ask_for(&mut control, 1) {
+            Decision::Admitted(ticket) => Some(ticket),
+            _ => None,
+        };
+        let mut running: VecDeque<_> = std::iter::from_fn(fill).collect();
+        let stream = waiting(ask_for(&mut control, 8));
+        let mut queries = 0;
+        loop {
+            // One ends, and another one arrives.
+            let ended = running.pop_front().expect("some are in flight");
+            control.finish(ended, Outcome::Unmeasured { cost: 100 }, at(0), 0);
+            match ask_for(&mut control, 1) {
+                Decision::Admitted(ticket) => running.push_back(ticket),
+                Decision::Waiting(..) => {}
+                Decision::Refused(refusal) => panic!("{refusal:?}"),
+            }
+            let mut is_opened = false;
+            while let Some(Event::Admitted(id, ticket, _)) = control.poll_event() {
+                is_opened |= id == stream;
+                running.push_back(ticket);
+            }
+            if is_opened {
+                break;
+            }
+            queries += 1;
+            assert!(queries < 100, "the stream starves");
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ const STREAM_SHARE: f64 = 0.85;
 /// some seconds, and one that is refused costs more when it returns.
 const STREAM_PATIENCE: u32 = 100;
 
+/// The number of further ones after which a stream that waits has the next room, even if it is heavier than they are.
+pub(crate) const OPERATIONS_BESIDE_STREAM: u32 = 8;
+
 /// The number of other requests after which one stream may use as much as they may.
 pub(crate) const OPERATIONS_BEFORE_STREAM: u32 = 10;
 
@@ -85,12 +88,12 @@ impl Lane {
     }
 }
 
-/// Returns the units of work in flight up to which streams of a class are opened. Where nothing else is in flight, one
-/// average operation fits at any limit.
-pub(crate) fn stream_bound(class: Class, limit: u64) -> u64 {
+/// Returns the units of work in flight up to which streams of a class are opened. `spare` is the part of the limit that
+/// sheddable requests may fill. Where nothing else is in flight, one average operation fits at any limit.
+pub(crate) fn stream_bound(class: Class, limit: u64, spare: u64) -> u64 {
     let of_class = match class {
         Class::Critical | Class::Normal => limit,
-        Class::Sheddable => part(limit, SHEDDABLE_SHARE),
+        Class::Sheddable => part(limit, SHEDDABLE_SHARE).min(spare),
     };
     part(of_class, STREAM_SHARE).max(UNITS.into())
 }
@@ -110,8 +113,9 @@ mod tests {
 
     #[test]
     fn streams_leave_a_part_of_the_limit_to_other_requests() {
-        assert_eq!(stream_bound(Class::Normal, 100_000), 85_000);
-        assert_eq!(stream_bound(Class::Sheddable, 100_000), 63_750);
-        assert_eq!(stream_bound(Class::Normal, 1000), 1000, "one fits at any limit");
+        assert_eq!(stream_bound(Class::Normal, 100_000, 50_000), 85_000);
+        assert_eq!(stream_bound(Class::Sheddable, 100_000, 85_000), 63_750);
+        assert_eq!(stream_bound(Class::Sheddable, 100_000, 50_000), 42_500);
+        assert_eq!(stream_bound(Class::Normal, 1000, 1000), 1000, "one fits at any limit");
     }
 }

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use crate::poller::Readiness;
 
-/// The number of waiting connections up to which there is no storm, and the number that is ended in one turn then. Even
-/// some thousand clients that come and go in a second do not wait for each other.
-const FEW: usize = 256;
-const TURN_OF_FEW: usize = 16;
-
-/// The number that is ended in one turn of a storm at least, and the part of all that wait. The more there are, the
-/// faster they are ended, so that not even a million keep their descriptors for long.
-const TURN_MIN: usize = 1;
+/// The part of all that wait which is ended in one turn at least. The more there are, the faster they are ended, so that
+/// not even a million keep their descriptors for long.
 const TURN_PART: usize = 8192;
+
+/// The multiple of the connections that have lately gone in the time of a pause, by which a turn ends more than one. So
+/// clients that come and go all the time do not wait for each other, however many. The mean is over about
+/// [`RATE_SECONDS`], so that a storm raises it by little.
+const RATE_FACTOR: f64 = 1.5;
+const RATE_SECONDS: f64 = 10.0;
 
 /// The number that is ended in one turn at most: it takes some 10 ms.
 const TURN_MAX: usize = 256;
@@ -41,12 +41,22 @@ pub(crate) struct Endings {
     waiting: VecDeque<Readiness>,
     /// The time of the next turn, if some wait after the last one.
     next_turn: Option<Instant>,
+    /// The connections that have gone lately: each counts less with time. And the time of the last one.
+    recent: f64,
+    recent_at: Option<Instant>,
 }
 
 impl Endings {
-    /// Adds a connection.
-    pub(crate) fn add(&mut self, readiness: Readiness) {
+    /// Adds a connection that has gone.
+    pub(crate) fn add(&mut self, readiness: Readiness, now: Instant) {
         self.waiting.push_back(readiness);
+        self.recent = self.recent_until(now) + 1.0;
+        self.recent_at = Some(now);
+    }
+
+    fn recent_until(&self, now: Instant) -> f64 {
+        let Some(at) = self.recent_at else { return 0.0 };
+        self.recent * (-now.saturating_duration_since(at).as_secs_f64() / RATE_SECONDS).exp()
     }
 
     /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much
@@ -58,10 +68,8 @@ impl Endings {
         };
         // At most 16, so it fits.
         let turns = 1 + (late.as_micros() / PAUSE.as_micros()).min(LATE_TURNS_MAX) as usize;
-        let of_turn = match self.waiting.len() {
-            ..=FEW => TURN_OF_FEW,
-            many => (many / TURN_PART).max(TURN_MIN),
-        };
+        let in_pause = self.recent_until(now) / RATE_SECONDS * PAUSE.as_secs_f64();
+        let of_turn = (1 + (RATE_FACTOR * in_pause) as usize).max(self.waiting.len() / TURN_PART);
         (of_turn * turns).min(TURN_MAX)
     }
 
@@ -108,53 +116,48 @@ mod tests {
     const NO_TIME: Duration = Duration::ZERO;
 
     #[test]
-    fn a_few_are_ended_at_once() {
+    fn connections_are_ended_in_order_with_pauses() {
         let (mut endings, now) = (Endings::default(), Instant::now());
-        for round in 0..3 {
-            (0..16).for_each(|key| endings.add(ending(key)));
-            assert_eq!(turn(&mut endings, now, NO_TIME), Vec::from_iter(0..16), "{round}");
-            assert_eq!(endings.next_turn(), None);
-        }
-        assert_eq!(turn(&mut endings, now, NO_TIME), []);
-    }
-
-    #[test]
-    fn many_are_ended_in_order_with_pauses() {
-        let (mut endings, now) = (Endings::default(), Instant::now());
-        (0..277).for_each(|key| endings.add(ending(key)));
+        (0..300).for_each(|key| endings.add(ending(key), now));
         assert_eq!(turn(&mut endings, now, PAUSE / 2), [0]);
         let next = now + PAUSE / 2 + PAUSE;
         assert_eq!(endings.next_turn(), Some(next));
         assert_eq!(turn(&mut endings, now + PAUSE, NO_TIME), [], "the pause is not over");
-        assert_eq!(turn(&mut endings, next, NO_TIME), [1]);
-        let mut at = next;
-        for key in 2..21 {
-            at += PAUSE;
-            assert_eq!(turn(&mut endings, at, NO_TIME), [key], "more than 256 wait");
+        for key in 1..300 {
+            let at = endings.next_turn().expect("some wait");
+            assert_eq!(turn(&mut endings, at, NO_TIME), [key]);
         }
-        at += PAUSE;
-        assert_eq!(turn(&mut endings, at, NO_TIME), Vec::from_iter(21..37), "few are left");
-        while endings.next_turn().is_some() {
-            at += PAUSE;
-            turn(&mut endings, at, NO_TIME);
-        }
-        assert!(endings.waiting.is_empty());
+        assert_eq!(endings.next_turn(), None);
+        assert_eq!(turn(&mut endings, now + 300 * PAUSE, NO_TIME), []);
     }
 
     #[test]
     fn a_late_turn_makes_up_for_those_that_were_missed() {
         let (mut endings, now) = (Endings::default(), Instant::now());
-        (0..1000).for_each(|key| endings.add(ending(key)));
+        (0..1000).for_each(|key| endings.add(ending(key), now));
         turn(&mut endings, now, NO_TIME);
-        assert_eq!(turn(&mut endings, now + 6 * PAUSE, NO_TIME).len(), 6 * TURN_MIN);
+        assert_eq!(turn(&mut endings, now + 6 * PAUSE, NO_TIME).len(), 6);
         let latest = turn(&mut endings, now + 600 * PAUSE, NO_TIME).len();
-        assert_eq!(latest, 16 * TURN_MIN, "the turns that it makes up for are bounded");
+        assert_eq!(latest, 16, "the turns that it makes up for are bounded");
+    }
+
+    #[test]
+    fn clients_that_come_and_go_all_the_time_do_not_wait_also_after_a_storm() {
+        let (mut endings, mut now) = (Endings::default(), Instant::now());
+        (0..10_000).for_each(|key| endings.add(ending(key), now));
+        for _ in 0..60_000 {
+            // 3,000 go in a second.
+            (0..3).for_each(|key| endings.add(ending(key), now));
+            turn(&mut endings, now, NO_TIME);
+            now += PAUSE;
+        }
+        assert!(endings.waiting.len() < 10, "{}", endings.waiting.len());
     }
 
     #[test]
     fn a_million_are_ended_as_fast_as_possible_and_leave_no_memory() {
         let (mut endings, mut now) = (Endings::default(), Instant::now());
-        (0..1_000_000).for_each(|key| endings.add(ending(key)));
+        (0..1_000_000).for_each(|key| endings.add(ending(key), now));
         let (began, mut work) = (now, Duration::ZERO);
         while !endings.waiting.is_empty() {
             let ended = u32::try_from(endings.take_turn(now).min(endings.waiting.len()));

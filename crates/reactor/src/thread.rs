@@ -136,7 +136,7 @@ impl<A: Application> EventLoop<A> {
                     messages.extend(taken.drain(..));
                 } else if readiness.ending {
                     self.sockets.begin_leaving(Token::from_u64(readiness.key));
-                    self.endings.add(readiness);
+                    self.endings.add(readiness, self.sockets.now);
                 } else {
                     self.serve(readiness);
                 }

@@ -21,6 +21,7 @@ use events::Position;
 use execute::{Missed, Payload, Revision};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
+use super::concurrency_limit::Yielding;
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletPlace, Outlets, SubscriberCounts};
 use super::resolution::ResolutionWork;
@@ -76,8 +77,8 @@ struct EventInFlight {
     state: ResolutionState,
     /// True if it is the first event of its resolution, which has its ticket.
     is_first: bool,
-    /// True if its resolution was started as one that gives way to others ([`Group::next_gives_way`]).
-    gives_way: bool,
+    /// The kind of its resolution, if it was started as one that gives way to others ([`Group::next_yielding`]).
+    yielding: Option<Yielding>,
     spans: Option<Arc<GroupSpans>>,
 }
 
@@ -336,20 +337,22 @@ impl Group {
         !self.waiting.is_empty() && self.resolutions < window && !self.is_held_back
     }
 
-    /// True if the next resolution gives way to those of other groups: that of the current state, for new subscribers,
-    /// and of an event that needs a slow subgraph.
-    pub(super) fn next_gives_way(&self) -> bool {
-        let Some(next) = self.waiting.front() else { return false };
-        next.event.is_none() || self.operation.resolve.needs_slow_subgraph()
+    /// Returns the kind of the next resolution if it gives way to those of other groups.
+    pub(super) fn next_yielding(&self) -> Option<Yielding> {
+        let next = self.waiting.front()?;
+        if self.operation.resolve.needs_slow_subgraph() {
+            return Some(Yielding::SlowSubgraph);
+        }
+        next.event.is_none().then_some(Yielding::State)
     }
 
     /// Starts the next event if the window has room, together with the following ones, `most` events in all.
-    /// `gives_way` is noted with it.
+    /// `yielding` is noted with it.
     pub(super) fn start(
         &mut self,
         window: usize,
         most: usize,
-        gives_way: bool,
+        yielding: Option<Yielding>,
     ) -> Option<StartedResolution> {
         if !self.can_start(window) {
             return None;
@@ -359,7 +362,7 @@ impl Group {
         let (handle, abort) = AbortHandle::new_pair();
         let event = self.put_in_flight(first, ResolutionState::Resolving(handle));
         if let Some(started) = self.in_flight.back_mut() {
-            started.gives_way = gives_way;
+            started.yielding = yielding;
         }
         self.resolutions += 1;
         let work = match event {
@@ -390,7 +393,7 @@ impl Group {
             is_stored,
             state,
             is_first,
-            gives_way: false,
+            yielding: None,
             spans: spans.clone(),
         });
         event.map(|event| TriggerEvent { spans, ..event })
@@ -427,9 +430,10 @@ impl Group {
         1 + others.take_while(|it| matches!(it.state, ResolutionState::InBatch)).count()
     }
 
-    /// True if the resolution with that ticket was started as one that gives way to others.
-    pub(super) fn gives_way(&self, ticket: u64) -> bool {
-        self.index_of(ticket).is_some_and(|index| self.in_flight[index].gives_way)
+    /// Returns the number of resolutions of each kind that give way, for the resolution with that ticket.
+    pub(super) fn yielding_of(&self, ticket: u64) -> [usize; Yielding::COUNT] {
+        let event = self.index_of(ticket).map(|index| &self.in_flight[index]);
+        count_kinds(event.into_iter().filter_map(|it| it.yielding))
     }
 
     fn index_of(&self, ticket: u64) -> Option<usize> {
@@ -596,11 +600,10 @@ impl Group {
         self.in_flight.iter().filter(is_resolving).count()
     }
 
-    /// Returns the number of them that give way to others.
-    pub(super) fn resolving_that_give_way(&self) -> usize {
-        let gives_way =
-            |it: &&EventInFlight| it.gives_way && matches!(it.state, ResolutionState::Resolving(_));
-        self.in_flight.iter().filter(gives_way).count()
+    /// Returns the number of them of each kind that give way to others.
+    pub(super) fn resolving_of_kinds(&self) -> [usize; Yielding::COUNT] {
+        let is_resolving = |it: &&EventInFlight| matches!(it.state, ResolutionState::Resolving(_));
+        count_kinds(self.in_flight.iter().filter(is_resolving).filter_map(|it| it.yielding))
     }
 
     /// Returns the number of events that are being resolved.
@@ -651,4 +654,11 @@ impl Drop for Group {
             }
         }
     }
+}
+
+/// Counts the resolutions of each kind.
+fn count_kinds(kinds: impl Iterator<Item = Yielding>) -> [usize; Yielding::COUNT] {
+    let mut counts = [0; Yielding::COUNT];
+    kinds.for_each(|kind| counts[kind as usize] += 1);
+    counts
 }

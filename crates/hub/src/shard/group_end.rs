@@ -15,7 +15,7 @@ impl Shard {
         let Some(mut group) = self.groups.remove(group_id) else { return };
         self.catch_up.remove_group(&group);
         self.triggers.remove_group(&mut group);
-        self.scheduler.release(group.resolving(), group.resolving_that_give_way());
+        self.scheduler.release(group.resolving(), group.resolving_of_kinds());
         self.scheduler.sweep(self.groups.len(), |id| self.groups.contains(id));
     }
 }

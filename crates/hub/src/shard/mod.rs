@@ -138,7 +138,7 @@ impl Shard {
         leave_sender: LeaveSender,
     ) -> Self {
         let Shared { stats, memo_room, ring_room, permits, cursors } = shared;
-        let permits = ShardPermits::new(permits);
+        let permits = ShardPermits::new(&permits);
         Self {
             settings,
             triggers: TriggerTable::new(number, memo_room, Arc::clone(&stats)),

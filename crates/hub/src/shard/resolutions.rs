@@ -21,7 +21,7 @@ impl Shard {
         outcome: ResolutionOutcome,
     ) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        self.scheduler.release(1, usize::from(group.gives_way(ticket)));
+        self.scheduler.release(1, group.yielding_of(ticket));
         let events = group.events_of(ticket);
         stats::subtract(&self.stats.resolving, events);
         let is_state = group.is_state(ticket);

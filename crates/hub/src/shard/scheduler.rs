@@ -1,15 +1,13 @@
 //! The scheduler of a shard's resolutions. It starts the events of a group while the group's window has room and
 //! permits are left. Groups that lack a permit queue for one, and take turns when permits are released.
 //!
-//! Some resolutions give way to the others ([`Group::next_gives_way`]): the current state for new subscribers, so that
-//! a thousand of them at once do not delay the events of those that are there, and events that need a slow subgraph, so
-//! that they do not take the permits of all others. Only a part of the permits is for them. Beyond it their groups wait
-//! in a queue of their own.
+//! Some resolutions give way to the others ([`Yielding`]). Only a part of the permits is for each kind of them. Beyond it
+//! their groups wait in a queue of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::concurrency_limit::ShardPermits;
+use super::concurrency_limit::{ShardPermits, Yielding};
 use super::effect::Effect;
 use super::group::Group;
 use super::resolution::ResolutionWork;
@@ -20,9 +18,6 @@ use crate::{GroupId, HubSettings};
 /// above it, so that sweeping costs little for each.
 pub(super) const STALE_READY_MAX: usize = 64;
 
-/// The part of the hub's permits, one in this number, for resolutions that give way to others.
-const GIVING_WAY_DIVISOR: usize = 2;
-
 /// The permits and the queues of groups of one shard.
 pub(super) struct Scheduler {
     /// The maximum number of resolutions of one group.
@@ -32,13 +27,11 @@ pub(super) struct Scheduler {
     permits: ShardPermits,
     /// Groups that could start an event if a permit were available.
     ready: VecDeque<GroupId>,
-    /// Groups whose next resolution gives way to others, and waits until another one of these has ended.
-    giving_way: VecDeque<GroupId>,
-    /// The number of resolutions in flight that give way to others, and the number that may be.
-    resolving_that_give_way: usize,
-    giving_way_max: usize,
-    /// True if the next group is taken from `giving_way`, if it has one: the queues take turns.
-    is_turn_of_giving_way: bool,
+    /// For each kind of resolutions that give way to others, the groups whose next one is of the kind, and waits until
+    /// another one of the kind has ended.
+    yielding: [VecDeque<GroupId>; Yielding::COUNT],
+    /// The queue from which the last group was taken, because they take turns: 0 is `ready`.
+    turn: usize,
     stats: Arc<HubStats>,
 }
 
@@ -49,14 +42,8 @@ impl Scheduler {
             batch_events: settings.batch_events,
             permits,
             ready: VecDeque::new(),
-            giving_way: VecDeque::new(),
-            resolving_that_give_way: 0,
-            // Each shard has its part of them. Where some wait, at least one is in flight, and its end starts the next.
-            giving_way_max: (settings.resolutions_in_flight
-                / GIVING_WAY_DIVISOR
-                / settings.shards.max(1))
-            .max(1),
-            is_turn_of_giving_way: false,
+            yielding: Default::default(),
+            turn: 0,
             stats,
         }
     }
@@ -67,14 +54,13 @@ impl Scheduler {
         if !group.can_start(self.window) {
             return false;
         }
-        let gives_way = group.next_gives_way();
-        if (gives_way && !self.has_room_to_give_way()) || !self.permits.acquire() {
+        let yielding = group.next_yielding();
+        if !self.permits.acquire(yielding) {
             return false;
         }
         let resolve = Arc::clone(&group.operation.resolve);
         let most = if resolve.takes_batches() { self.batch_events } else { 1 };
-        let Some(start) = group.start(self.window, most, gives_way) else { return false };
-        self.resolving_that_give_way += usize::from(gives_way);
+        let Some(start) = group.start(self.window, most, yielding) else { return false };
         let events = match &start.work {
             ResolutionWork::Batch(events) => events.len(),
             ResolutionWork::Event(_) | ResolutionWork::State(_) => 1,
@@ -110,15 +96,10 @@ impl Scheduler {
             return;
         }
         group.is_queued = true;
-        match !self.has_room_to_give_way() && group.next_gives_way() {
-            true => self.giving_way.push_back(group.id),
-            false => self.ready.push_back(group.id),
+        match group.next_yielding().filter(|kind| !self.permits.has_room_for(*kind)) {
+            Some(kind) => self.yielding[kind as usize].push_back(group.id),
+            None => self.ready.push_back(group.id),
         }
-    }
-
-    /// True if one more resolution may start that gives way to others.
-    fn has_room_to_give_way(&self) -> bool {
-        self.resolving_that_give_way < self.giving_way_max
     }
 
     /// Takes the next group out of a queue, if a permit is available for it. The group may have been removed.
@@ -126,28 +107,40 @@ impl Scheduler {
         if !self.permits.has_available() {
             return None;
         }
-        if self.giving_way.is_empty() || !self.has_room_to_give_way() {
-            return self.ready.pop_front();
+        for _ in 0..=Yielding::COUNT {
+            self.turn = (self.turn + 1) % (1 + Yielding::COUNT);
+            let next = match self.turn {
+                0 => self.ready.pop_front(),
+                1 => self.next_of(Yielding::State),
+                _ => self.next_of(Yielding::SlowSubgraph),
+            };
+            if next.is_some() {
+                return next;
+            }
         }
-        self.is_turn_of_giving_way = !self.is_turn_of_giving_way;
-        match self.is_turn_of_giving_way {
-            true => self.giving_way.pop_front(),
-            false => self.ready.pop_front().or_else(|| self.giving_way.pop_front()),
+        None
+    }
+
+    /// Takes the next group whose resolution is of a kind that gives way, if the limit of the kind leaves room.
+    fn next_of(&mut self, kind: Yielding) -> Option<GroupId> {
+        match self.permits.has_room_for(kind) {
+            true => self.yielding[kind as usize].pop_front(),
+            false => None,
         }
     }
 
-    /// Releases permits of resolutions that have ended, of which some gave way to others.
-    pub(super) fn release(&mut self, permits: usize, giving_way: usize) {
-        self.permits.release(permits);
-        self.resolving_that_give_way = self.resolving_that_give_way.saturating_sub(giving_way);
+    /// Releases permits of resolutions that have ended, and says how many of them were of each kind that gives way.
+    pub(super) fn release(&mut self, permits: usize, of_kinds: [usize; Yielding::COUNT]) {
+        self.permits.release(permits, of_kinds);
     }
 
     /// Sweeps the entries of removed groups out of the queues, before they pile up. `groups` is the number of groups,
     /// and `is_group` is true for those that were not removed.
     pub(super) fn sweep(&mut self, groups: usize, is_group: impl Fn(GroupId) -> bool) {
-        if self.ready.len() + self.giving_way.len() > 2 * groups + STALE_READY_MAX {
-            self.ready.retain(|id| is_group(*id));
-            self.giving_way.retain(|id| is_group(*id));
+        if self.queue_entries() > 2 * groups + STALE_READY_MAX {
+            for queue in self.yielding.iter_mut().chain([&mut self.ready]) {
+                queue.retain(|id| is_group(*id));
+            }
         }
     }
 
@@ -156,15 +149,19 @@ impl Scheduler {
         self.permits.taken()
     }
 
+    fn queue_entries(&self) -> usize {
+        self.ready.len() + self.yielding.iter().map(VecDeque::len).sum::<usize>()
+    }
+
     #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
-        self.ready.len() + self.giving_way.len()
+        self.queue_entries()
     }
 
     /// True if a permit is available for the next resolution of a group.
     #[cfg(test)]
     pub(super) fn has_permit_for(&self, group: &Group) -> bool {
-        let has_room = self.has_room_to_give_way() || !group.next_gives_way();
+        let has_room = group.next_yielding().is_none_or(|kind| self.permits.has_room_for(kind));
         self.permits.has_available() && has_room
     }
 }

@@ -525,9 +525,10 @@ impl Protocol for UpstreamClient {
 }
 
 /// True for the codes with which servers close a connection because of a message that they do not know: 4400 by the
-/// protocol, the others by WebSocket libraries and general handlers of errors.
+/// protocol, the others by WebSocket libraries. Codes of general failures, such as 1011, are also those of a gateway
+/// whose server is gone.
 fn refuses_message(code: CloseCode) -> bool {
-    matches!(code.0, 1002 | 1003 | 1011 | 4400 | 4500)
+    matches!(code.0, 1002 | 1003 | 4400)
 }
 
 /// Returns the beginning of an id that the server chose: it goes into logs and has no bound of its own.
