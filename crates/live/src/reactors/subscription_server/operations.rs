@@ -194,7 +194,14 @@ impl SubscriptionServer {
             }
             return self.check_started(sockets, token, operation, None);
         }
-        if !self.overloaded.is_empty() && !matches!(outcome, OperationOutcome::Failed(_)) {
+        // Limits of a connection have the same code, but name no time: the client must do something, not wait.
+        let refused = match &outcome {
+            OperationOutcome::Failed(errors) => errors.first(),
+            OperationOutcome::Response(_) | OperationOutcome::Subscribed(_) => None,
+        };
+        let is_overloaded = refused
+            .is_some_and(|it| it.code == ErrorCode::Overloaded && it.retry_after_seconds.is_some());
+        if !is_overloaded && !self.overloaded.is_empty() {
             self.overloaded.remove(&token);
         }
         match outcome {
@@ -229,7 +236,6 @@ impl SubscriptionServer {
                 client.drop_idle_work();
                 let first = errors.first();
                 let limit = first.and_then(|error| error.rate_limit.clone());
-                let is_overloaded = first.is_some_and(|it| it.code == ErrorCode::Overloaded);
                 self.send_end(sockets, token, Delivery::Failed { operation, errors });
                 if let Some(limit) = limit {
                     self.count_rate_limited(sockets, token, limit.close_after);
