@@ -57,8 +57,8 @@ export const cut = (text, length) => (text.length > length ? `${text.slice(0, le
 /** A box with a name, what it is below that, and a note at the bottom. With `click` it is a button. */
 export function box({ x, y, width, height, name, what = null, note = null, className = "node", click = null }) {
   const title = what === null ? name : `${name}: ${what}`;
-  const button =
-    click === null ? {} : { role: "button", tabindex: "0", "aria-label": title, click, keydown: pressing(click) };
+  // Its name for assistive technology is the title below.
+  const button = click === null ? {} : { role: "button", tabindex: "0", click, keydown: pressing(click) };
   const below = [
     { text: what, className: "what" },
     { text: note, className: "what times" },

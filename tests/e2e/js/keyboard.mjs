@@ -15,7 +15,9 @@ const readFocus = (page, moveTo = null) => page.evaluate(({ usable, moveTo: plac
   const focused = document.activeElement;
   const { top, bottom, left, right, width, height } = focused.getBoundingClientRect();
   const header = document.querySelector("body > header");
-  const above = header === null || header.contains(focused) ? 0 : Math.max(0, header.getBoundingClientRect().bottom);
+  // The link that skips the header is shown above it.
+  const isAtTop = header === null || header.contains(focused) || focused.classList.contains("skip");
+  const above = isAtTop ? 0 : Math.max(0, header.getBoundingClientRect().bottom);
   const { outlineStyle, outlineWidth } = getComputedStyle(focused);
   return {
     names: all.map(nameOf),
