@@ -7,6 +7,7 @@
 //! there is no response, Apollo Server responds with the status 500.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use events::SubgraphSubscription;
@@ -36,6 +37,10 @@ const NO_STREAM_SEEN: &str =
 const NO_CALLBACK_SEEN: &str =
     "it responds to requests, and only a subscription shows whether it sends callbacks";
 
+/// The bounds of the stream with the errors, which the server should end after them.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+const BODY_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Sends the request without headers of clients, and looks at the response.
 pub(crate) async fn probe(
     endpoint: &SubscriptionEndpoint,
@@ -58,7 +63,11 @@ pub(crate) async fn probe(
         // The status that some servers give to errors of validation, also in an event stream.
         let is_refusal = status.is_success() || status == StatusCode::BAD_REQUEST;
         return match http_stream::body_format(&response) {
-            Ok(_) if is_refusal && !is_callback => Ok(ProbeOutcome::Proven),
+            Ok(_) if is_refusal && !is_callback => {
+                // Some servers fail if the connection is closed while they write.
+                let _ = response.read_body(BODY_BYTES_MAX, BODY_TIME_MAX).await;
+                Ok(ProbeOutcome::Proven)
+            }
             _ if !status.is_success() => Err(of_status()),
             Err(error) if !is_callback => Err(ProbeError::new(error.to_string())),
             _ => Err(ProbeError::new(NOT_JSON)),
