@@ -9,10 +9,10 @@
 //! - It reacts once to what it has caused: after the limit was lowered, nothing counts for as long as an operation
 //!   takes.
 //! - The slow-down without load (the floor) is measured, not averaged, as BBR does: at intervals, if work had to wait
-//!   because of the limit for some time, it is lowered for some latencies (a probe). If the latency falls with the work in flight,
-//!   there was a queue and the floor is not above what was measured. If the latency stays, the work takes longer for
-//!   another reason, and the floor rises. An average of all latencies would take a long overload for normal, and grow
-//!   without end.
+//!   because of the limit for some time, it is lowered for some latencies (a probe). If the latency falls with the work
+//!   in flight, there was a queue and the floor is not above what was measured. If the latency stays, the work takes
+//!   longer for another reason, and the floor rises. An average of all latencies would take a long overload for normal,
+//!   and grow without end.
 //!
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.

@@ -748,7 +748,8 @@ mod tests {
         let handshake = Request { client: 1, opens_stream: true, ..Request::default() };
         let decision = control.request(handshake, Duration::MAX, at(0), 0);
         assert!(matches!(decision, Decision::Waiting(..)), "{decision:?}");
-        // Streams count in no share: the queries of the client are less than half of its share, so two exceed the limit.
+        // Streams count in no share: the queries of the client are less than half of its share, so two exceed the
+        // limit.
         tickets.extend((0..5).map(|_| admitted(ask_for(&mut control, 1))));
         assert!(matches!(ask_for(&mut control, 1), Decision::Waiting(..)));
     }

@@ -2,8 +2,8 @@
 //!
 //! A stream (a subscription, a live query, or a WebSocket for them) is more work for as long as it is open, and its
 //! client can open it a moment later. So new streams fill only a part of what other requests of their class may fill,
-//! and wait in a queue of their own, longer than others, which is served after that of the others. Where the others leave
-//! no room, one stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
+//! and wait in a queue of their own, longer than others, which is served after that of the others. Where the others
+//! leave no room, one stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
 
 use crate::UNITS;
 use crate::class::{Class, SHEDDABLE_SHARE, part};

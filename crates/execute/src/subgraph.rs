@@ -84,8 +84,8 @@ pub trait Subgraph: Send + Sync {
         None
     }
 
-    /// Notes before a request whether the subgraph takes several times longer than usual. While it does, no query is sent
-    /// a second time because its response is late.
+    /// Notes before a request whether the subgraph takes several times longer than usual. While it does, no query is
+    /// sent a second time because its response is late.
     fn note_slowness(&self, _is_slow: bool) {}
 
     /// True if requests to the subgraph take several times longer than usual at present.

@@ -1,9 +1,9 @@
 //! The timer of one HTTP/1.1 connection, which bounds the time for the head of the next request.
 //!
 //! The HTTP library sets a deadline before each head, also on a connection with many requests a second. A timer of the
-//! runtime for each of them would be an allocation, and two locks to enter and leave the timer wheel. Here all deadlines
-//! of a connection share one such timer. It stays in the wheel with the first deadline, and moves to the present one
-//! only when that time has come: once in `http.header_timeout`.
+//! runtime for each of them would be an allocation, and two locks to enter and leave the timer wheel. Here all
+//! deadlines of a connection share one such timer. It stays in the wheel with the first deadline, and moves to the
+//! present one only when that time has come: once in `http.header_timeout`.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::poller::Readiness;
 
-/// The part of all that wait which is ended in one turn at least. The more there are, the faster they are ended, so that
-/// not even a million keep their descriptors for long.
+/// The part of all that wait which is ended in one turn at least. The more there are, the faster they are ended, so
+/// that not even a million keep their descriptors for long.
 const TURN_PART: usize = 8192;
 
 /// The multiple of the connections that have lately gone in the time of a pause, by which a turn ends more than one. So

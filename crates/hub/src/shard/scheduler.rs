@@ -1,8 +1,8 @@
 //! The scheduler of a shard's resolutions. It starts the events of a group while the group's window has room and
 //! permits are left. Groups that lack a permit queue for one, and take turns when permits are released.
 //!
-//! Some resolutions give way to the others ([`Yielding`]). Only a part of the permits is for each kind of them. Beyond it
-//! their groups wait in a queue of their own.
+//! Some resolutions give way to the others ([`Yielding`]). Only a part of the permits is for each kind of them. Beyond
+//! it their groups wait in a queue of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -152,8 +152,9 @@ impl SubscriptionServer {
         sockets.flush_machine(token);
     }
 
-    /// Counts an operation that overload refused. A WebSocket that gets nothing else is closed, so that its client comes
-    /// back later, perhaps to another router. One with a live operation stays open: its events are no further work.
+    /// Counts an operation that overload refused. A WebSocket that gets nothing else is closed, so that its client
+    /// comes back later, perhaps to another router. One with a live operation stays open: its events are no further
+    /// work.
     fn count_overloaded(&mut self, sockets: &mut ClientSockets, token: Token) {
         let refused = self.overloaded.entry(token).or_default();
         *refused = refused.saturating_add(1);
