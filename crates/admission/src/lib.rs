@@ -9,9 +9,9 @@
 //!   limit counts work, so that a cheap operation takes a small part of it. `baseline` is the time without load, and
 //!   `unknown_operations` what is assumed of operations that are executed too rarely.
 //! - `clients`: the work in flight of each client, for fair shares.
-//! - `spare_share`: the part of the limit that greedy clients may fill while others have work, sheddable requests, and
-//!   requests that open streams.
+//! - `spare_share`: the part of the limit that greedy clients may fill while others have work, and sheddable requests.
 //! - `lane`: how new streams come after other requests, with a limit and a queue of their own.
+//! - `room`: whether a request of a lane fits beside the work in flight.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
 //! - [`Bulkhead`], beside the control: the share of one subgraph in the work in flight.
 //! - [`Readiness`], beside the control: whether load balancers should send this router new clients.
@@ -29,6 +29,7 @@ mod bulkhead;
 mod class;
 mod clients;
 mod control;
+mod decision;
 mod lane;
 pub mod memory;
 mod operations;
@@ -37,6 +38,7 @@ mod pressure;
 mod ramp;
 mod readiness;
 mod request;
+mod room;
 mod spare_share;
 mod unknown_operations;
 mod waiting_queue;
@@ -44,10 +46,8 @@ mod waiting_queue;
 pub use adaptive_limit::LimitBounds;
 pub use bulkhead::{Bulkhead, BulkheadPlace, RouterWork};
 pub use class::Class;
-pub use control::{
-    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
-    Ticket,
-};
+pub use control::{AdmissionControl, AdmissionSettings, Load};
+pub use decision::{Decision, Event, Outcome, Refusal, RefusalReason, Ticket};
 pub use pace::Pace;
 pub use ramp::Ramp;
 pub use readiness::{Readiness, ReadinessChange, ReadinessSettings};
