@@ -25,6 +25,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
 use super::client_connection::{ClientConnection, ClientRequest};
+use super::first_turn::serve_in_turn;
 use super::handover::{self, FlushTrackedStream, Handover};
 use super::head_timer::HeadTimer;
 use super::http_server::HttpServer;
@@ -92,10 +93,12 @@ pub(super) async fn serve(
     };
     match established {
         Ok(Some((stream, ClientProtocol::Http1))) => {
-            serve_http1(server, stream, permit, served, origin).await;
+            let serving = serve_http1(Arc::clone(&server), stream, permit, served, origin);
+            serve_in_turn(&server.first_turns, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Http2))) => {
-            http2::serve(server, stream, &permit, served, origin).await;
+            let serving = http2::serve(Arc::clone(&server), stream, &permit, served, origin);
+            serve_in_turn(&server.first_turns, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
@@ -154,11 +157,13 @@ async fn establish(
             }
         }
     };
-    if !http.http2.enabled {
-        return Ok(Some((stream, ClientProtocol::Http1)));
-    }
+    // Also without HTTP/2: this waits for the first bytes.
     match tokio::time::timeout(http.header_timeout, stream.detect_protocol()).await {
-        Ok(protocol) => Ok(protocol?.map(|protocol| (stream, protocol))),
+        Ok(protocol) => Ok(protocol?.map(|protocol| match http.http2.enabled {
+            true => (stream, protocol),
+            // It responds to everything.
+            false => (stream, ClientProtocol::Http1),
+        })),
         Err(_) => Ok(None),
     }
 }

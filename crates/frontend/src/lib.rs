@@ -19,6 +19,7 @@ pub mod cors_rules;
 pub mod csrf;
 pub mod descriptors;
 pub mod endpoint;
+pub mod first_turn;
 mod framing;
 mod handover;
 mod head_timer;
