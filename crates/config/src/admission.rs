@@ -25,8 +25,9 @@ pub struct Admission {
     pub queue: AdmissionQueue,
 
     /// The number of refusals that the router sends at once, each second for each core. Each further one is held for
-    /// two to three seconds: to refuse all requests at once would take the CPU time of those that could be served. `0`:
-    /// none is held. This holds also if `enabled` is `false`, for what the memory budget refuses.
+    /// two to nine seconds, the longer the more are held: to refuse all requests at once would take the CPU time of
+    /// those that could be served. `0`: none is held. This holds also if `enabled` is `false`, for what the memory
+    /// budget refuses.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub refusals_per_core: u32,
 
@@ -149,9 +150,9 @@ impl Default for Admission {
             enabled: true,
             limit: AdmissionLimit::default(),
             queue: AdmissionQueue::default(),
-            // A refusal takes some 25 µs of CPU time, so these take a twentieth of each core. With fewer, one client
+            // A refusal takes some 25 µs of CPU time, so these take a fortieth of each core. With fewer, one client
             // that sends too much would occupy the connections of a load balancer with refusals that are held.
-            refusals_per_core: 2000,
+            refusals_per_core: 1000,
             // Without a bound, 10,000 clients returned at 3,800 a second to one core, and the p99 of queries at 70 % of
             // the capacity was 6.6 times as high meanwhile (`cargo xtask bench overload --filter reconnects`).
             handshakes_per_core: 1100,

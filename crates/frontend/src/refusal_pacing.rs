@@ -1,8 +1,8 @@
 //! The pace of refusals. A refusal takes some 25 µs of CPU time, most of it in the kernel, so that refusing ten times
 //! what a router can do would leave nothing for what it could do. Up to a rate, refusals are sent at once, and a load
-//! balancer can ask another router. Each further one is held for two to three seconds: a client has one request in
-//! flight on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one
-//! before.
+//! balancer can ask another router. Each further one is held for two seconds or more: a client has one request in flight
+//! on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one before. The
+//! more are held, the longer each is, so that few are sent at a time however many clients there are.
 //!
 //! The rate is that of GCRA. Held refusals do not count in it: otherwise the held ones of a short burst would make
 //! later ones wait for as long as the rate is used.
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use admission::memory::MemoryAccount;
 use clients::client_deadline::ClientDeadline;
 use clients::shutdown::Shutdown;
 use execute::ErrorCode;
@@ -22,16 +23,24 @@ use super::response::{Response, ResponseErrors};
 /// The refusals that are sent at once after a pause, as the time in which they become due.
 const BURST: Duration = Duration::from_millis(250);
 
-/// The time for which a refusal is held, and by how much it is longer at most, so that the clients of a burst do not
-/// return together. A client that keeps to `retry-after` would wait for as long.
-const HELD: Duration = Duration::from_secs(2);
-const HELD_SPREAD_MS: u64 = 1000;
+/// The least and the most time for which a refusal is held, before it is made longer by up to a half, so that the
+/// clients of a burst do not return together. A client that keeps to `retry-after` would wait for as long.
+const HELD_MIN: Duration = Duration::from_secs(2);
+const HELD_MAX: Duration = Duration::from_secs(6);
 
-/// The maximum number of held refusals for each core: each keeps its request. Further ones are sent at once.
-const HELD_PER_CORE_MAX: u64 = 4096;
+/// The number of held refusals that are sent each second for each core. The time between the least and the most follows
+/// from it. So refusals are held for longer only if a thousand connections and more have one: a load balancer that keeps
+/// fewer does not run out of connections for longer.
+const SENT_PER_CORE: u64 = 500;
 
-/// Spreads consecutive numbers over the milliseconds of the spread: it has no common divisor with their number.
-const SPREAD_STEP: u64 = 619;
+/// The maximum number of held refusals for each core: each keeps the buffers of its connection, which an idle one has
+/// as well, and its task. Further ones are sent at once, as are all while the memory is short.
+const HELD_PER_CORE_MAX: u64 = 16_384;
+
+/// The steps of the spread, and what takes consecutive numbers to steps far from each other: the two have no common
+/// divisor.
+const SPREAD_STEPS: u64 = 1000;
+const SPREAD_STRIDE: u64 = 619;
 
 /// Holds refusals that are sent faster than their rate.
 #[derive(Debug)]
@@ -42,7 +51,8 @@ pub struct RefusalPacer {
     /// The time from which the next refusal may be sent at once, in nanoseconds since `started`.
     next: AtomicU64,
     held: AtomicU64,
-    held_max: u64,
+    cores: u64,
+    memory: Arc<MemoryAccount>,
     shutdown: Arc<Shutdown>,
     held_total: AtomicU64,
 }
@@ -59,7 +69,12 @@ pub const REFUSAL_METRICS: &[Metric<RefusalPacer>] = &[
 
 impl RefusalPacer {
     /// Creates a pacer that lets this number of refusals pass each second on each core. With 0 it holds none.
-    pub fn new(per_second_and_core: u32, cores: usize, shutdown: &Arc<Shutdown>) -> Self {
+    pub fn new(
+        per_second_and_core: u32,
+        cores: usize,
+        memory: &Arc<MemoryAccount>,
+        shutdown: &Arc<Shutdown>,
+    ) -> Self {
         let cores = cores.max(1);
         let per_second = f64::from(per_second_and_core) * cores as f64;
         Self {
@@ -67,7 +82,8 @@ impl RefusalPacer {
             started: Instant::now(),
             next: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            held_max: HELD_PER_CORE_MAX * cores as u64,
+            cores: cores as u64,
+            memory: Arc::clone(memory),
             shutdown: Arc::clone(shutdown),
             held_total: AtomicU64::new(0),
         }
@@ -100,12 +116,14 @@ impl RefusalPacer {
         let (now, earliest) = (nanos(now), nanos(now.saturating_sub(BURST)));
         let plan = |next: u64| (next <= now).then(|| next.max(earliest) + nanos(interval));
         let is_due = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, plan).is_ok();
-        if is_due || read(&self.held) >= self.held_max {
+        let held = read(&self.held) / self.cores;
+        if is_due || held >= HELD_PER_CORE_MAX || self.memory.is_short() {
             return None;
         }
         let number = self.held_total.fetch_add(1, Ordering::Relaxed);
-        let spread = number.wrapping_mul(SPREAD_STEP) % HELD_SPREAD_MS;
-        Some(HELD + Duration::from_millis(spread))
+        let least = Duration::from_secs(held / SENT_PER_CORE).clamp(HELD_MIN, HELD_MAX);
+        let step = number.wrapping_mul(SPREAD_STRIDE) % SPREAD_STEPS;
+        Some(least + least.mul_f64(step as f64 / SPREAD_STEPS as f64 / 2.0))
     }
 }
 
@@ -120,13 +138,14 @@ mod tests {
     use super::*;
 
     fn pacer(per_second_and_core: u32, cores: usize) -> RefusalPacer {
-        RefusalPacer::new(per_second_and_core, cores, &Arc::new(Shutdown::new().0))
+        let (memory, (shutdown, _)) = (MemoryAccount::unlimited(), Shutdown::new());
+        RefusalPacer::new(per_second_and_core, cores, &memory, &Arc::new(shutdown))
     }
 
     /// Returns how many of `count` refusals that are due at `now` are held.
     fn held(pacer: &RefusalPacer, now: f64, count: u32) -> usize {
         let pauses = (0..count).filter_map(|_| pacer.pause(Duration::from_secs_f64(now)));
-        pauses.inspect(|it| assert!(HELD <= *it && *it < HELD + Duration::from_secs(1))).count()
+        pauses.inspect(|it| assert!(HELD_MIN <= *it && *it < HELD_MAX + HELD_MAX / 2)).count()
     }
 
     #[test]
@@ -164,10 +183,34 @@ mod tests {
         assert_eq!(held(&pacer, 5.0, 100), 100);
     }
 
+    #[test]
+    fn none_is_held_while_the_memory_is_short() {
+        let (memory, (shutdown, _)) = (MemoryAccount::new(1 << 20), Shutdown::new());
+        let pacer = RefusalPacer::new(1, 1, &memory, &Arc::new(shutdown));
+        assert_eq!(held(&pacer, 5.0, 3), 2, "one is sent at once");
+        memory.measure(1 << 20);
+        assert!(memory.is_short());
+        assert_eq!(held(&pacer, 5.0, 3), 0);
+    }
+
+    #[test]
+    fn the_more_are_held_the_longer_each_is() {
+        let pacer = pacer(1, 2);
+        let now = Duration::from_secs(5);
+        // The next one is sent at once.
+        assert_eq!(pacer.pause(now), None);
+        for (per_core, seconds) in [(0, 2), (1499, 2), (1500, 3), (2000, 4), (3500, 6), (16_000, 6)]
+        {
+            pacer.held.store(2 * per_core, Ordering::Relaxed);
+            let least = (0..SPREAD_STEPS).filter_map(|_| pacer.pause(now)).min();
+            assert_eq!(least, Some(Duration::from_secs(seconds)), "{per_core}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn only_refusals_of_an_overloaded_router_are_held() {
         let (shutdown, begin) = Shutdown::new();
-        let pacer = RefusalPacer::new(1, 1, &Arc::new(shutdown));
+        let pacer = RefusalPacer::new(1, 1, &MemoryAccount::unlimited(), &Arc::new(shutdown));
         let refused = |code| {
             let error = GraphqlError::new(code, "no");
             response::request_errors(&[error], ResponseFormat::Json, false)
@@ -181,7 +224,7 @@ mod tests {
         pacer.hold(&refusal, None).await;
         assert_eq!((began.elapsed(), read(&pacer.held_total)), (Duration::ZERO, 0));
         pacer.hold(&refusal, None).await;
-        assert_eq!((began.elapsed(), read(&pacer.held_total)), (HELD, 1));
+        assert_eq!((began.elapsed(), read(&pacer.held_total)), (HELD_MIN, 1));
 
         // The client that has gone is forgotten.
         pacer.hold(&refusal, None).await;
