@@ -104,7 +104,7 @@ impl OperationTable {
         }
     }
 
-    /// Notes that an operation has opened a stream, after its cost was counted. It does so each time.
+    /// Notes that an operation whose cost was counted has opened a stream. It does so each time.
     pub(crate) fn note_stream(&mut self, key: u64) {
         let start = set_of(key);
         let mut set = self.records[start..start + WAYS].iter_mut();

@@ -81,7 +81,7 @@ fn headers(wanted: &SubgraphSubscription, accept: &'static str) -> HeaderMap {
             headers.append(name, value.clone());
         }
     }
-    // They replace those that a rule forwards.
+    // In place of those that a rule forwards.
     for (name, value) in &*wanted.trace {
         headers.insert(name, value.clone());
     }

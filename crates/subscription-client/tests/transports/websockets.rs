@@ -507,25 +507,14 @@ async fn the_attempts_run_out_if_a_message_ends_each_connection_whatever_other_o
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 const PING: &str = r#"{"type":"ping"}"#;
 
-fn with_pings() -> SubscriptionSettings {
-    SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() }
-}
-
-/// Begins a subscription on a first WebSocket.
-async fn begin(
-    client: &SubgraphSubscriptions,
-    server: &ScriptedServer,
-) -> (EventStream, ScriptedSocket) {
-    let (stream, (mut socket, _)) = join!(subscribe(client), ScriptedSocket::accept(server));
-    socket.next_subscribe().await;
-    (stream.expect("a stream"), socket)
-}
-
 #[tokio::test]
 async fn a_server_that_has_responded_to_a_ping_message_must_respond_to_the_next() {
     let server = ScriptedServer::start().await;
-    let client = client(&server.url(), with_pings());
-    let (mut stream, mut socket) = begin(&client, &server).await;
+    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
+    let client = client(&server.url(), settings);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let mut stream = stream.expect("a stream");
+    socket.next_subscribe().await;
     socket.next_ping_frame().await;
     assert_eq!(socket.next_message().await, PING);
     socket.send(r#"{"type":"pong"}"#).await;
@@ -541,8 +530,11 @@ async fn a_server_that_has_responded_to_a_ping_message_must_respond_to_the_next(
 #[tokio::test]
 async fn a_server_that_refuses_ping_messages_gets_frames_on_its_next_connection() {
     let server = ScriptedServer::start().await;
-    let client = client(&server.url(), with_pings());
-    let (mut stream, mut socket) = begin(&client, &server).await;
+    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
+    let client = client(&server.url(), settings);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
+    let mut stream = stream.expect("a stream");
+    socket.next_subscribe().await;
     assert_eq!(socket.next_message().await, PING);
     socket.close(4400, "Invalid message").await;
     let (mut socket, _) = ScriptedSocket::accept(&server).await;

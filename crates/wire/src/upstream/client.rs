@@ -149,7 +149,7 @@ enum ClientPhase {
     Ended,
 }
 
-/// The knowledge about the server's support of `ping` messages.
+/// What is known about the server's support of `ping` messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PingSupport {
     /// No `ping` was sent to find out.
@@ -526,7 +526,7 @@ impl Protocol for UpstreamClient {
 
 /// True for the codes with which servers close a connection because of a message that they do not know: 4400 by the
 /// protocol, the others by WebSocket libraries. Codes of general failures, such as 1011, are also those of a gateway
-/// that has lost its server.
+/// whose server is gone.
 fn refuses_message(code: CloseCode) -> bool {
     matches!(code.0, 1002 | 1003 | 4400)
 }

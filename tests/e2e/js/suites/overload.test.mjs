@@ -39,20 +39,6 @@ async function metric(router, name) {
 const metricBecomes = (router, name, value) =>
   eventually(async () => (await metric(router, name)) === value, `${name} to be ${value}`);
 
-/** Starts subgraphs, and a router with so many operations in flight at most and no queue. */
-async function startWithLimit(limit) {
-  const subgraphs = await startSubgraphs();
-  const router = await startServe({
-    supergraph: memorySupergraph(),
-    config: {
-      subgraphs: subgraphs.configuration,
-      sharing: UNSHARED,
-      admission: { enabled: true, limit: { initial: limit, min: limit, max: limit }, queue: { max_waiting: 0 } },
-    },
-  });
-  return { subgraphs, router };
-}
-
 function assertRefused(response, what) {
   const after = response.headers.get("retry-after");
   assert.equal(response.status, 503, `${what}: ${response.text}`);
@@ -220,7 +206,15 @@ describe("refusals", () => {
 
 describe("a WebSocket", () => {
   it("gets an error for an operation that is refused, and the events of live subscriptions", async () => {
-    const { subgraphs, router } = await startWithLimit(1);
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
+      },
+    });
     const client = openSocket(router);
     try {
       const events = client.subscribe("subscription { flightMoved { id altitude } }");
@@ -252,7 +246,15 @@ describe("a WebSocket", () => {
 
   for (const [protocol, type] of [["graphql-transport-ws", "subscribe"], ["graphql-ws", "start"]]) {
     it(`is closed with 1013 if all of its operations are refused, with ${protocol}`, async () => {
-      const { subgraphs, router } = await startWithLimit(1);
+      const subgraphs = await startSubgraphs();
+      const router = await startServe({
+        supergraph: memorySupergraph(),
+        config: {
+          subgraphs: subgraphs.configuration,
+          sharing: UNSHARED,
+          admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
+        },
+      });
       const socket = new WebSocket(router.socket, protocol);
       const closed = once(socket, "close");
       const received = [];
@@ -286,7 +288,15 @@ describe("a WebSocket", () => {
 
 describe("new subscriptions", () => {
   it("leave a part of the limit to queries, and do not starve", async () => {
-    const { subgraphs, router } = await startWithLimit(100);
+    const subgraphs = await startSubgraphs();
+    const router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        sharing: UNSHARED,
+        admission: { enabled: true, limit: { initial: 100, min: 100, max: 100 }, queue: { max_waiting: 0 } },
+      },
+    });
     const client = openSocket(router);
     const subscribe = () => client.subscribe("subscription { flightMoved { id altitude } }");
     const publish = () => router.publish("memory/default", "flights.moved", event("1", 7000));
