@@ -1,9 +1,10 @@
 // For each alert rule, figures at which it fires and figures at which it does not, for `promtool test rules`.
 //
-// A case begins at the time 0 with a sample each minute, and the rules are evaluated each minute. `fires` are the alerts
-// that fire at the minute `at`, each with its labels (without `alertname` and `severity`) and its summary. Series that
-// are not in its labels fire nothing. At the minute `before` no alert of the rule fires yet. Rates are known from the minute 1 on, so an alert with `for: 5m` fires from the minute 6 on.
-// Cases ask a minute or two later: versions of Prometheus differ in whether a range includes its first sample.
+// A case begins at the time 0 with a sample each minute, and the rules are evaluated each minute. `fires` are the
+// alerts that fire at the minute `at`, each with its labels (without `alertname` and `severity`) and its summary.
+// Series that are not in its labels fire nothing. At the minute `before` no alert of the rule fires yet. Rates are
+// known from the minute 1 on, so an alert with `for: 5m` fires from the minute 6 on. Cases ask a minute or two later:
+// versions of Prometheus differ in whether a range includes its first sample.
 
 /** The minutes for which cases have samples. */
 const MINUTES = 90;
@@ -16,6 +17,16 @@ const gauge = (value) => `${value}+0x${MINUTES}`;
 
 /** These samples, of which the last one stays. */
 const samples = (...values) => `${values.slice(0, -1).join(" ")} ${gauge(values.at(-1))}`.trim();
+
+/** The name of a series: its metric and labels. */
+const seriesOf = (metric, labels) =>
+  `${metric}{${Object.entries(labels).map(([name, value]) => `${name}="${value}"`).join()}}`;
+
+/** A counter for each value of a label, with its growth in a minute. `labels` are the labels that all of them have. */
+const counters = (metric, label, growth, labels = {}) => Object.fromEntries(
+  Object.entries(growth).map(([value, perMinute]) =>
+    [seriesOf(metric, { ...labels, [label]: value }), counter(perMinute)]),
+);
 
 /** The cumulative buckets of a histogram with 100 requests each minute; the slow ones take from 2.5 to 5 s. */
 const durations = (name, labels, slowPerMinute) => Object.fromEntries(
@@ -55,6 +66,19 @@ const anyGrowing = (alert, metrics, summaryOf) => [
   },
 ];
 
+/**
+ * A case with a series of each of two routers: the alert fires for `r1`, and not for `r2`. `labels` are the labels that
+ * both series and the alert have.
+ */
+const atFirstRouter = ({ alert, before, at, metric, labels = {}, firing, quiet, summary }) => ({
+  alert, before, at,
+  series: {
+    [seriesOf(metric, { ...labels, instance: "r1" })]: firing,
+    [seriesOf(metric, { ...labels, instance: "r2" })]: quiet,
+  },
+  fires: [{ labels: { ...labels, instance: "r1" }, summary }],
+});
+
 export const ALERT_CASES = [
   {
     alert: "StarlingDown", before: 2, at: 3,
@@ -73,43 +97,27 @@ export const ALERT_CASES = [
 
   {
     alert: "StarlingErrors", before: 4, at: 7,
-    series: {
-      'starling_operations_total{kind="query",outcome="ok"}': counter(54),
-      'starling_operations_total{kind="query",outcome="errors"}': counter(6),
-    },
+    series: counters("starling_operations_total", "outcome", { ok: 54, errors: 6 }, { kind: "query" }),
     fires: [{ labels: {}, summary: "10% of the responses have errors" }],
   },
   {
     alert: "StarlingErrors", at: 7, fires: [],
-    series: {
-      'starling_operations_total{kind="query",outcome="ok"}': counter(97),
-      'starling_operations_total{kind="query",outcome="errors"}': counter(3),
-    },
+    series: counters("starling_operations_total", "outcome", { ok: 97, errors: 3 }, { kind: "query" }),
   },
   {
     // Half of the responses, but of two requests a minute.
     alert: "StarlingErrors", at: 20, fires: [],
-    series: {
-      'starling_operations_total{kind="query",outcome="ok"}': counter(1),
-      'starling_operations_total{kind="query",outcome="errors"}': counter(1),
-    },
+    series: counters("starling_operations_total", "outcome", { ok: 1, errors: 1 }, { kind: "query" }),
   },
 
   {
     alert: "StarlingServerErrors", before: 4, at: 7,
-    series: {
-      'starling_http_answers_total{status="200"}': counter(97),
-      'starling_http_answers_total{status="503"}': counter(3),
-    },
+    series: counters("starling_http_answers_total", "status", { 200: 97, 503: 3 }),
     fires: [{ labels: {}, summary: "3% of the responses have a status from 500" }],
   },
   {
     alert: "StarlingServerErrors", at: 7, fires: [],
-    series: {
-      'starling_http_answers_total{status="200"}': counter(900),
-      'starling_http_answers_total{status="400"}': counter(95),
-      'starling_http_answers_total{status="503"}': counter(5),
-    },
+    series: counters("starling_http_answers_total", "status", { 200: 900, 400: 95, 503: 5 }),
   },
 
   {
@@ -217,10 +225,8 @@ export const ALERT_CASES = [
   {
     alert: "StarlingSubgraphErrors", before: 9, at: 12,
     series: {
-      'starling_subgraph_requests_total{subgraph="products"}': counter(100),
-      'starling_subgraph_errors_total{subgraph="products",code="none"}': counter(30),
-      'starling_subgraph_requests_total{subgraph="users"}': counter(100),
-      'starling_subgraph_errors_total{subgraph="users",code="none"}': counter(10),
+      ...counters("starling_subgraph_requests_total", "subgraph", { products: 100, users: 100 }),
+      ...counters("starling_subgraph_errors_total", "subgraph", { products: 30, users: 10 }, { code: "none" }),
     },
     fires: [{
       labels: { subgraph: "products" },
@@ -240,41 +246,26 @@ export const ALERT_CASES = [
     }],
   },
 
-  {
+  atFirstRouter({
     alert: "StarlingSubgraphQueue", before: 1, at: 3,
-    series: {
-      'starling_subgraph_requests_waiting{subgraph="products",instance="r1"}': gauge(60),
-      'starling_subgraph_requests_waiting{subgraph="products",instance="r2"}': gauge(50),
-    },
-    fires: [{
-      labels: { subgraph: "products", instance: "r1" },
-      summary: "60 requests wait for a connection to products",
-    }],
-  },
+    metric: "starling_subgraph_requests_waiting", labels: { subgraph: "products" },
+    firing: gauge(60), quiet: gauge(50),
+    summary: "60 requests wait for a connection to products",
+  }),
 
-  {
+  atFirstRouter({
     alert: "StarlingProviderAway", before: 2, at: 4,
-    series: {
-      'starling_events_provider_connected{provider="nats/default",instance="r1"}': samples(1, 1, 0),
-      'starling_events_provider_connected{provider="nats/default",instance="r2"}': samples(1, 0, 1, 0, 1),
-    },
-    fires: [{
-      labels: { provider: "nats/default", instance: "r1" },
-      summary: "r1 has no connection to nats/default",
-    }],
-  },
+    metric: "starling_events_provider_connected", labels: { provider: "nats/default" },
+    firing: samples(1, 1, 0), quiet: samples(1, 0, 1, 0, 1),
+    summary: "r1 has no connection to nats/default",
+  }),
 
-  {
+  atFirstRouter({
     alert: "StarlingProviderUnstable", before: 4, at: 8,
-    series: {
-      'starling_events_reconnects_total{provider="nats/default",instance="r1"}': counter(1),
-      'starling_events_reconnects_total{provider="nats/default",instance="r2"}': samples(0, 4),
-    },
-    fires: [{
-      labels: { provider: "nats/default", instance: "r1" },
-      summary: "The connection to nats/default is lost again and again",
-    }],
-  },
+    metric: "starling_events_reconnects_total", labels: { provider: "nats/default" },
+    firing: counter(1), quiet: samples(0, 4),
+    summary: "The connection to nats/default is lost again and again",
+  }),
 
   {
     alert: "StarlingEventsLate", before: 4, at: 6,
@@ -349,14 +340,12 @@ export const ALERT_CASES = [
     fires: [{ labels: { instance: "r1" }, summary: "r1 does not get its supergraph" }],
   },
 
-  {
+  atFirstRouter({
     alert: "StarlingSupergraphFromCopy", before: 9, at: 11,
-    series: {
-      'starling_supergraph_download_serves_copy{instance="r1"}': gauge(1),
-      'starling_supergraph_download_serves_copy{instance="r2"}': samples(1, 1, 1, 0),
-    },
-    fires: [{ labels: { instance: "r1" }, summary: "r1 serves the supergraph of its copy on disk" }],
-  },
+    metric: "starling_supergraph_download_serves_copy",
+    firing: gauge(1), quiet: samples(1, 1, 1, 0),
+    summary: "r1 serves the supergraph of its copy on disk",
+  }),
 
   {
     alert: "StarlingKeysNotRead", before: 2, at: 6,
@@ -371,23 +360,19 @@ export const ALERT_CASES = [
     }],
   },
 
-  {
+  atFirstRouter({
     alert: "StarlingRestarts", before: 2, at: 4,
-    series: {
-      'process_start_time_seconds{job="starling",instance="r1"}': samples(1, 60, 120, 180),
-      'process_start_time_seconds{job="starling",instance="r2"}': samples(1, 60, 120),
-    },
-    fires: [{ labels: { job: "starling", instance: "r1" }, summary: "r1 restarts again and again" }],
-  },
+    metric: "process_start_time_seconds", labels: { job: "starling" },
+    firing: samples(1, 60, 120, 180), quiet: samples(1, 60, 120),
+    summary: "r1 restarts again and again",
+  }),
 
-  {
+  atFirstRouter({
     alert: "StarlingMemory", before: 9, at: 11,
-    series: {
-      'process_resident_memory_bytes{job="starling",instance="r1"}': gauge(900 * 1024 * 1024),
-      'process_resident_memory_bytes{job="starling",instance="r2"}': gauge(700 * 1024 * 1024),
-    },
-    fires: [{ labels: { job: "starling", instance: "r1" }, summary: "r1 uses 900MiB of memory" }],
-  },
+    metric: "process_resident_memory_bytes", labels: { job: "starling" },
+    firing: gauge(900 * 1024 * 1024), quiet: gauge(700 * 1024 * 1024),
+    summary: "r1 uses 900MiB of memory",
+  }),
 
   {
     alert: "StarlingDescriptors", before: 4, at: 6,
@@ -400,31 +385,25 @@ export const ALERT_CASES = [
     fires: [{ labels: { job: "starling", instance: "r1" }, summary: "r1 has used 90% of its file descriptors" }],
   },
 
-  {
+  atFirstRouter({
     alert: "StarlingStoreUnavailable", before: 1, at: 3,
-    series: {
-      'starling_store_breaker_open{store="shared",instance="r1"}': gauge(1),
-      'starling_store_breaker_open{store="shared",instance="r2"}': samples(1, 1, 0),
-    },
-    fires: [{ labels: { store: "shared", instance: "r1" }, summary: "r1 does without the store shared" }],
-  },
+    metric: "starling_store_breaker_open", labels: { store: "shared" },
+    firing: gauge(1), quiet: samples(1, 1, 0),
+    summary: "r1 does without the store shared",
+  }),
 
-  {
+  atFirstRouter({
     alert: "StarlingCacheAlone", before: 1, at: 3,
-    series: {
-      'starling_cache_log_current{instance="r1"}': gauge(0),
-      'starling_cache_log_current{instance="r2"}': samples(0, 0, 1),
-    },
-    fires: [{ labels: { instance: "r1" }, summary: "r1 does not hear what other routers make stale" }],
-  },
+    metric: "starling_cache_log_current",
+    firing: gauge(0), quiet: samples(0, 0, 1),
+    summary: "r1 does not hear what other routers make stale",
+  }),
 
   {
     alert: "StarlingCacheTooSmall", before: 29, at: 33,
     series: {
-      'starling_cache_stores_total{level="entities",instance="r1"}': counter(100),
-      'starling_cache_evictions_total{level="entities",instance="r1"}': counter(60),
-      'starling_cache_stores_total{level="responses",instance="r1"}': counter(100),
-      'starling_cache_evictions_total{level="responses",instance="r1"}': counter(40),
+      ...counters("starling_cache_stores_total", "level", { entities: 100, responses: 100 }, { instance: "r1" }),
+      ...counters("starling_cache_evictions_total", "level", { entities: 60, responses: 40 }, { instance: "r1" }),
     },
     fires: [{ labels: { level: "entities" }, summary: "The cache of the level entities is too small" }],
   },
