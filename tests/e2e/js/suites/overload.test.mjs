@@ -17,6 +17,31 @@ const UNSHARED = { operations: false, subgraph_queries: false };
 
 const QUERY = "{ flights { number } }";
 
+/** The bounds of a limit that stays as it is. */
+const fixedLimit = (requests) => ({ initial: requests, min: requests, max: requests });
+
+/**
+ * Starts the board's subgraphs, and a router with overload protection. `admission` configures the protection, `config`
+ * the rest of the router. `stop` stops the router and the subgraphs.
+ */
+async function startProtected(admission, config = {}) {
+  const subgraphs = await startSubgraphs();
+  const router = await startServe({
+    supergraph: memorySupergraph(),
+    config: {
+      subgraphs: subgraphs.configuration,
+      sharing: UNSHARED,
+      admission: { enabled: true, ...admission },
+      ...config,
+    },
+  });
+  const stop = async () => {
+    await router.stop();
+    await subgraphs.stop();
+  };
+  return { subgraphs, router, stop };
+}
+
 /** Sends a request by POST: its status, headers and parsed body. */
 async function send(router, body, headers = {}) {
   const response = await fetch(router.graphql, {
@@ -52,27 +77,17 @@ function assertRefused(response, what) {
 describe("a limit that is reached", () => {
   const IN_FLIGHT = 'starling_admission_requests{class="normal"}';
   const WAITING = 'starling_admission_waiting{class="normal"}';
-  let subgraphs, router, held;
+  let subgraphs, router, stop, held;
 
   // Each test has a router of its own, the subgraphs respond to nothing, and a client fills the limit and the queue.
   beforeEach(async () => {
-    subgraphs = await startSubgraphs();
-    router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        sharing: UNSHARED,
-        http: { batching: { enabled: true } },
-        admission: {
-          enabled: true,
-          limit: { initial: 20, min: 20, max: 20 },
-          // So long that a request of a test waits until it is admitted.
-          queue: { max_waiting: 2, target: "60s", interval: "60s" },
-          priority: [{ when: "request.headers['x-class'] == 'critical'", class: "critical" }],
-          fair_by: "request.headers['x-client']",
-        },
-      },
-    });
+    ({ subgraphs, router, stop } = await startProtected({
+      limit: fixedLimit(20),
+      // So long that a request of a test waits until it is admitted.
+      queue: { max_waiting: 2, target: "60s", interval: "60s" },
+      priority: [{ when: "request.headers['x-class'] == 'critical'", class: "critical" }],
+      fair_by: "request.headers['x-client']",
+    }, { http: { batching: { enabled: true } } }));
     // The only operation that is known has the weight of an average operation.
     assert.equal((await send(router, QUERY)).status, 200);
     subgraphs.pause();
@@ -90,8 +105,7 @@ describe("a limit that is reached", () => {
     }
     // There is room again at once.
     assert.equal((await send(router, QUERY)).status, 200);
-    await router.stop();
-    await subgraphs.stop();
+    await stop();
   });
 
   it("refuses requests with 503 and the time to come back, for every media type", async () => {
@@ -163,21 +177,9 @@ describe("a limit that is reached", () => {
 
 describe("refusals", () => {
   it("are sent at once up to a rate, and held for some seconds beyond it", async () => {
-    const subgraphs = await startSubgraphs();
-    const router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        sharing: UNSHARED,
-        workers: 1,
-        admission: {
-          enabled: true,
-          limit: { initial: 1, min: 1, max: 1 },
-          queue: { max_waiting: 0 },
-          refusals_per_core: 1,
-        },
-      },
-    });
+    const { subgraphs, router, stop } = await startProtected(
+      { limit: fixedLimit(1), queue: { max_waiting: 0 }, refusals_per_core: 1 }, { workers: 1 },
+    );
     try {
       subgraphs.pause();
       const work = send(router, QUERY);
@@ -198,23 +200,14 @@ describe("refusals", () => {
       subgraphs.resume();
       assert.equal((await work).status, 200);
     } finally {
-      await router.stop();
-      await subgraphs.stop();
+      await stop();
     }
   });
 });
 
 describe("a WebSocket", () => {
   it("gets an error for an operation that is refused, and the events of live subscriptions", async () => {
-    const subgraphs = await startSubgraphs();
-    const router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        sharing: UNSHARED,
-        admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
-      },
-    });
+    const { subgraphs, router, stop } = await startProtected({ limit: fixedLimit(1), queue: { max_waiting: 0 } });
     const client = openSocket(router);
     try {
       const events = client.subscribe("subscription { flightMoved { id altitude } }");
@@ -239,22 +232,13 @@ describe("a WebSocket", () => {
       assert.equal(client.opened(), 1);
     } finally {
       await client.dispose();
-      await router.stop();
-      await subgraphs.stop();
+      await stop();
     }
   });
 
   for (const [protocol, type] of [["graphql-transport-ws", "subscribe"], ["graphql-ws", "start"]]) {
     it(`is closed with 1013 if all of its operations are refused, with ${protocol}`, async () => {
-      const subgraphs = await startSubgraphs();
-      const router = await startServe({
-        supergraph: memorySupergraph(),
-        config: {
-          subgraphs: subgraphs.configuration,
-          sharing: UNSHARED,
-          admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { max_waiting: 0 } },
-        },
-      });
+      const { subgraphs, router, stop } = await startProtected({ limit: fixedLimit(1), queue: { max_waiting: 0 } });
       const socket = new WebSocket(router.socket, protocol);
       const closed = once(socket, "close");
       const received = [];
@@ -279,8 +263,7 @@ describe("a WebSocket", () => {
         assert.equal((await held).status, 200);
       } finally {
         socket.terminate();
-        await router.stop();
-        await subgraphs.stop();
+        await stop();
       }
     });
   }
@@ -288,15 +271,7 @@ describe("a WebSocket", () => {
 
 describe("new subscriptions", () => {
   it("leave a part of the limit to queries, and do not starve", async () => {
-    const subgraphs = await startSubgraphs();
-    const router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        sharing: UNSHARED,
-        admission: { enabled: true, limit: { initial: 100, min: 100, max: 100 }, queue: { max_waiting: 0 } },
-      },
-    });
+    const { subgraphs, router, stop } = await startProtected({ limit: fixedLimit(100), queue: { max_waiting: 0 } });
     const client = openSocket(router);
     const subscribe = () => client.subscribe("subscription { flightMoved { id altitude } }");
     const publish = () => router.publish("memory/default", "flights.moved", event("1", 7000));
@@ -320,8 +295,7 @@ describe("new subscriptions", () => {
       for (const { status } of await Promise.all(held)) assert.equal(status, 200);
     } finally {
       await client.dispose();
-      await router.stop();
-      await subgraphs.stop();
+      await stop();
     }
   });
 });
@@ -371,15 +345,7 @@ describe("handshakes", () => {
 
 describe("a request that waits", () => {
   it("is refused when it has waited for the time of the queue", async () => {
-    const subgraphs = await startSubgraphs();
-    const router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        sharing: UNSHARED,
-        admission: { enabled: true, limit: { initial: 1, min: 1, max: 1 }, queue: { interval: "50ms" } },
-      },
-    });
+    const { subgraphs, router, stop } = await startProtected({ limit: fixedLimit(1), queue: { interval: "50ms" } });
     try {
       subgraphs.pause();
       const held = send(router, QUERY);
@@ -390,8 +356,7 @@ describe("a request that waits", () => {
       subgraphs.resume();
       assert.equal((await held).status, 200);
     } finally {
-      await router.stop();
-      await subgraphs.stop();
+      await stop();
     }
   });
 });
