@@ -507,14 +507,21 @@ async fn the_attempts_run_out_if_a_message_ends_each_connection_whatever_other_o
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 const PING: &str = r#"{"type":"ping"}"#;
 
+/// Subscribes with a client that sends pings, and waits until the operation has begun at the server.
+async fn operation_with_pings(
+    server: &ScriptedServer,
+) -> (SubgraphSubscriptions, EventStream, ScriptedSocket) {
+    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
+    let client = client(&server.url(), settings);
+    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(server));
+    socket.next_subscribe().await;
+    (client, stream.expect("a stream"), socket)
+}
+
 #[tokio::test]
 async fn a_server_that_has_responded_to_a_ping_message_must_respond_to_the_next() {
     let server = ScriptedServer::start().await;
-    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
-    let client = client(&server.url(), settings);
-    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
-    let mut stream = stream.expect("a stream");
-    socket.next_subscribe().await;
+    let (client, mut stream, mut socket) = operation_with_pings(&server).await;
     socket.next_ping_frame().await;
     assert_eq!(socket.next_message().await, PING);
     socket.send(r#"{"type":"pong"}"#).await;
@@ -530,11 +537,7 @@ async fn a_server_that_has_responded_to_a_ping_message_must_respond_to_the_next(
 #[tokio::test]
 async fn a_server_that_refuses_ping_messages_gets_frames_on_its_next_connection() {
     let server = ScriptedServer::start().await;
-    let settings = SubscriptionSettings { ping_interval: Some(PING_INTERVAL), ..websocket() };
-    let client = client(&server.url(), settings);
-    let (stream, (mut socket, _)) = join!(subscribe(&client), ScriptedSocket::accept(&server));
-    let mut stream = stream.expect("a stream");
-    socket.next_subscribe().await;
+    let (client, mut stream, mut socket) = operation_with_pings(&server).await;
     assert_eq!(socket.next_message().await, PING);
     socket.close(4400, "Invalid message").await;
     let (mut socket, _) = ScriptedSocket::accept(&server).await;
