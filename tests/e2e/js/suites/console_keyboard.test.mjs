@@ -41,10 +41,26 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
     await socket?.dispose();
   });
 
-  async function open(address) {
-    const opened = await openPage(browser, board.router.admin, `/console/${address}`);
-    await updated(opened.page);
-    return opened;
+  /** A test that opens the page at that address, and ends without problems on it. */
+  const itOnPage = (address, name, test) => it(name, async () => {
+    const { page, problems, close } = await openPage(browser, board.router.admin, `/console/${address}`);
+    await updated(page);
+    await test(page);
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  /** Moves the focus to an element and presses Enter. */
+  async function pressEnter(page, target) {
+    await tabTo(page, target);
+    await page.keyboard.press("Enter");
+  }
+
+  /** Checks that the Tab key reaches all elements in order, and that the focus is seen. Returns their number. */
+  async function assertWalkable(page) {
+    const { missed, hidden, count } = await walkByTab(page);
+    assert.deepEqual({ missed, hidden }, { missed: [], hidden: [] });
+    return count;
   }
 
   /** Waits until an element that fits to the selector and has that text has the focus. */
@@ -54,20 +70,15 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
     "overview", "overview/flights", "operations", "operations/query%2FBoard", "graph", "graph/Airport", "live", "slow",
     "slow/1", "tools",
   ]) {
-    it(`${name}: the Tab key reaches all that can be used, and the focus is seen`, async () => {
-      const { page, problems, close } = await open(`#${name}`);
+    itOnPage(`#${name}`, `${name}: the Tab key reaches all that can be used, and the focus is seen`, async (page) => {
       // The page stays as it is meanwhile.
       await page.getByLabel("Update").uncheck();
-      const { missed, hidden, count } = await walkByTab(page);
+      const count = await assertWalkable(page);
       assert.ok(count > IN_FRAME, `${count}`);
-      assert.deepEqual({ missed, hidden }, { missed: [], hidden: [] });
-      assert.deepEqual(problems, []);
-      await close();
     });
   }
 
-  it("the first link skips the header of the page that is open", async () => {
-    const { page, problems, close } = await open("#graph");
+  itOnPage("#graph", "the first link skips the header of the page that is open", async (page) => {
     await page.keyboard.press("Tab");
     await focusOn(page, ".skip", "Skip to the page");
     await page.keyboard.press("Enter");
@@ -75,12 +86,9 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
     assert.equal(await page.evaluate(() => location.hash), "#graph");
     await page.keyboard.press("Tab");
     assert.ok(await page.evaluate(() => document.querySelector("main").contains(document.activeElement)));
-    assert.deepEqual(problems, []);
-    await close();
   });
 
-  it("updates are stopped by Space, and the colours are chosen from a menu", async () => {
-    const { page, close } = await open("");
+  itOnPage("", "updates are stopped by Space, and the colours are chosen from a menu", async (page) => {
     const update = page.getByLabel("Update");
     await tabTo(page, update);
     await page.keyboard.press("Space");
@@ -89,13 +97,10 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
     // The first letter of "Dark".
     await page.keyboard.press("d");
     await page.locator("html[data-theme='dark']").waitFor();
-    await close();
   });
 
-  it("a table is filtered and sorted, and a closed operation returns the focus to its row", async () => {
-    const { page, problems, close } = await open("");
-    await tabTo(page, page.getByRole("link", { name: "Operations", exact: true }));
-    await page.keyboard.press("Enter");
+  itOnPage("", "a table is filtered and sorted, and a closed operation returns the focus to its row", async (page) => {
+    await pressEnter(page, page.getByRole("link", { name: "Operations", exact: true }));
     await rowOf(page, "Operations", "Board").waitFor();
 
     await tabTo(page, page.getByLabel("Filter operations in: Operations"));
@@ -111,80 +116,62 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
       assert.equal(await sort.locator("xpath=..").getAttribute("aria-sort"), order);
     }
 
-    await tabTo(page, page.getByRole("button", { name: "Board", exact: true }));
-    await page.keyboard.press("Enter");
+    await pressEnter(page, page.getByRole("button", { name: "Board", exact: true }));
     await focusOn(page, "h2", "query Board");
     await page.keyboard.press("Shift+Tab");
     await focusOn(page, "a", "All operations");
     await page.keyboard.press("Enter");
     await focusOn(page, "button", "Board");
-    assert.deepEqual(problems, []);
-    await close();
   });
 
-  it("a plan is one stop: arrow keys move between its fetches, Enter and Space show the text of one", async () => {
-    const { page, problems, close } = await open("#operations/query%2FBoard");
-    const nodes = page.locator(".plan svg .node");
-    await tabTo(page, nodes.first());
-    await page.keyboard.press("ArrowRight");
-    await focusOn(page, ".plan svg .node", "airports");
-    assert.deepEqual(await nodes.evaluateAll((all) => all.map((it) => it.getAttribute("tabindex"))), ["-1", "0"]);
-    await page.keyboard.press("Enter");
-    await focusOn(page, ".plan details[open] summary", "airports");
-    await page.locator(".plan details[open] pre").filter({ hasText: "_entities" }).waitFor();
-    await assertAccessible(page);
+  itOnPage(
+    "#operations/query%2FBoard",
+    "a plan is one stop: arrow keys move between its fetches, Enter and Space show the text of one",
+    async (page) => {
+      const nodes = page.locator(".plan svg .node");
+      await tabTo(page, nodes.first());
+      await page.keyboard.press("ArrowRight");
+      await focusOn(page, ".plan svg .node", "airports");
+      assert.deepEqual(await nodes.evaluateAll((all) => all.map((it) => it.getAttribute("tabindex"))), ["-1", "0"]);
+      await page.keyboard.press("Enter");
+      await focusOn(page, ".plan details[open] summary", "airports");
+      await page.locator(".plan details[open] pre").filter({ hasText: "_entities" }).waitFor();
+      await assertAccessible(page);
 
-    for (const text of ["flights", "airports"]) {
-      await page.keyboard.press("Shift+Tab");
-      await focusOn(page, text === "flights" ? ".plan summary" : ".plan svg .node", text);
-    }
-    await page.keyboard.press("Home");
-    await focusOn(page, ".plan svg .node", "flights");
-    await page.keyboard.press("Space");
-    await focusOn(page, ".plan details[open] summary", "flights");
-    assert.deepEqual(problems, []);
-    await close();
-  });
+      for (const text of ["flights", "airports"]) {
+        await page.keyboard.press("Shift+Tab");
+        await focusOn(page, text === "flights" ? ".plan summary" : ".plan svg .node", text);
+      }
+      await page.keyboard.press("Home");
+      await focusOn(page, ".plan svg .node", "flights");
+      await page.keyboard.press("Space");
+      await focusOn(page, ".plan details[open] summary", "flights");
+    },
+  );
 
-  it("a group of subscribers is opened and closed again", async () => {
-    const { page, problems, close } = await open("#live");
-    await tabTo(page, page.getByRole("button", { name: "Moves", exact: true }));
-    await page.keyboard.press("Enter");
+  itOnPage("#live", "a group of subscribers is opened and closed again", async (page) => {
+    await pressEnter(page, page.getByRole("button", { name: "Moves", exact: true }));
     await focusOn(page, "h2", "Moves");
     await rowOf(page, "Subscribers of the group", "websocket").waitFor();
-    const { missed, hidden } = await walkByTab(page);
-    assert.deepEqual({ missed, hidden }, { missed: [], hidden: [] });
-    await tabTo(page, page.getByRole("link", { name: "All groups" }));
-    await page.keyboard.press("Enter");
+    await assertWalkable(page);
+    await pressEnter(page, page.getByRole("link", { name: "All groups" }));
     await focusOn(page, "button", "Moves");
-    assert.deepEqual(problems, []);
-    await close();
   });
 
-  it("the steps of a recorded request are shown by Enter", async () => {
-    const { page, problems, close } = await open("#slow");
-    await tabTo(page, page.getByRole("button", { name: "query Board" }).first());
-    await page.keyboard.press("Enter");
+  itOnPage("#slow", "the steps of a recorded request are shown by Enter", async (page) => {
+    await pressEnter(page, page.getByRole("button", { name: "query Board" }).first());
     await focusOn(page, "h2", "query Board");
-    const step = page.locator(".waterfall summary").filter({ hasText: "POST airports" });
-    await tabTo(page, step);
-    await page.keyboard.press("Enter");
+    await pressEnter(page, page.locator(".waterfall summary").filter({ hasText: "POST airports" }));
     await page.locator(".waterfall details[open]").getByText("starling.subgraph").waitFor();
-    assert.deepEqual(problems, []);
-    await close();
   });
 
-  it("an event is published with a form", async () => {
-    const { page, problems, close } = await open("#tools");
+  itOnPage("#tools", "an event is published with a form", async (page) => {
     await tabTo(page, page.getByLabel("Topic"));
     await page.keyboard.type("flights.moved");
     await tabTo(page, page.locator("#publish textarea"));
     await page.keyboard.press("ControlOrMeta+A");
     await page.keyboard.type(JSON.stringify(event("2", 9)));
-    await tabTo(page, page.locator("#publish button"));
-    await page.keyboard.press("Enter");
+    await pressEnter(page, page.locator("#publish button"));
     await page.getByText("Published.").waitFor();
-    assert.deepEqual(problems, []);
-    await close();
   });
 });
