@@ -1,6 +1,7 @@
 // Pages of the router in a real browser, for suites that look at them as users do.
 import path from "node:path";
 import process from "node:process";
+import { after, before } from "node:test";
 import { chromium } from "playwright-core";
 import * as programs from "./programs.mjs";
 import { WAIT_TIMEOUT_MS } from "./waiting.mjs";
@@ -41,6 +42,16 @@ export async function openPage(
   });
   await page.goto(origin + address);
   return { page, problems, close: () => context.close() };
+}
+
+/** Launches a browser before the tests of a `describe` and closes it afterwards. Returns its `openPage`. */
+export function browserForTests() {
+  let browser;
+  before(async () => {
+    browser = await launchBrowser();
+  });
+  after(() => browser?.close());
+  return { openPage: (...page) => openPage(browser, ...page) };
 }
 
 /** Takes a picture of the whole page, if pictures are wanted. */

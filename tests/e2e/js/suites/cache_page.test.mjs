@@ -1,7 +1,7 @@
 // The page of the caches on the admin listener: its figures are those of a known load, and its form invalidates.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { compose } from "../composition.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
@@ -160,14 +160,10 @@ describe("a preview", () => {
 });
 
 describe("the page", { skip: skipWithoutBrowser() }, () => {
-  let browser;
-  before(async () => {
-    browser = await launchBrowser();
-  });
-  after(() => browser?.close());
+  const browser = browserForTests();
 
   async function open(options, origin = router.admin, address = "/admin/cache") {
-    const opened = await openPage(browser, origin, address, options);
+    const opened = await browser.openPage(origin, address, options);
     await opened.page.locator("main").waitFor();
     return opened;
   }

@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { assertAccessible } from "../accessibility.mjs";
 import { SUBSCRIPTION, event, memorySupergraph, startSubgraphs } from "../board.mjs";
-import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
@@ -289,14 +289,10 @@ describe("the console", () => {
   });
 
   describe("in a browser", { skip: skipWithoutBrowser() }, () => {
-    let browser;
-    before(async () => {
-      browser = await launchBrowser();
-    });
-    after(() => browser?.close());
+    const browser = browserForTests();
 
     const open = (address, { target = router, prefix = "/console/", ...options } = {}) =>
-      openPage(browser, target.admin, prefix + address, options);
+      browser.openPage(target.admin, prefix + address, options);
 
     it("the overview shows figures, charts that are read by keyboard, and the charts of a subgraph", async () => {
       const { page, problems, close } = await open("");

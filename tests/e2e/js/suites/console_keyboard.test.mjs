@@ -5,7 +5,7 @@ import { after, before, describe, it } from "node:test";
 import { assertAccessible } from "../accessibility.mjs";
 import { SUBSCRIPTION, event } from "../board.mjs";
 import { serveBoard } from "../board_router.mjs";
-import { launchBrowser, openPage, skipWithoutBrowser } from "../browser_page.mjs";
+import { browserForTests, skipWithoutBrowser } from "../browser_page.mjs";
 import { rowOf, updated } from "../console_api.mjs";
 import { tabTo, walkByTab } from "../keyboard.mjs";
 import { openSocket } from "../live_client.mjs";
@@ -21,7 +21,8 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
     admin: { profiling: true, console: { recorder: { enabled: true, slow: "1m", when: "operation.name == 'Board'" } } },
     cache: { enabled: true },
   });
-  let browser, socket;
+  const browser = browserForTests();
+  let socket;
 
   before(async () => {
     for (let times = 0; times < 3; times += 1) {
@@ -34,16 +35,12 @@ describe("the console by keyboard", { skip: skipWithoutBrowser() }, () => {
       () => board.router.publish("memory/default", "flights.moved", event("1", 5)),
       "an event",
     );
-    browser = await launchBrowser();
   });
-  after(async () => {
-    await browser?.close();
-    await socket?.dispose();
-  });
+  after(() => socket?.dispose());
 
   /** A test that opens the page at that address, and ends without problems on it. */
   const itOnPage = (address, name, test) => it(name, async () => {
-    const { page, problems, close } = await openPage(browser, board.router.admin, `/console/${address}`);
+    const { page, problems, close } = await browser.openPage(board.router.admin, `/console/${address}`);
     await updated(page);
     await test(page);
     assert.deepEqual(problems, []);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { assertAccessible } from "../accessibility.mjs";
-import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
@@ -60,14 +60,10 @@ describe("the console of a graph with 200 subgraphs", () => {
   });
 
   describe("in a browser", { skip: skipWithoutBrowser() }, () => {
-    let browser;
-    before(async () => {
-      browser = await launchBrowser();
-    });
-    after(() => browser?.close());
+    const browser = browserForTests();
 
     async function open(address) {
-      const opened = await openPage(browser, router.admin, `/console/${address}`);
+      const opened = await browser.openPage(router.admin, `/console/${address}`);
       await updated(opened.page);
       return opened;
     }

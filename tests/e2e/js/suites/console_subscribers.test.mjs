@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 import http2 from "node:http2";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { assertAccessible } from "../accessibility.mjs";
 import { SUBSCRIPTION, event } from "../board.mjs";
 import { serveBoard } from "../board_router.mjs";
-import { launchBrowser, openPage, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
 import { closeAfterEach } from "../closing.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { openSocket } from "../live_client.mjs";
@@ -226,11 +226,7 @@ describe("the subscribers on the console", () => {
   });
 
   describe("in a browser", { skip: skipWithoutBrowser() }, () => {
-    let browser;
-    before(async () => {
-      browser = await launchBrowser();
-    });
-    after(() => browser?.close());
+    const browser = browserForTests();
 
     for (const [width, colorScheme] of [
       [1280, "light"],
@@ -239,7 +235,7 @@ describe("the subscribers on the console", () => {
       it(`are reached from their group, at ${width} pixels in ${colorScheme} colours`, async () => {
         const moves = await follow();
         await groupOf("Moves");
-        const { page, problems, close } = await openPage(browser, board.router.admin, "/console/#live", {
+        const { page, problems, close } = await browser.openPage(board.router.admin, "/console/#live", {
           width, colorScheme,
         });
         await updated(page);
