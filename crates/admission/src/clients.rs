@@ -87,7 +87,7 @@ impl ClientTable {
     }
 
     fn change(&mut self, key: u64, change: impl FnOnce(&mut ClientWork)) {
-        // hot path: one look-up, also for a client whose last work ends
+        // hot path: one look-up, also when the last work of a client ends
         if let Entry::Occupied(mut entry) = self.clients.entry(key) {
             let client = entry.get_mut();
             change(client);

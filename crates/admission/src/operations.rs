@@ -104,7 +104,8 @@ impl OperationTable {
         }
     }
 
-    /// Notes that an operation whose cost was counted has opened a stream. It does so each time.
+    /// Notes that an operation has opened a stream: it does so each time. [`OperationTable::count_cost`] has added its
+    /// record, if there was room for it.
     pub(crate) fn note_stream(&mut self, key: u64) {
         let start = set_of(key);
         let mut set = self.records[start..start + WAYS].iter_mut();

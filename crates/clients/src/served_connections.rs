@@ -288,8 +288,8 @@ mod tests {
 
     const BUDGET: u64 = 128 << 20;
 
-    /// Returns the connections of a process, its memory, and the times of looks at the connections, whose distance is
-    /// that after which connections are idle.
+    /// Returns the connections of a process, its memory, and a function that gives the time of each look at the
+    /// connections. The looks are [`IDLE_AFTER`] apart.
     fn connections() -> (Arc<ServedConnections>, Arc<MemoryAccount>, impl Fn(u32) -> Instant) {
         let memory = MemoryAccount::new(BUDGET);
         let (connections, started) = (ServedConnections::new(&memory), Instant::now());

@@ -23,7 +23,7 @@ use crate::operation_task::NO_CALLBACKS;
 use crate::probe_outcome::{ProbeError, ProbeErrorKind, ProbeOutcome};
 use crate::refusal::{is_json, read_refusal};
 
-/// The operation. The names tell the operators of the subgraph who has sent it.
+/// The operation. Its names show the operators of the subgraph that `starling check` has sent it.
 const OPERATION: &str = concat!(
     r#"{"query":"subscription StarlingCheck { starlingCheckHasNoSuchField }","#,
     r#""operationName":"StarlingCheck"}"#
@@ -85,7 +85,7 @@ pub(crate) async fn probe(
     }
 }
 
-/// Makes the request of a subscription whose id is unknown to the router, so that callbacks to it are refused.
+/// Makes the request of a subscription with an unknown id, so that the router refuses callbacks to it.
 fn callback_request(
     endpoint: &SubscriptionEndpoint,
     callbacks: Option<&Arc<CallbackEndpoint>>,

@@ -81,7 +81,7 @@ fn headers(wanted: &SubgraphSubscription, accept: &'static str) -> HeaderMap {
             headers.append(name, value.clone());
         }
     }
-    // In place of those that a rule forwards.
+    // These replace headers of the same names that a rule forwards.
     for (name, value) in &*wanted.trace {
         headers.insert(name, value.clone());
     }

@@ -501,7 +501,7 @@ fn both_sides_of_a_connection_respond_to_pings() {
 const PING_FRAME: &str = "opcode 9\n";
 const PING_MESSAGE: &str = "{\"type\":\"ping\"}\n";
 
-/// Returns a client whose server has acknowledged it at `start`, and is silent since.
+/// Returns a client that the server has acknowledged at `start`. The server is silent since then.
 fn acknowledged(subprotocol: &'static str, start: Instant) -> UpstreamSocket {
     let (mut client, bytes) = server_bytes(subprotocol, &[ACK]);
     client.receive(start, &bytes);

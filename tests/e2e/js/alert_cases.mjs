@@ -60,7 +60,7 @@ const anyGrowing = (alert, metrics, summaryOf) => [
     fires: metrics.map((_, index) => ({ labels: { instance: `r${index + 1}` }, summary: summaryOf(`r${index + 1}`) })),
   },
   {
-    // What happened once is no longer new after ten minutes.
+    // A single increase is no longer new after ten minutes.
     alert, at: 13, fires: [],
     series: Object.fromEntries(metrics.map((metric) => [`${metric}{instance="r1"}`, samples(0, 3)])),
   },

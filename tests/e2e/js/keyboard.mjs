@@ -4,8 +4,8 @@
 const USABLE = "a[href], button, input, select, textarea, summary, [tabindex='0']";
 
 /**
- * What a person sees of the element with the focus: the place in the list of usable elements, and its name. With
- * `moveTo`, a place in the list, that element gets the focus first.
+ * Reads the element with the focus as a person sees it: its place in the list of usable elements, its name, and whether
+ * it is in view and has an outline. With `moveTo`, a place in the list, that element gets the focus first.
  */
 const readFocus = (page, moveTo = null) => page.evaluate(({ usable, moveTo: place }) => {
   const nameOf = (it) => `${it.tagName.toLowerCase()} ${it.getAttribute("aria-label") ?? it.textContent.trim()}`;

@@ -20,7 +20,7 @@ pub(super) enum Yielding {
     /// The current state, for new subscribers: a thousand of them at once must not delay the events of those that are
     /// there.
     State,
-    /// What needs a slow subgraph: it must not take the permits of all others.
+    /// Resolutions that need a slow subgraph: they must not take the permits of all others.
     SlowSubgraph,
 }
 

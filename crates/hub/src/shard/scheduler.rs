@@ -27,8 +27,8 @@ pub(super) struct Scheduler {
     permits: ShardPermits,
     /// Groups that could start an event if a permit were available.
     ready: VecDeque<GroupId>,
-    /// For each kind of resolutions that give way to others, the groups whose next one is of the kind, and waits until
-    /// another one of the kind has ended.
+    /// For each kind of resolutions that give way to others, the groups with a next resolution of that kind. They wait
+    /// until another one of the kind has ended.
     yielding: [VecDeque<GroupId>; Yielding::COUNT],
     /// The queue from which the last group was taken, because they take turns: 0 is `ready`.
     turn: usize,
@@ -121,7 +121,7 @@ impl Scheduler {
         None
     }
 
-    /// Takes the next group whose resolution is of a kind that gives way, if the limit of the kind leaves room.
+    /// Takes the next group that waits with a resolution of this kind, if the limit of the kind leaves room.
     fn next_of(&mut self, kind: Yielding) -> Option<GroupId> {
         match self.permits.has_room_for(kind) {
             true => self.yielding[kind as usize].pop_front(),

@@ -149,7 +149,7 @@ enum ClientPhase {
     Ended,
 }
 
-/// What is known about the server's support of `ping` messages.
+/// The server's support of `ping` messages, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PingSupport {
     /// No `ping` was sent to find out.
@@ -525,8 +525,8 @@ impl Protocol for UpstreamClient {
 }
 
 /// True for the codes with which servers close a connection because of a message that they do not know: 4400 by the
-/// protocol, the others by WebSocket libraries. Codes of general failures, such as 1011, are also those of a gateway
-/// whose server is gone.
+/// protocol, the others by WebSocket libraries. Codes of general failures, such as 1011, are none of them: a gateway
+/// also sends them when it has lost its server.
 fn refuses_message(code: CloseCode) -> bool {
     matches!(code.0, 1002 | 1003 | 4400)
 }

@@ -159,7 +159,7 @@ describe("the console of a graph with 200 subgraphs", () => {
   });
 });
 
-/** A supergraph whose subgraphs are all at one address. */
+/** A supergraph with all of its subgraphs at one address. */
 function largeSupergraph(url) {
   const graphs = SUBGRAPHS.map((name) => name.toUpperCase());
   return `schema

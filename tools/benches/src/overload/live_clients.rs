@@ -1,9 +1,9 @@
 //! `reconnects` and `subscribers`: subscribers at a router that queries load at the same time.
 //!
 //! Two load generators share a core with the mock, so the latencies of one include the work of the other. Queries
-//! therefore cost the router much more than the generator. In `reconnects`, the one with the clients has a low priority:
-//! otherwise mock and queries would stand still while ten thousand of its sockets are closed and opened at once, which
-//! says nothing about the router.
+//! therefore cost the router much more than the generator. In `reconnects`, the one with the clients has a low
+//! priority: otherwise mock and queries would stand still while ten thousand of its sockets are closed and opened at
+//! once, which says nothing about the router.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
