@@ -185,11 +185,17 @@ impl ProviderLog {
     }
 
     /// Logs that connections work again, with the number of failures: once for each outage, after a quiet time.
-    pub(crate) fn report_recovery(&self, server: &str, now: Instant) {
+    fn report_recovery(&self, server: &str, now: Instant) {
         if let Some(failures) = self.connection_failures.record_success(|| now) {
             let provider = self.provider();
             tracing::info!(provider, server, failures, "the connection to the broker works again");
         }
+    }
+
+    /// Forgets the failures of connections without a line, because lines about single brokers have reported their end.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn forget_connection_failures(&self, now: Instant) {
+        self.connection_failures.record_success(|| now);
     }
 
     /// Locks the recovery. No code panics under this lock, so a poisoned lock holds a valid value.
@@ -227,7 +233,7 @@ pub(crate) fn quoted_part(text: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{self, Write};
     use std::time::Duration;
 
@@ -260,7 +266,7 @@ mod tests {
     }
 
     /// Returns the lines, without debug lines, that `log` writes.
-    fn captured(log: impl FnOnce()) -> Vec<String> {
+    pub(crate) fn captured(log: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::INFO)

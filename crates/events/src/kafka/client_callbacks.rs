@@ -13,7 +13,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::sync::Notify;
 
-use super::broker_outages::BrokerOutages;
+use super::broker_outages::{BrokerOutages, BrokerRecovery};
 use crate::provider_log::{LoggedConnection, ProviderLog};
 use crate::{ErrorKind, ProviderStats};
 
@@ -113,9 +113,10 @@ impl ConnectionHealth {
         self.lock_latest_failure().clone()
     }
 
-    /// Forgets the latest failure, because a broker has responded.
-    pub(super) fn forget_failure(&self) {
+    /// Forgets all failures, because a broker has responded after none did. The log says so for the whole cluster.
+    pub(super) fn forget_failures(&self) {
         *self.lock_latest_failure() = None;
+        self.lock_outages().clear();
     }
 
     /// Counts and logs a failure of a connection.
@@ -124,14 +125,9 @@ impl ConnectionHealth {
         let failure = BrokerFailure::parse(reason);
         let connection = LoggedConnection { purpose: None, server: &failure.server };
         self.log.log_failed_attempt(connection, &failure.reason);
-        self.record_away(&failure.server, Instant::now());
+        self.lock_outages().record_failure(&failure.server, Instant::now());
         *self.lock_latest_failure() = Some(failure);
         self.failed.notify_one();
-    }
-
-    /// Notes that a broker is away.
-    pub(super) fn record_away(&self, server: &str, now: Instant) {
-        self.lock_outages().record_failure(server, now);
     }
 
     /// Returns the time at which a broker that was away is checked next; `None` if all are there.
@@ -144,11 +140,20 @@ impl ConnectionHealth {
         self.lock_outages().due(now)
     }
 
-    /// Notes that a broker accepts connections. The log says so if no other broker is away.
+    /// Notes that a broker that was checked accepts no connection.
+    pub(super) fn record_unreachable(&self, server: &str, now: Instant) {
+        self.lock_outages().record_unreachable(server, now);
+    }
+
+    /// Notes that a broker that was checked accepts connections, and logs the end of its outage.
     pub(super) fn record_reached(&self, server: &str, now: Instant) {
-        let is_over = self.lock_outages().record_reached(server, now);
-        if is_over {
-            self.log.report_recovery(server, now);
+        let recovery = self.lock_outages().record_reached(server, now);
+        if let Some(BrokerRecovery { failures, is_last }) = recovery {
+            let provider = self.log.provider();
+            tracing::info!(provider, server, failures, "the connection to the broker works again");
+            if is_last {
+                self.log.forget_connection_failures(now);
+            }
         }
     }
 
@@ -229,6 +234,7 @@ impl ConsumerContext for ClientCallbacks {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider_log::tests::captured;
 
     #[test]
     fn the_broker_and_the_reason_are_parsed_from_the_librarys_text() {
@@ -259,14 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_forgotten_when_a_broker_has_responded() {
+    fn failures_are_forgotten_when_a_broker_has_responded() {
         let health = ConnectionHealth::new("kafka/default", Arc::default(), Duration::ZERO);
         health.record_failure("b1:9092/1: Connection refused (after 2ms in state CONNECT)");
         let failure =
             BrokerFailure { server: "b1:9092".into(), reason: "Connection refused".into() };
         assert_eq!(health.latest_failure(), Some(failure));
-        health.forget_failure();
+        health.forget_failures();
         assert_eq!(health.latest_failure(), None);
+        assert_eq!(health.next_check(), None);
     }
 
     #[test]
@@ -276,7 +283,31 @@ mod tests {
         health.record_failure("b1:9092/1: Connection refused (after 2ms in state CONNECT)");
         let due = health.next_check().expect("a check");
         assert_eq!(health.due_checks(due), [Box::<str>::from("b1:9092")]);
+        health.record_unreachable("b1:9092", due);
+        let due = health.next_check().filter(|next| *next > due).expect("a later check");
         health.record_reached("b1:9092", due);
         assert_eq!(health.next_check(), None);
+    }
+
+    #[test]
+    fn the_recovery_of_each_broker_is_logged_with_its_own_failures() {
+        let health = ConnectionHealth::new("kafka/default", Arc::default(), Duration::ZERO);
+        health.record_failure("b1:9092/1: Disconnected");
+        health.record_failure("b2:9092/2: Disconnected");
+        health.record_failure("b2:9092/2: Connection refused");
+        health.record_failure("b3:9092/3: Disconnected");
+        let due = Instant::now() + Duration::from_secs(60);
+        let lines = captured(|| {
+            health.record_unreachable("b3:9092", due);
+            health.record_reached("b1:9092", due);
+            health.record_reached("b2:9092", due);
+        });
+        let line = |server: &str, failures: u64| {
+            format!(
+                "INFO the connection to the broker works again provider=\"kafka/default\" \
+                 server=\"{server}\" failures={failures}"
+            )
+        };
+        assert_eq!(lines, [line("b1:9092", 1), line("b2:9092", 2)]);
     }
 }

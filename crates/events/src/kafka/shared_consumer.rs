@@ -239,7 +239,7 @@ impl SharedConsumer {
         self.backoff.reset();
         stats.set_state(ProviderState::Connected);
         self.is_up = true;
-        health.forget_failure();
+        health.forget_failures();
         // The library chooses the broker.
         health.log.log_connected(LoggedConnection { purpose: None, server: &self.servers() });
         self.state.send_replace(ConnectionState::Connected(Arc::clone(client)));
