@@ -51,9 +51,23 @@ const UNKNOWN_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 /// The request that every subgraph gets.
 const QUERY: &[u8] = br#"{"query":"{__typename}"}"#;
 
+/// The advice if a callback fails and this machine does not reach a router by the URL either.
+const CORRECT_OR_START: &str = "correct the URL for callbacks or start the router, and check again";
+
 /// The advice if a check needs a router that runs.
 const START_FIRST: &str =
     "start the router, and check again; subgraphs must reach this URL, this machine need not";
+
+/// The URL for callbacks of subgraphs.
+#[derive(Clone, Copy)]
+struct CallbackUrl<'a> {
+    url: &'a str,
+    /// The result of its check: this machine reaches a router by it, or does not.
+    verdict: OnlineVerdict,
+}
+
+/// A verdict, with the reason and the advice for a failure.
+type Judgement = (OnlineVerdict, Option<String>, Option<String>);
 
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,10 +209,10 @@ async fn check_servers(
     let callbacks = callback_endpoint(config);
     let streams = load_streams(config, graph, &endpoints, &certificates, callbacks.as_ref(), &[])?;
     let has_callbacks = endpoints.iter().any(|it| it.protocol == SubscriptionProtocol::Callback);
-    let mut callback_url = OnlineVerdict::Unknown;
+    let mut callback_url = None;
     if let Some(callback) = config.subscriptions.callback.as_ref().filter(|_| has_callbacks) {
         let check = check_callback_url(callback).await;
-        callback_url = check.verdict;
+        callback_url = Some(CallbackUrl { url: &callback.public_url, verdict: check.verdict });
         if checked.insert(["callback".into(), String::new(), callback.public_url.clone()]) {
             checks.push(check);
         }
@@ -270,15 +284,28 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     }
 }
 
-/// Checks that a subgraph serves subscriptions by its protocol. `callback_url` is the verdict about the URL for
-/// callbacks, as this machine reaches it.
+/// Checks that a subgraph serves subscriptions by its protocol. `callback_url` is needed for callbacks.
 async fn check_subscriptions(
     client: &SubgraphSubscriptions,
     endpoint: &ResolvedEndpoint,
-    callback_url: OnlineVerdict,
+    callback_url: Option<CallbackUrl<'_>>,
 ) -> OnlineCheck {
     let name = client.subgraph();
-    let (verdict, reason, advice) = match probe(client).await {
+    let outcome = probe(client, endpoint.protocol).await;
+    let (verdict, reason, advice) = judge_probe(outcome, name, callback_url);
+    let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
+    let place = format!("subgraph {name}, {protocol} at {url}");
+    OnlineCheck { what: "subscribe", place, verdict, reason, advice }
+}
+
+/// Returns the verdict about the subscriptions of the subgraph `name`, with reason and advice.
+fn judge_probe(
+    outcome: Result<ProbeOutcome, ProbeError>,
+    name: &str,
+    callback_url: Option<CallbackUrl<'_>>,
+) -> Judgement {
+    let is_reached = callback_url.is_some_and(|it| it.verdict == OnlineVerdict::Works);
+    match outcome {
         Ok(ProbeOutcome::Proven) => (OnlineVerdict::Works, None, None),
         Ok(ProbeOutcome::Unproven { reason }) => {
             (OnlineVerdict::Unknown, Some(reason.to_owned()), None)
@@ -289,17 +316,31 @@ async fn check_subscriptions(
         }
         Err(ProbeError { reason, kind: ProbeErrorKind::CallbackFailed }) => {
             let reason = format!("{reason}, as Apollo Server does if its callback fails");
-            match callback_url {
-                OnlineVerdict::Works => {
+            match is_reached {
+                true => {
                     let advice = "check that the subgraph can reach `subscriptions.callback.public_url`; \
                                   the log of the subgraph has the reason";
                     (OnlineVerdict::Fails, Some(reason), Some(advice.to_owned()))
                 }
-                OnlineVerdict::Fails | OnlineVerdict::Unknown => {
-                    let advice =
-                        "correct the URL for callbacks or start the router, and check again";
-                    (OnlineVerdict::Unknown, Some(reason), Some(advice.to_owned()))
+                false => (OnlineVerdict::Unknown, Some(reason), Some(CORRECT_OR_START.to_owned())),
+            }
+        }
+        Err(ProbeError { reason, kind: ProbeErrorKind::CallbackTimeout }) => {
+            let url = callback_url.map_or_else(String::new, |it| format!(" {}", shown(it.url)));
+            let reason = format!(
+                "{reason}: the subgraph does not respond, or it cannot reach the URL for callbacks{url} \
+                 and waits for the router"
+            );
+            match is_reached {
+                true => {
+                    let advice = format!(
+                        "check that the subgraph responds at `subgraphs.{name}.subscription`; then send a request to \
+                         `subscriptions.callback.public_url` from the machine of the subgraph: without a response at \
+                         once, correct the URL, the names or the firewall between them"
+                    );
+                    (OnlineVerdict::Fails, Some(reason), Some(advice))
                 }
+                false => (OnlineVerdict::Unknown, Some(reason), Some(CORRECT_OR_START.to_owned())),
             }
         }
         Err(ProbeError { reason, kind: ProbeErrorKind::Unusable }) => {
@@ -308,16 +349,13 @@ async fn check_subscriptions(
             );
             (OnlineVerdict::Fails, Some(reason), Some(advice))
         }
-    };
-    let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
-    let place = format!("subgraph {name}, {protocol} at {url}");
-    OnlineCheck { what: "subscribe", place, verdict, reason, advice }
+    }
 }
 
 /// Checks that a subgraph responds to queries over its WebSocket (`queries_over: websocket`).
 async fn check_queries(client: &SubgraphSubscriptions, endpoint: &ResolvedEndpoint) -> OnlineCheck {
     let name = client.subgraph();
-    let failure = match probe(client).await {
+    let failure = match probe(client, endpoint.protocol).await {
         Ok(_) => send_query(client).await.err(),
         Err(error) => Some(error),
     };
@@ -354,9 +392,18 @@ async fn send_query(client: &SubgraphSubscriptions) -> Result<Bytes, ProbeError>
 }
 
 /// Probes the subscriptions of a subgraph within the time limit.
-async fn probe(client: &SubgraphSubscriptions) -> Result<ProbeOutcome, ProbeError> {
+async fn probe(
+    client: &SubgraphSubscriptions,
+    protocol: SubscriptionProtocol,
+) -> Result<ProbeOutcome, ProbeError> {
     let probed = tokio::time::timeout(TIME_MAX, client.probe()).await;
-    probed.unwrap_or_else(|_| Err(unusable(format!("no response within {TIME_MAX:?}"))))
+    probed.unwrap_or_else(|_| {
+        let kind = match protocol {
+            SubscriptionProtocol::Callback => ProbeErrorKind::CallbackTimeout,
+            _ => ProbeErrorKind::Unusable,
+        };
+        Err(ProbeError { reason: format!("no response within {TIME_MAX:?}"), kind })
+    })
 }
 
 fn unusable(reason: String) -> ProbeError {
@@ -401,11 +448,7 @@ async fn send_callback(public_url: &str) -> Result<MessageResponse, String> {
 }
 
 /// Returns the result for a subgraph that responded without a GraphQL response.
-fn classify_status(
-    name: &str,
-    status: StatusCode,
-    reason: String,
-) -> (OnlineVerdict, Option<String>, Option<String>) {
+fn classify_status(name: &str, status: StatusCode, reason: String) -> Judgement {
     match status {
         // The headers of clients are not known here.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -493,6 +536,30 @@ async fn check_topic(topic: &BoundTopic, is_disconnected: bool) -> OnlineCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_of_a_subgraph_with_callbacks_names_both_possible_causes() {
+        let judged = |verdict| {
+            let kind = ProbeErrorKind::CallbackTimeout;
+            let outcome = Err(ProbeError { reason: "no response within 5s".into(), kind });
+            let url = "http://user:secret@router:4000/callback";
+            judge_probe(outcome, "reviews", Some(CallbackUrl { url, verdict }))
+        };
+        let expected = "no response within 5s: the subgraph does not respond, or it cannot reach the URL \
+                        for callbacks http://router:4000/callback and waits for the router";
+        let (verdict, reason, advice) = judged(OnlineVerdict::Works);
+        assert_eq!((verdict, reason.as_deref()), (OnlineVerdict::Fails, Some(expected)));
+        let advice = advice.expect("advice for a failure");
+        for key in ["`subgraphs.reviews.subscription`", "`subscriptions.callback.public_url`"] {
+            assert!(advice.contains(key), "{advice}");
+        }
+        // The router may not run yet.
+        for url_verdict in [OnlineVerdict::Unknown, OnlineVerdict::Fails] {
+            let (verdict, reason, advice) = judged(url_verdict);
+            assert_eq!((verdict, reason.as_deref()), (OnlineVerdict::Unknown, Some(expected)));
+            assert_eq!(advice.as_deref(), Some(CORRECT_OR_START));
+        }
+    }
 
     #[test]
     fn credentials_in_a_url_are_not_shown() {

@@ -32,6 +32,8 @@ pub(crate) struct AttemptFailure {
     pub(crate) reason: String,
     /// True if another attempt may succeed.
     pub(crate) is_transient: bool,
+    /// True if the connection was open, and no whole response arrived in time.
+    pub(crate) is_timeout: bool,
 }
 
 /// A response with a body that is read in pieces.
@@ -67,7 +69,7 @@ pub(crate) async fn send(
     let response = tokio::time::timeout(timeout, connection.send(endpoint, request)).await;
     let response = response.unwrap_or_else(|_| {
         let seconds = timeout.as_secs_f64();
-        Err(AttemptFailure::transient(format!("the subgraph did not respond within {seconds} s")))
+        Err(AttemptFailure::timeout(format!("the subgraph did not respond within {seconds} s")))
     })?;
     let (head, body) = response.into_parts();
     Ok(HttpResponse { head, body, connection })
@@ -178,7 +180,7 @@ impl HttpResponse {
             while let Some(chunk) = self.next_chunk().await? {
                 if body.len() + chunk.len() > limit {
                     let reason = format!("the subgraph sent a response of more than {limit} bytes");
-                    return Err(AttemptFailure { reason, is_transient: false });
+                    return Err(AttemptFailure::permanent(reason));
                 }
                 body.extend_from_slice(&chunk);
             }
@@ -187,24 +189,28 @@ impl HttpResponse {
         tokio::time::timeout(time, read).await.unwrap_or_else(|_| {
             let seconds = time.as_secs_f64();
             let reason = format!("the subgraph's response did not end within {seconds} s");
-            Err(AttemptFailure::transient(reason))
+            Err(AttemptFailure::timeout(reason))
         })
     }
 }
 
 impl AttemptFailure {
     pub(crate) fn transient(reason: String) -> Self {
-        Self { reason, is_transient: true }
+        Self { reason, is_transient: true, is_timeout: false }
+    }
+
+    fn timeout(reason: String) -> Self {
+        Self { reason, is_transient: true, is_timeout: true }
     }
 
     pub(crate) fn permanent(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_transient: false }
+        Self { reason: reason.into(), is_transient: false, is_timeout: false }
     }
 
     /// Returns the failure that a status means.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         let reason = format!("the subgraph responded with status {}", status.as_u16());
-        Self { reason, is_transient: is_transient_status(status) }
+        Self { reason, is_transient: is_transient_status(status), is_timeout: false }
     }
 
     fn of(error: &hyper::Error) -> Self {

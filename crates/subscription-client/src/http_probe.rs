@@ -4,7 +4,8 @@
 //! Servers of event streams, among them npm's graphql-sse and GraphQL Yoga, send the errors as an event: that proves
 //! the protocol. Others respond with JSON, as they do to a query. The plugin of Apollo Server sends callbacks even for
 //! an invalid operation: `check`, then `complete`. A router that runs refuses them, because it does not know the id. If
-//! there is no response, Apollo Server responds with the status 500.
+//! a callback fails, Apollo Server responds with the status 500. While it waits for the response to a callback, it does
+//! not respond at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,8 @@ pub(crate) async fn probe(
         false => http_stream::operation_request(endpoint, &operation()),
     };
     let request = request.map_err(of_failure)?;
-    let mut response = http_exchange::send(endpoint, request).await.map_err(of_failure)?;
+    let of_exchange = |failure| of_exchange(failure, is_callback);
+    let mut response = http_exchange::send(endpoint, request).await.map_err(of_exchange)?;
     let status = response.head.status;
     let of_status = || of_failure(AttemptFailure::of_status(status));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
@@ -76,7 +78,7 @@ pub(crate) async fn probe(
     if is_callback && status.is_server_error() {
         return Err(ProbeError { kind: ProbeErrorKind::CallbackFailed, ..of_status() });
     }
-    match read_refusal(endpoint, &mut response).await.map_err(of_failure)? {
+    match read_refusal(endpoint, &mut response).await.map_err(of_exchange)? {
         Some(_) if is_callback => Ok(ProbeOutcome::Unproven { reason: NO_CALLBACK_SEEN }),
         Some(_) => Ok(ProbeOutcome::Unproven { reason: NO_STREAM_SEEN }),
         None => Err(ProbeError::new(
@@ -103,6 +105,15 @@ fn operation() -> SubgraphSubscription {
         trace: Arc::default(),
         partition: Box::default(),
     }
+}
+
+/// Returns the error of a request without a whole response.
+fn of_exchange(failure: AttemptFailure, is_callback: bool) -> ProbeError {
+    let kind = match is_callback && failure.is_timeout {
+        true => ProbeErrorKind::CallbackTimeout,
+        false => ProbeErrorKind::Unusable,
+    };
+    ProbeError { reason: failure.reason, kind }
 }
 
 fn of_failure(failure: AttemptFailure) -> ProbeError {

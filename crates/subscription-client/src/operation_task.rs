@@ -90,7 +90,7 @@ impl HttpOperations {
         let begun = task.begin().await;
         drop(turn);
         match begun {
-            Err(AttemptFailure { reason, is_transient: true }) => {
+            Err(AttemptFailure { reason, is_transient: true, .. }) => {
                 tokio::spawn(task.run(Err(reason)));
                 Ok(stream)
             }

@@ -31,6 +31,9 @@ pub enum ProbeErrorKind {
     NeedsCredentials,
     /// The subgraph could not send a callback, because of its network or because no router runs there.
     CallbackFailed,
+    /// A subgraph with callbacks did not respond in time. It may be slow, or wait for the response to a callback that
+    /// never arrives at the router.
+    CallbackTimeout,
 }
 
 impl ProbeError {

@@ -255,8 +255,11 @@ impl Operations {
             // Sending fails if the receiver has gone.
             match slot.state {
                 SlotState::Waiting(reply) => {
-                    let reason = reason.to_owned();
-                    _ = reply.send(Err(AttemptFailure { reason, is_transient: may_succeed }));
+                    let failure = match may_succeed {
+                        true => AttemptFailure::transient(reason.to_owned()),
+                        false => AttemptFailure::permanent(reason),
+                    };
+                    _ = reply.send(Err(failure));
                 }
                 SlotState::Single(reply, _) => {
                     // A refusal concerns the client's credentials or the configuration. As `Connect` it would count

@@ -1,10 +1,11 @@
 //! The check of a subgraph over HTTP: a request that it must refuse.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use subscription_client::{
     CallbackEndpoint, CallbackRejection, CallbackSettings, ProbeError, ProbeErrorKind,
-    ProbeOutcome, SubgraphSubscriptions, SubscriptionProtocol,
+    ProbeOutcome, SubgraphSubscriptions, SubscriptionProtocol, SubscriptionSettings,
 };
 use tokio::join;
 
@@ -160,4 +161,22 @@ async fn the_request_of_a_callback_names_a_subscription_that_is_not_in_progress(
     let (outcome, _) = probe_callback(&client, &server, unreachable).await;
     let reason = "the subgraph responded with status 500";
     assert_eq!(failure(outcome), (reason.to_owned(), ProbeErrorKind::CallbackFailed));
+}
+
+#[tokio::test]
+async fn a_subgraph_that_does_not_respond_may_wait_for_the_response_to_a_callback() {
+    let ack_timeout = Duration::from_millis(50);
+    for (protocol, kind) in [
+        (SubscriptionProtocol::Callback, ProbeErrorKind::CallbackTimeout),
+        (SubscriptionProtocol::Sse, ProbeErrorKind::Unusable),
+    ] {
+        let server = ScriptedServer::start().await;
+        let endpoint = CallbackEndpoint::new("http://router/callback", CallbackSettings::default());
+        let settings = SubscriptionSettings { ack_timeout, ..settings(protocol) };
+        let client = client(&server.url(), settings).with_callbacks(Some(endpoint));
+        // The request is kept, and with it the connection.
+        let (outcome, _request) = join!(client.probe(), server.next_request());
+        let reason = "the subgraph did not respond within 0.05 s";
+        assert_eq!(failure(outcome), (reason.to_owned(), kind));
+    }
 }
