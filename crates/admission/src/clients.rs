@@ -30,24 +30,28 @@ const OTHERS_MIN: u64 = 8 * UNITS as u64;
 /// to be refused because of its share.
 const OTHERS_PART: u64 = 20;
 
-/// The clients with work, admitted or waiting.
+/// The clients with work, admitted or waiting. New streams have a part of the limit of their own, so they count in no
+/// share of it, and clients that only open streams have none.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     clients: HashMap<u64, ClientWork>,
+    /// The clients that have a share.
+    sharing: usize,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientWork {
     /// The units of work in flight, without those that open streams.
     in_flight: u64,
-    /// The requests in flight.
-    admitted: u32,
-    waiting: u32,
+    /// The requests in flight and waiting, without those that open streams.
+    operations: u32,
+    /// The requests in flight and waiting that open streams.
+    streams: u32,
 }
 
 impl ClientTable {
     pub(crate) fn new() -> Self {
-        Self { clients: HashMap::new() }
+        Self { clients: HashMap::new(), sharing: 0 }
     }
 
     /// Returns the number of clients with work.
@@ -65,43 +69,55 @@ impl ClientTable {
         }
     }
 
-    pub(crate) fn add_in_flight(&mut self, key: u64, weight: u64) {
+    pub(crate) fn add_in_flight(&mut self, key: u64, weight: u64, is_stream: bool) {
+        let client = self.enter(key, is_stream);
+        client.in_flight += if is_stream { 0 } else { weight };
+    }
+
+    pub(crate) fn remove_in_flight(&mut self, key: u64, weight: u64, is_stream: bool) {
+        self.leave(key, if is_stream { 0 } else { weight }, is_stream);
+    }
+
+    pub(crate) fn add_waiting(&mut self, key: u64, is_stream: bool) {
+        self.enter(key, is_stream);
+    }
+
+    pub(crate) fn remove_waiting(&mut self, key: u64, is_stream: bool) {
+        self.leave(key, 0, is_stream);
+    }
+
+    fn enter(&mut self, key: u64, is_stream: bool) -> &mut ClientWork {
         let client = self.clients.entry(key).or_default();
-        client.in_flight += weight;
-        client.admitted += 1;
+        if is_stream {
+            client.streams += 1;
+        } else {
+            self.sharing += usize::from(client.operations == 0);
+            client.operations += 1;
+        }
+        client
     }
 
-    pub(crate) fn remove_in_flight(&mut self, key: u64, weight: u64) {
-        self.change(key, |client| {
-            client.in_flight = client.in_flight.saturating_sub(weight);
-            client.admitted = client.admitted.saturating_sub(1);
-        });
-    }
-
-    pub(crate) fn add_waiting(&mut self, key: u64) {
-        self.clients.entry(key).or_default().waiting += 1;
-    }
-
-    pub(crate) fn remove_waiting(&mut self, key: u64) {
-        self.change(key, |client| client.waiting = client.waiting.saturating_sub(1));
-    }
-
-    fn change(&mut self, key: u64, change: impl FnOnce(&mut ClientWork)) {
+    fn leave(&mut self, key: u64, weight: u64, is_stream: bool) {
         // hot path: one look-up, also when the last work of a client ends
-        if let Entry::Occupied(mut entry) = self.clients.entry(key) {
-            let client = entry.get_mut();
-            change(client);
-            if client.admitted == 0 && client.waiting == 0 {
-                entry.remove();
-            }
+        let Entry::Occupied(mut entry) = self.clients.entry(key) else { return };
+        let client = entry.get_mut();
+        client.in_flight = client.in_flight.saturating_sub(weight);
+        if is_stream {
+            client.streams = client.streams.saturating_sub(1);
+        } else if client.operations > 0 {
+            client.operations -= 1;
+            self.sharing -= usize::from(client.operations == 0);
+        }
+        if client.operations == 0 && client.streams == 0 {
+            entry.remove();
         }
     }
 
     /// Returns the work that the client has in flight, and its fair share of `limit`: an equal part for each client
-    /// with work.
+    /// with operations.
     fn work_and_share(&self, key: u64, limit: u64) -> (u64, f64) {
         let own = self.clients.get(&key);
-        let others = self.clients.len() - usize::from(own.is_some());
+        let others = self.sharing - usize::from(own.is_some_and(|it| it.operations > 0));
         (own.map_or(0, |it| it.in_flight), limit as f64 / (others + 1) as f64)
     }
 
@@ -142,25 +158,49 @@ mod tests {
     fn a_share_is_an_equal_part_for_each_client_with_work() {
         let mut table = ClientTable::new();
         for _ in 0..9 {
-            table.add_in_flight(1, 1000);
+            table.add_in_flight(1, 1000, false);
         }
         assert!(!table.is_far_above_share(1, 9000, 10_000), "the only client may use everything");
-        table.add_waiting(2);
+        table.add_waiting(2, false);
         assert!(table.is_far_above_share(1, 10_000, 10_000));
         assert!(!table.is_far_above_share(1, 9400, 10_000), "the other has next to nothing");
         assert!(table.is_far_below_share(2, 1000, 10_000));
         assert!(!table.is_far_below_share(1, 1000, 10_000));
-        table.remove_waiting(2);
+        table.remove_waiting(2, false);
         assert_eq!(table.active(), 1);
+    }
+
+    #[test]
+    fn clients_that_only_open_streams_take_no_share() {
+        let mut table = ClientTable::new();
+        for client in [1, 2] {
+            (0..5).for_each(|_| table.add_in_flight(client, 1000, false));
+        }
+        for client in 3..1000 {
+            table.add_waiting(client, true);
+            table.add_in_flight(client, 1000, true);
+        }
+        assert!(!table.is_far_above_share(1, 10_000, 10_000), "it has half");
+        assert_eq!(table.active(), 999);
+        // One with a share loses it with its last operation, not with its last stream.
+        table.add_waiting(1, true);
+        (0..5).for_each(|_| table.remove_in_flight(1, 1000, false));
+        assert!(table.is_far_below_share(2, 0, 10_000), "the only one with a share has half of it");
+        for client in 3..1000 {
+            table.remove_waiting(client, true);
+            table.remove_in_flight(client, 1000, true);
+        }
+        table.remove_waiting(1, true);
+        assert_eq!((table.active(), table.sharing), (1, 1));
     }
 
     /// Returns the requests in flight with which a client is greedy, beside nine others that have so many together.
     fn in_flight_when_greedy(limit: u64, others: u64) -> Option<u64> {
         let mut table = ClientTable::new();
-        (1..10).for_each(|client| table.add_waiting(client));
+        (1..10).for_each(|client| table.add_waiting(client, false));
         let units = u64::from(UNITS);
         (1..1000).find(|own| {
-            table.add_in_flight(0, units);
+            table.add_in_flight(0, units, false);
             table.is_greedy(0, UNITS, (own + others) * units, limit * units)
         })
     }
@@ -180,11 +220,11 @@ mod tests {
     #[test]
     fn a_client_without_work_is_forgotten() {
         let mut table = ClientTable::new();
-        table.add_in_flight(1, 500);
-        table.add_waiting(1);
-        table.remove_in_flight(1, 500);
+        table.add_in_flight(1, 500, false);
+        table.add_waiting(1, false);
+        table.remove_in_flight(1, 500, false);
         assert_eq!(table.active(), 1);
-        table.remove_waiting(1);
+        table.remove_waiting(1, false);
         assert_eq!(table.active(), 0);
     }
 
@@ -192,11 +232,11 @@ mod tests {
     fn more_clients_than_the_table_has_room_for_share_an_entry() {
         let mut table = ClientTable::new();
         for client in 0..CLIENTS_MAX as u64 {
-            table.add_waiting(client);
+            table.add_waiting(client, false);
         }
         assert_eq!(table.key_of(5), 5);
         assert_eq!(table.key_of(CLIENTS_MAX as u64), OTHERS);
-        table.remove_waiting(7);
+        table.remove_waiting(7, false);
         assert_eq!(table.key_of(CLIENTS_MAX as u64), CLIENTS_MAX as u64);
     }
 }

@@ -126,14 +126,13 @@ impl AdmissionControl {
         random: u64,
     ) -> Decision {
         self.advance_ramp(now);
-        let weight = match self.operations.weight(request.operation) {
+        let (weight, opens_stream) = match self.operations.look_up(request.operation) {
             // The cost of a handshake is not counted, and that of an unknown operation is much more.
-            weight if request.opens_stream => weight.min(UNITS),
-            weight => weight,
+            (weight, _) if request.opens_stream => (weight.min(UNITS), true),
+            known => known,
         };
         let key = self.clients.key_of(request.client);
         let class = request.class;
-        let opens_stream = request.opens_stream || self.operations.opens_stream(request.operation);
         let lane = Lane::of(class, opens_stream);
         // Shares do not change while the limit is lowered for a measurement.
         let limit = self.limit();
@@ -141,7 +140,7 @@ impl AdmissionControl {
         // While the ramp bounds the work, the latency says nothing about the limit.
         let is_ramp_over = self.share >= 1.0;
         let room = self.room(lane);
-        // Streams have a part of the limit of their own, so that they count in no share of it.
+        // Streams count in no share.
         let shared = self.in_flight - self.opening_streams;
         if !room.fits_spare(weight) && self.clients.is_greedy(key, weight, shared, limit) {
             if is_ramp_over {
@@ -177,7 +176,7 @@ impl AdmissionControl {
         match self.queues[lane.index()].push(queued, weight, deadline, now) {
             None => Decision::Refused(self.refuse(lane, RefusalReason::QueueFull, now, random)),
             Some((id, until, dropped)) => {
-                self.clients.add_waiting(key);
+                self.clients.add_waiting(key, lane.has_streams());
                 if let Some(dropped) = dropped {
                     self.drop_waiter(&dropped, RefusalReason::QueueFull, now, random);
                 }
@@ -201,7 +200,7 @@ impl AdmissionControl {
         if is_stream {
             self.opening_streams -= weight;
         }
-        self.clients.remove_in_flight(client_key, if is_stream { 0 } else { weight });
+        self.clients.remove_in_flight(client_key, weight, is_stream);
         self.in_flight -= weight;
         self.by_class[class] -= weight;
         self.requests[class] -= 1;
@@ -238,7 +237,7 @@ impl AdmissionControl {
     /// waited until now; `None` if there has been a decision. A request behind it may fit.
     pub fn leave(&mut self, id: WaiterId, now: Duration, random: u64) -> Option<Refusal> {
         let waiter = self.queues[id.lane().index()].remove(id, now)?;
-        self.clients.remove_waiting(waiter.request.client);
+        self.clients.remove_waiting(waiter.request.client, id.lane().has_streams());
         let refusal = self.refuse(id.lane(), RefusalReason::WaitedTooLong, now, random);
         self.admit_waiting(now, random);
         Some(refusal)
@@ -329,7 +328,7 @@ impl AdmissionControl {
         self.limit.set_in_flight(self.in_flight, now);
         self.pressures.count_admitted(lane, now);
         let is_stream = lane.has_streams();
-        self.clients.add_in_flight(key, if is_stream { 0 } else { units });
+        self.clients.add_in_flight(key, units, is_stream);
         if is_stream {
             self.opening_streams += units;
             self.operations_since_stream[class] = 0;
@@ -352,6 +351,9 @@ impl AdmissionControl {
     /// Takes the next request of a class out of its queue. Returns false if none may leave.
     fn admit_next(&mut self, class: Class, now: Duration, random: u64) -> bool {
         let [first, second] = [false, true].map(|it| Lane::of(class, it));
+        if !second.has_streams() {
+            return self.pop_waiting(first, now, random);
+        }
         match self.is_turn_of_streams(class) {
             true => {
                 self.pop_waiting(second, now, random)
@@ -377,15 +379,16 @@ impl AdmissionControl {
         }
         let key = waiter.request.client;
         let ticket = self.admit(waiter.request, lane, key, waiter.weight, now);
-        self.clients.remove_waiting(key);
+        self.clients.remove_waiting(key, lane.has_streams());
         let waited = now.saturating_sub(waiter.entered);
         self.events.push_back(Event::Admitted(waiter.id, ticket, waited));
         true
     }
 
     fn drop_waiter(&mut self, waiter: &Waiter, reason: RefusalReason, now: Duration, random: u64) {
-        self.clients.remove_waiting(waiter.request.client);
-        let refusal = self.refuse(waiter.id.lane(), reason, now, random);
+        let lane = waiter.id.lane();
+        self.clients.remove_waiting(waiter.request.client, lane.has_streams());
+        let refusal = self.refuse(lane, reason, now, random);
         self.events.push_back(Event::Refused(waiter.id, refusal));
     }
 

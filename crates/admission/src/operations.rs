@@ -46,6 +46,12 @@ struct OperationRecord {
     baseline: Baseline,
 }
 
+impl OperationRecord {
+    fn known_cost(&self) -> Option<f64> {
+        (self.cost > 0.0).then(|| f64::from(self.cost))
+    }
+}
+
 /// The costs and latencies of operations.
 #[derive(Debug)]
 pub(crate) struct OperationTable {
@@ -67,21 +73,25 @@ impl OperationTable {
         }
     }
 
-    /// Returns the weight of an operation in units of work. One that is not known weighs as much as such operations
-    /// cost of late, and not less than the average operation.
-    pub(crate) fn weight(&self, key: u64) -> u32 {
-        let known = self.known_cost(key);
+    /// Returns the weight of an operation in units of work, and whether it is known to open a stream. One that is not
+    /// known weighs as much as such operations cost of late, and not less than the average operation.
+    pub(crate) fn look_up(&self, key: u64) -> (u32, bool) {
+        let record = self.find(key);
         let unknown = || self.unknown.cost().map(|it| it.max(self.mean_cost));
-        let Some(cost) = known.or_else(unknown).filter(|_| self.mean_cost > 0.0) else {
-            return UNITS;
+        let cost = record.and_then(OperationRecord::known_cost).or_else(unknown);
+        let weight = match cost {
+            Some(cost) if self.mean_cost > 0.0 => {
+                let weight = cost / self.mean_cost * f64::from(UNITS);
+                (weight as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
+            }
+            _ => UNITS,
         };
-        let weight = cost / self.mean_cost * f64::from(UNITS);
-        (weight as u32).clamp(WEIGHT_MIN, WEIGHT_MAX)
+        (weight, record.is_some_and(|it| it.opens_stream))
     }
 
     /// Returns the average cost of an operation, if it is known.
     pub(crate) fn known_cost(&self, key: u64) -> Option<f64> {
-        self.find(key).map(|it| f64::from(it.cost)).filter(|&it| it > 0.0)
+        self.find(key).and_then(OperationRecord::known_cost)
     }
 
     /// Counts the cost of an execution.
@@ -112,11 +122,6 @@ impl OperationTable {
         if let Some(record) = set.find(|it| it.uses > 0 && it.key == key) {
             record.opens_stream = true;
         }
-    }
-
-    /// True if an operation is known to open a stream.
-    pub(crate) fn opens_stream(&self, key: u64) -> bool {
-        self.find(key).is_some_and(|it| it.opens_stream)
     }
 
     /// Counts the cost of an execution that was given up, if it is more than the execution was expected to cost.
@@ -189,18 +194,18 @@ mod tests {
     #[test]
     fn an_operation_weighs_what_it_costs_relative_to_the_average() {
         let mut table = OperationTable::new();
-        assert_eq!(table.weight(1), UNITS);
+        assert_eq!(table.look_up(1).0, UNITS);
         for _ in 0..1000 {
             table.count_cost(1, 100);
             table.count_cost(2, 300);
         }
-        assert!((450..550).contains(&table.weight(1)), "{}", table.weight(1));
-        assert!((1400..1600).contains(&table.weight(2)), "{}", table.weight(2));
-        assert_eq!(table.weight(3), UNITS, "an unknown operation weighs as much as the average");
+        assert!((450..550).contains(&table.look_up(1).0), "{}", table.look_up(1).0);
+        assert!((1400..1600).contains(&table.look_up(2).0), "{}", table.look_up(2).0);
+        assert_eq!(table.look_up(3).0, UNITS, "an unknown operation weighs as much as the average");
         for _ in 0..1000 {
             table.count_cost(3, 1);
         }
-        assert_eq!(table.weight(3), WEIGHT_MIN);
+        assert_eq!(table.look_up(3).0, WEIGHT_MIN);
     }
 
     #[test]
@@ -210,7 +215,7 @@ mod tests {
             table.count_cost(key, 100);
         }
         table.note_stream(1);
-        assert_eq!([1, 2, 3].map(|key| table.opens_stream(key)), [true, false, false]);
+        assert_eq!([1, 2, 3].map(|key| table.look_up(key).1), [true, false, false]);
     }
 
     #[test]
@@ -220,7 +225,7 @@ mod tests {
             table.count_cost(5, 1000);
             table.count_cost(key * 7919 + 6, 10);
         }
-        assert!(table.weight(5) > UNITS, "{}", table.weight(5));
+        assert!(table.look_up(5).0 > UNITS, "{}", table.look_up(5).0);
     }
 
     #[test]
@@ -231,14 +236,14 @@ mod tests {
             table.count_cost(key * 7919 + 6, 1000);
         }
         // The average is 190.
-        let weight = table.weight(3);
+        let weight = table.look_up(3).0;
         assert!((4000..7000).contains(&weight), "{weight}");
         let mut table = OperationTable::new();
         for key in 0..10_000 {
             (0..9).for_each(|_| table.count_cost(5, 100));
             table.count_cost(key * 7919 + 6, 10);
         }
-        assert_eq!(table.weight(3), UNITS, "cheap ones are not known to be cheap");
+        assert_eq!(table.look_up(3).0, UNITS, "cheap ones are not known to be cheap");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! All clients may vanish at once, when a proxy or a load balancer fails. Ending one takes 20 to 50 µs in several
 //! threads, so ten thousand would take all CPU time for up to half a second. Queries and the remaining clients would
 //! notice, also beside a router that is only busy. So a few are ended at a time, in the order in which they have gone,
-//! with pauses: at a twentieth of a core, about as fast as clients may return.
+//! with pauses: ten thousand of one reactor at less than a tenth of a core, about as fast as clients may return, and
+//! more of them faster.
 //!
 //! While a connection waits, it takes no messages (`Phase::Leaving`). A broadcast would spend a system call on each of
 //! them, and the next broadcast would fail for all of them and so end them at once.
@@ -19,7 +20,7 @@ const TURN_PART: usize = 8192;
 
 /// The multiple of the connections that have lately gone in the time of a pause, by which a turn ends more than one. So
 /// clients that come and go all the time do not wait for each other, however many. The mean is over about
-/// [`RATE_SECONDS`], so that a storm raises it by little.
+/// [`RATE_SECONDS`]: ten thousand that go at once are ended two at a time.
 const RATE_FACTOR: f64 = 1.5;
 const RATE_SECONDS: f64 = 10.0;
 
@@ -62,6 +63,10 @@ impl Endings {
     /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much
     /// else to do, makes up for those that it missed.
     pub(crate) fn take_turn(&self, now: Instant) -> usize {
+        // hot path: none waits most of the time
+        if self.waiting.is_empty() {
+            return 0;
+        }
         let late = match self.next_turn {
             Some(at) if now < at => return 0,
             at => at.map_or(Duration::ZERO, |at| now - at),
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_are_ended_as_fast_as_possible_and_leave_no_memory() {
+    fn a_million_take_no_long_pauses_and_leave_no_memory() {
         let (mut endings, mut now) = (Endings::default(), Instant::now());
         (0..1_000_000).for_each(|key| endings.add(ending(key), now));
         let (began, mut work) = (now, Duration::ZERO);

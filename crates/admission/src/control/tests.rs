@@ -263,7 +263,7 @@ fn the_cost_of_work_that_was_given_up_counts_if_it_is_more_than_usual() {
             let ticket = admitted(ask(&mut control, 1, operation));
             control.finish(ticket, outcome, at(2), 0);
         }
-        control.operations.weight(operation)
+        control.operations.look_up(operation).0
     };
     assert_eq!(run(1, Outcome::Completed { cost: 100 }), UNITS);
     assert_eq!(run(1, Outcome::Abandoned { cost: 1 }), UNITS, "only the beginning was done");
