@@ -73,10 +73,10 @@ pub fn write_spans(
 /// Completes the span of a request to a subgraph (semantic conventions for HTTP clients).
 fn fetch_span(span: Span, fetch: &FetchTrace, generation: &Generation) -> Span {
     let subgraph = generation.graph.subgraph(fetch.subgraph).name.to_string();
-    let mut attributes = vec![
-        Attribute::text("http.request.method", "POST"),
-        Attribute::number("http.request.body.size", fetch.request_bytes),
-    ];
+    // Room for all that such a span usually has.
+    let mut attributes = Vec::with_capacity(14);
+    attributes.push(Attribute::text("http.request.method", "POST"));
+    attributes.push(Attribute::number("http.request.body.size", fetch.request_bytes));
     if let Some(endpoint) = generation.subgraph(fetch.subgraph).endpoint() {
         attributes.push(Attribute::text("url.full", endpoint.url.to_string()));
         attributes.push(Attribute::text("server.address", endpoint.host.to_string()));

@@ -2,7 +2,7 @@
 //! Protocol 1.5).
 //!
 //! - [`TraceExporter`] takes finished traces from the queue of a [`telemetry::spans::Tracer`] and sends them in
-//!   batches. `message` encodes them.
+//!   batches. `message` and `span_encoding` encode them.
 //! - [`MetricExporter`] reads the metrics of a [`telemetry::MetricsExporter`] once in each interval. `metric_message`
 //!   encodes them, and `metric_streams` knows what was sent before: the beginning of each counter, and its growth.
 //! - `collector_client` sends both and logs failures, over HTTP or gRPC by `transport`. `exporter_task` ends them with
@@ -19,6 +19,7 @@ mod message;
 mod metric_exporter;
 mod metric_message;
 mod metric_streams;
+mod span_encoding;
 mod trace_exporter;
 mod transport;
 
