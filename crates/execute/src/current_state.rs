@@ -1,8 +1,10 @@
 //! The current state of a subscription's field: fetched when a client subscribes, with the shape of
 //! the events that follow.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use plan::Variables;
+use plan::{Plan, Variables};
 
 use crate::argument_text::print_value;
 use crate::execution::Execution;
@@ -39,6 +41,16 @@ impl StatePlan {
     /// No plan for this operation, for this reason.
     pub fn unavailable(reason: String) -> Self {
         Self { source: StateSource::Unavailable(reason) }
+    }
+
+    /// Returns the plan that is executed; `None` if there is none for the selection of the client.
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.source {
+            StateSource::Query(executable) | StateSource::Entity { executable, .. } => {
+                Some(executable.plan())
+            }
+            StateSource::Unavailable(_) => None,
+        }
     }
 }
 

@@ -370,7 +370,7 @@ impl<'a> Execution<'a> {
                 return None;
             }
         }
-        Some(self.finish())
+        Some(self.finish_recorded())
     }
 
     /// Prints the payload, and records that in the trace of the operation, if it has one.

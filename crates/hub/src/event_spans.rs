@@ -1,10 +1,11 @@
 //! The spans of one event, from its receipt to the last socket: one for the event, one for each group that resolves it,
-//! and below that the requests to subgraphs, the printing and the broadcast.
+//! and below that the requests to subgraphs, the printing and the broadcast. An initial state has the same spans, for
+//! the one group that begins with it.
 //!
-//! [`EventSpans`] begins when the task of a shard receives the event, and [`GroupSpans`] when a group starts to resolve
-//! it. Both keep facts that exist anyway, and end with their last reference; the facts become spans if the trace is
-//! exported. Nothing here reads a clock. The times come from the task of the shard, from the worker that resolves the
-//! event, and from the outlets.
+//! [`EventSpans`] begins when the task of a shard receives the event, or a subscriber that may cause an initial state.
+//! [`GroupSpans`] begins when a group starts to resolve it. Both keep facts that exist anyway, and end with their last
+//! reference; the facts become spans if the trace is exported. Nothing here reads a clock. The times come from the task
+//! of the shard, from the worker that resolves the event, and from the outlets.
 //!
 //! A trace costs a decrement per subscriber at most: an outlet reports only the time at which it had served the last
 //! recipient of a result.
@@ -14,10 +15,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use events::Event;
-use execute::{Executable, Generation, Trace};
+use execute::{Generation, Trace};
+use plan::Plan;
 use telemetry::spans::{
-    Attribute, RequestSpans, RootSpan, SOURCES_MAX, Span, SpanId, SpanKind, SpanList, SpanSource,
-    Tracer,
+    Attribute, RemoteParent, RequestSpans, RootSpan, SOURCES_MAX, Span, SpanId, SpanKind, SpanList,
+    SpanSource, Tracer,
 };
 
 use crate::LiveOperation;
@@ -28,7 +30,7 @@ const GROUPS_MAX: usize = SOURCES_MAX - 1;
 /// The maximum length of a topic or an operation's name in a span. Longer ones are cut.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Records the traces of events.
+/// Records the traces of events and initial states.
 #[derive(Clone, Debug)]
 pub struct EventTracer {
     /// The rules of sampling, and the traces that wait for the exporter.
@@ -37,12 +39,11 @@ pub struct EventTracer {
     pub graph: Option<Arc<str>>,
 }
 
-/// The trace of one event. It ends with the last group that holds it.
+/// The trace of one event, or of an initial state. It ends with the last group that holds it.
 pub(crate) struct EventSpans {
     spans: Arc<RequestSpans>,
     graph: Option<Arc<str>>,
-    topic: Arc<str>,
-    payload_bytes: usize,
+    subject: TraceSubject,
     /// The time at which the event had been offered to all groups that it concerns, and their number.
     offered: OnceLock<(Instant, usize)>,
     /// The operation of the first group that resolves or drops it. `None`: it concerns no group, and is not exported.
@@ -55,16 +56,35 @@ pub(crate) struct EventSpans {
     ended: AtomicU64,
 }
 
+/// The subject of a trace.
+enum TraceSubject {
+    /// An event.
+    Event { topic: Arc<str>, payload_bytes: usize },
+    /// The initial state for a new subscriber, and for those that share it.
+    State,
+}
+
 impl EventSpans {
     /// Begins the trace of an event that has just been received. hot path: each event while tracing is on.
     pub(crate) fn begin(tracer: &EventTracer, event: &Event) -> Arc<Self> {
-        let EventTracer { tracer, graph } = tracer;
-        let incoming = bindings::read_event_trace(tracer.propagation(), event);
+        let incoming = bindings::read_event_trace(tracer.tracer.propagation(), event);
+        let spans = RequestSpans::start_linked(&tracer.tracer, incoming);
+        let (topic, payload_bytes) = (Arc::clone(&event.topic), event.payload.len());
+        Self::new(tracer, spans, TraceSubject::Event { topic, payload_bytes })
+    }
+
+    /// Begins the trace of the initial state for a subscriber that has just come. `cause` is the span of its operation.
+    /// If the subscriber shares the state of another one, the trace is dropped.
+    pub(crate) fn begin_state(tracer: &EventTracer, cause: Option<&RemoteParent>) -> Arc<Self> {
+        let spans = RequestSpans::start_caused(&tracer.tracer, cause.cloned());
+        Self::new(tracer, spans, TraceSubject::State)
+    }
+
+    fn new(tracer: &EventTracer, spans: Arc<RequestSpans>, subject: TraceSubject) -> Arc<Self> {
         Arc::new(Self {
-            spans: RequestSpans::start_linked(tracer, incoming),
-            graph: graph.clone(),
-            topic: Arc::clone(&event.topic),
-            payload_bytes: event.payload.len(),
+            spans,
+            graph: tracer.graph.clone(),
+            subject,
             offered: OnceLock::new(),
             first: OnceLock::new(),
             groups: AtomicUsize::new(0),
@@ -95,12 +115,14 @@ impl EventSpans {
             self.first.get_or_init(|| Arc::clone(operation));
             self.groups.fetch_add(1, Relaxed) < GROUPS_MAX
         };
-        if !is_recorded && !operation.resolve.waits() {
+        let is_state = matches!(self.subject, TraceSubject::State);
+        if !is_recorded && !is_state && !operation.resolve.waits() {
             return None;
         }
         let record = is_recorded.then(|| {
             Box::new(GroupRecord {
                 operation: Arc::clone(operation),
+                is_state,
                 began: self.spans.began(),
                 batch_events: AtomicUsize::new(1),
                 execution: OnceLock::new(),
@@ -130,8 +152,7 @@ impl Drop for EventSpans {
         self.spans.leave_out(groups.saturating_sub(GROUPS_MAX) as u64);
         let facts = EventFacts {
             graph: self.graph.take(),
-            topic: Arc::clone(&self.topic),
-            payload_bytes: self.payload_bytes,
+            subject: std::mem::replace(&mut self.subject, TraceSubject::State),
             groups: offered.map_or(groups, |(_, offered)| offered),
             is_one_operation: groups == 1,
             dropped: *self.dropped.get_mut(),
@@ -142,11 +163,10 @@ impl Drop for EventSpans {
     }
 }
 
-/// The facts about an event at the end of its trace.
+/// The facts about an event or initial state at the end of its trace.
 struct EventFacts {
     graph: Option<Arc<str>>,
-    topic: Arc<str>,
-    payload_bytes: usize,
+    subject: TraceSubject,
     groups: usize,
     /// True if one group has resolved it.
     is_one_operation: bool,
@@ -155,8 +175,35 @@ struct EventFacts {
 }
 
 impl EventFacts {
-    /// Returns the span of the event (semantic conventions for messaging).
+    /// Returns the span of the event or initial state.
     fn into_span(self) -> RootSpan {
+        let field = field_name(&self.first);
+        let (name, kind, mut attributes) = match &self.subject {
+            TraceSubject::Event { topic, payload_bytes } => {
+                let attributes = self.message_attributes(topic, *payload_bytes);
+                (format!("process {field}"), SpanKind::Consumer, attributes)
+            }
+            TraceSubject::State => {
+                (format!("initial state {field}"), SpanKind::Internal, Vec::new())
+            }
+        };
+        attributes.push(Attribute::text("starling.field", field.to_owned()));
+        let graph = self.graph.as_deref().map(String::from);
+        attributes.extend(graph.map(|it| Attribute::text("starling.graph.name", it)));
+        if let TraceSubject::Event { .. } = self.subject {
+            attributes.push(Attribute::number("starling.event.groups", self.groups));
+        }
+        if self.dropped > 0 {
+            attributes.push(Attribute::number("starling.event.groups_dropped", self.dropped));
+        }
+        if self.is_one_operation {
+            attributes.extend(identity(&self.first));
+        }
+        RootSpan { name: name.into(), kind, attributes, error: None }
+    }
+
+    /// Returns the attributes of the event's message (semantic conventions for messaging).
+    fn message_attributes(&self, topic: &str, payload_bytes: usize) -> Vec<Attribute> {
         let source = &self.first.source;
         let mut attributes = Vec::new();
         if source.is_of_subgraph() {
@@ -164,11 +211,11 @@ impl EventFacts {
             attributes.push(Attribute::text("starling.subgraph", subgraph));
         } else {
             // A rendered topic may contain values of clients.
-            let destination = match source.topic_template(&self.topic) {
+            let destination = match source.topic_template(topic) {
                 Some(template) => {
                     Attribute::text("messaging.destination.template", String::from(template))
                 }
-                None => Attribute::text("messaging.destination.name", shorten(&self.topic)),
+                None => Attribute::text("messaging.destination.name", shorten(topic)),
             };
             let system = source.name().split('/').next().unwrap_or_default().to_owned();
             attributes.extend([
@@ -179,25 +226,8 @@ impl EventFacts {
                 Attribute::text("starling.provider", source.name().to_owned()),
             ]);
         }
-        let bytes = Attribute::number("messaging.message.body.size", self.payload_bytes);
-        attributes.push(bytes);
-        let field = field_name(&self.first);
-        attributes.push(Attribute::text("starling.field", field.to_owned()));
-        let graph = self.graph.map(|it| Attribute::text("starling.graph.name", String::from(&*it)));
-        attributes.extend(graph);
-        attributes.push(Attribute::number("starling.event.groups", self.groups));
-        if self.dropped > 0 {
-            attributes.push(Attribute::number("starling.event.groups_dropped", self.dropped));
-        }
-        if self.is_one_operation {
-            attributes.extend(identity(&self.first));
-        }
-        RootSpan {
-            name: format!("process {field}").into(),
-            kind: SpanKind::Consumer,
-            attributes,
-            error: None,
-        }
+        attributes.push(Attribute::number("messaging.message.body.size", payload_bytes));
+        attributes
     }
 }
 
@@ -213,16 +243,18 @@ impl SpanSource for FilterRecord {
     }
 }
 
-/// The spans of one group that resolves an event. Outlets report the end of the broadcast to it.
+/// The spans of one group that resolves an event or an initial state. Outlets report the end of the broadcast to it.
 pub struct GroupSpans {
     event: Arc<EventSpans>,
     /// `None` if the group is left out of the trace. Its requests to subgraphs still belong to it.
     record: Option<Box<GroupRecord>>,
 }
 
-/// The facts about the way of an event through one group.
+/// The facts about the way of an event or an initial state through one group.
 struct GroupRecord {
     operation: Arc<LiveOperation>,
+    /// True for an initial state.
+    is_state: bool,
     /// The receipt of the event. Replaced by the time at which the event was offered, once that is known.
     began: Instant,
     /// The number of events that are resolved together.
@@ -235,7 +267,7 @@ struct GroupRecord {
 
 struct GroupExecution {
     trace: Arc<Trace>,
-    executable: Arc<Executable>,
+    plan: Arc<Plan>,
     generation: Arc<Generation>,
 }
 
@@ -250,10 +282,10 @@ struct Broadcast {
 }
 
 impl GroupSpans {
-    /// Begins the execution. Its requests to subgraphs belong to the trace.
+    /// Begins the execution of a plan. Its requests to subgraphs belong to the trace.
     pub(crate) fn begin_execution(
         &self,
-        executable: &Arc<Executable>,
+        plan: &Arc<Plan>,
         generation: &Arc<Generation>,
     ) -> Arc<Trace> {
         let trace = Arc::new(Trace::with_spans(self.event.spans.context()));
@@ -261,14 +293,14 @@ impl GroupSpans {
         if let Some(record) = &self.record {
             let _ = record.execution.set(GroupExecution {
                 trace: Arc::clone(&trace),
-                executable: Arc::clone(executable),
+                plan: Arc::clone(plan),
                 generation: Arc::clone(generation),
             });
         }
         trace
     }
 
-    /// Notes that the event is resolved.
+    /// Notes that the event or state is resolved.
     pub(crate) fn note_resolved(&self, at: Instant) {
         if let Some(record) = &self.record {
             let _ = record.resolved.set(at);
@@ -302,8 +334,8 @@ impl GroupSpans {
         self.event.extend_to(began);
     }
 
-    /// True if the trace of the event may be exported. Otherwise nothing reads the times of its steps, and an outlet
-    /// need not report any.
+    /// True if the trace of the event or state may be exported. Otherwise nothing reads the times of its steps, and an
+    /// outlet need not report any.
     pub fn is_event_recorded(&self) -> bool {
         self.event.spans.is_recorded()
     }
@@ -370,6 +402,8 @@ impl GroupRecord {
                 let subscribers = broadcast.subscribers;
                 attributes.push(Attribute::number("starling.subscribers", subscribers));
             }
+            // There is no state to send, which is no failure.
+            None if self.is_state && self.resolved.get().is_some() => {}
             // The subscribers have left, or the result was no news for them.
             None => attributes.push(Attribute::text("error.type", "cancelled")),
         }
@@ -382,9 +416,9 @@ impl SpanSource for GroupRecord {
     fn write_spans(&self, root: SpanId, list: &mut SpanList) {
         let id = SpanId::random();
         self.write_group(id, root, list);
-        if let Some(GroupExecution { trace, executable, generation }) = self.execution.get() {
+        if let Some(GroupExecution { trace, plan, generation }) = self.execution.get() {
             list.push(list.internal(id, "wait".into(), (self.began, trace.started())));
-            execute::write_spans(trace, executable.plan(), generation, id, list);
+            execute::write_spans(trace, plan, generation, id, list);
         }
         if let Some(broadcast) = self.broadcast.get() {
             let times = (broadcast.began, broadcast.ended());

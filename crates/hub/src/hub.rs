@@ -69,7 +69,7 @@ impl Hub {
         Self::with_traces(settings, cores, cursors, None)
     }
 
-    /// Does the same as [`Hub::with_cursors`], and records the traces of events.
+    /// Does the same as [`Hub::with_cursors`], and records the traces of events and initial states.
     pub fn with_traces(
         settings: HubSettings,
         cores: Arc<dyn Workers>,
@@ -127,8 +127,17 @@ impl Hub {
         let resume = resume.map(|cursor| self.decode_cursor(&cursor, &operation)).transpose()?;
         let shard = &self.shards[self.shard_of(&operation.source)];
         let (reply, response) = oneshot::channel();
-        let pending =
-            PendingSubscriber { operation, outlet, member, transport, resume, slot, reply };
+        let pending = PendingSubscriber {
+            operation,
+            outlet,
+            member,
+            transport,
+            resume,
+            slot,
+            reply,
+            // The task of the shard begins them.
+            spans: None,
+        };
         let sent = shard.send(Command::Subscribe(Box::new(pending))).await;
         sent.map_err(|_| shutting_down())?;
         response.await.map_err(|_| shutting_down())?

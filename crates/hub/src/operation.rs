@@ -11,6 +11,7 @@ use bytes::Bytes;
 use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Revision, Sharing};
 use plan::Variables;
+use telemetry::spans::RemoteParent;
 
 use crate::{GroupId, GroupSpans};
 
@@ -137,11 +138,21 @@ pub trait Resolve: Any + Send + Sync {
         false
     }
 
+    /// Returns the span of the operation with which the first subscriber came, if that has a trace. The trace of the
+    /// current state is linked to it.
+    fn cause(&self) -> Option<&RemoteParent> {
+        None
+    }
+
     /// Fetches the current state, as [`Resolve::resolve`] does for an event. `None` if there is no state to deliver.
     /// `known` is the state that the subscribers have, if the source has states: the payload may be the difference from
-    /// it, and then has a [`Payload::revision`].
-    fn state(self: Arc<Self>, known: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
-        let _ = known;
+    /// it, and then has a [`Payload::revision`]. `spans` are those of the group, if the state has a trace.
+    fn state(
+        self: Arc<Self>,
+        known: Option<Revision>,
+        spans: Option<Arc<GroupSpans>>,
+    ) -> LocalFuture<'static, Option<Payload>> {
+        let _ = (known, spans);
         Box::pin(std::future::ready(None))
     }
 }

@@ -68,8 +68,8 @@ pub enum OutletCommand {
         /// accepted a result of the group (see [`Outlet::accepts_result`]). The outlet must then not drop the result
         /// because its own queue is full.
         is_stored: bool,
-        /// The spans of the event in this group, if it has a trace. The outlet reports to it the time at which it had
-        /// passed the payload on.
+        /// The spans of the event or state in this group, if it has a trace. The outlet reports to it the time at which
+        /// it had passed the payload on.
         spans: Option<Arc<GroupSpans>>,
     },
     /// Reports a new position to all subscribers of `group`: they have had everything up to here, though no event since

@@ -12,8 +12,9 @@ use execute::{
 };
 use plan::{SubscriptionRoot, Variables};
 use prepare::{DecidedRequirements, OperationRequest};
+use telemetry::spans::RemoteParent;
 
-use crate::{Resolve, TriggerEvent};
+use crate::{GroupSpans, Resolve, TriggerEvent};
 
 /// A job that starts on another thread and stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
@@ -52,6 +53,8 @@ pub struct EventResolver {
     pub timeout: Duration,
     /// The client's request, which is prepared again when the graph is replaced.
     pub request: OperationRequest,
+    /// The span of the client's operation, if it has a trace and the field has a current state.
+    pub cause: Option<Arc<RemoteParent>>,
     /// A guard for the group's share of a limit. It is dropped with the last group that the operation makes, on any
     /// graph.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
@@ -66,7 +69,7 @@ impl EventResolver {
             (None, None) => Ok(event.event.payload.clone()),
         };
         let trace = event.spans.as_ref();
-        let trace = trace.map(|it| it.begin_execution(&self.executable, &self.generation));
+        let trace = trace.map(|it| it.begin_execution(self.executable.plan(), &self.generation));
         let headers = match trace {
             // Subgraphs get the identity of the event's own trace.
             Some(_) => Arc::clone(&self.headers),
@@ -143,12 +146,24 @@ impl Resolve for EventResolver {
         self.state.is_some()
     }
 
-    fn state(self: Arc<Self>, _: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
+    fn cause(&self) -> Option<&RemoteParent> {
+        self.cause.as_deref()
+    }
+
+    fn state(
+        self: Arc<Self>,
+        _: Option<Revision>,
+        spans: Option<Arc<GroupSpans>>,
+    ) -> LocalFuture<'static, Option<Payload>> {
         Box::pin(async move {
             let plan = self.state.as_ref()?;
             let Some(SubscriptionRoot::Event(root)) = &self.executable.plan().subscription else {
                 return None;
             };
+            let trace = spans
+                .as_ref()
+                .zip(plan.plan())
+                .map(|(spans, plan)| spans.begin_execution(plan, &self.generation));
             let context = RequestContext {
                 uploads: None,
                 closed_subgraphs: None,
@@ -158,11 +173,17 @@ impl Resolve for EventResolver {
                 deadline: Instant::now() + self.timeout,
                 // The state must not be older than the subscription.
                 sharing: None,
-                trace: None,
+                trace,
                 // As above: fields that depend on claims are refused.
                 claims: None,
             };
-            execute::fetch_current_state(plan, &root.arguments, &self.variables, &context).await
+            let fetching =
+                execute::fetch_current_state(plan, &root.arguments, &self.variables, &context);
+            let payload = fetching.await;
+            if let Some(spans) = spans {
+                spans.note_resolved(Instant::now());
+            }
+            payload
         })
     }
 }

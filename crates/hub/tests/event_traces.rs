@@ -12,8 +12,8 @@ use hub::{Hub, HubSettings, OutletCommand};
 use stage::orders::{EVENT, JOINED, QUERY, Router};
 use stage::{Listener, with_hub, with_traced_hub};
 use telemetry::spans::{
-    AttributeValue, FinishedTrace, Propagation, SamplingRules, Span, SpanKind, Tracer,
-    TracerSettings,
+    AttributeValue, FinishedTrace, Propagation, RemoteParent, SamplingRules, Span, SpanId,
+    SpanKind, TraceId, Tracer, TracerSettings,
 };
 
 const PUBLISHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -27,6 +27,10 @@ const NEVER: SamplingRules = SamplingRules {
 };
 
 const ALWAYS: SamplingRules = SamplingRules { ratio: 1.0, ..NEVER };
+
+/// A subscription with an initial state, which needs a request to the subgraph `orders`.
+const WATCHED: &str = r#"subscription { watched(id: "7") { id total } }"#;
+const STATE: &str = r#"{"data":{"watched":{"id":"7","total":42}}}"#;
 
 fn tracer(sampling: SamplingRules) -> Arc<Tracer> {
     tracer_of(sampling, 1000)
@@ -92,6 +96,22 @@ fn print_below(trace: &FinishedTrace, parent: Option<&Span>, depth: usize, out: 
         out.push_str(&format!("{}{}{kind}{attributes}{error}\n", "  ".repeat(depth), span.name));
         print_below(trace, Some(span), depth + 1, out);
     }
+}
+
+/// Returns the lines of the tree without the attributes.
+fn names(trace: &FinishedTrace) -> Vec<String> {
+    let tree = tree(trace);
+    let lines = tree.lines().map(|line| {
+        let prefixes = [" graphql.", " starling.", " http."];
+        let end = prefixes.iter().filter_map(|it| line.find(*it)).min();
+        line[..end.unwrap_or(line.len())].to_owned()
+    });
+    lines.collect()
+}
+
+/// Returns the span of a client's operation with this decision about its trace.
+fn operation_span(is_sampled: Option<bool>) -> RemoteParent {
+    RemoteParent { trace: TraceId::random(), span: SpanId::random(), is_sampled, state: None }
 }
 
 const TREE: &str = "\
@@ -170,6 +190,111 @@ async fn without_traces_subgraphs_get_the_trace_of_the_publisher_and_nothing_of_
             assert_eq!(listener.next().await, JOINED);
             assert_eq!(*router.orders.trace.lock().expect("one thread"), expected);
         }
+        let _two = router.subscribe(&hub, &listener, 2, WATCHED, "").await;
+        assert_eq!([listener.next().await, listener.next().await], ["join", STATE]);
+        assert_eq!(*router.orders.trace.lock().expect("one thread"), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_initial_state_has_one_trace_for_all_that_share_it_with_a_link_to_the_first_operation() {
+    let tracer = tracer(NEVER);
+    with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let prepared = router.prepare(WATCHED);
+        let causes = [operation_span(Some(true)), operation_span(Some(true))];
+        let mut kept = Vec::new();
+        for (connection, cause) in (1..).zip(&causes) {
+            let mut resolver = router.resolver(&prepared, "");
+            resolver.cause = Some(Arc::new(cause.clone()));
+            kept.push(router.join(&hub, &listener, connection, &prepared, resolver, "").await);
+        }
+        assert_eq!([listener.next().await, listener.next().await], ["join", "join"]);
+        assert_eq!(listener.next().await, STATE);
+        let trace = next_trace(&tracer).await;
+        let expected = [
+            "initial state field",
+            "  subscription",
+            "    wait",
+            "    wave 1",
+            "      POST orders (Client)",
+            "    print",
+            "    broadcast",
+        ];
+        assert_eq!(names(&trace), expected);
+        let tree = tree(&trace);
+        let lines: Vec<_> = tree.lines().take(2).collect();
+        let root = "initial state field starling.field=field starling.graph.name=beta \
+                    graphql.operation.type=subscription";
+        let group = "  subscription graphql.operation.type=subscription starling.field=field \
+                     starling.subscribers=2";
+        assert_eq!(lines, [root, group]);
+        assert_eq!(trace.spans[0].link.as_deref(), Some(&causes[0]));
+        assert_ne!(trace.context.trace, causes[0].trace);
+        let fetch = trace.spans.iter().find(|it| it.kind == SpanKind::Client).expect("a fetch");
+        let sent = router.orders.trace.lock().expect("one thread").clone();
+        assert_eq!(sent, Some(format!("00-{}-{}-01", trace.context.trace, fetch.id)));
+        assert!(tracer.take_batch().is_empty(), "the second subscriber caused no state");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_trace_of_an_initial_state_follows_the_decision_about_the_operation() {
+    for (ratio, is_sampled) in [(1.0, Some(false)), (0.0, Some(true)), (1.0, None), (0.0, None)] {
+        let tracer = tracer(SamplingRules { ratio, follows_parent: false, ..NEVER });
+        let is_exported = is_sampled.unwrap_or(ratio == 1.0);
+        with_traced_hub(HubSettings::default(), &tracer, async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let prepared = router.prepare(WATCHED);
+            let mut resolver = router.resolver(&prepared, "");
+            resolver.cause = Some(Arc::new(operation_span(is_sampled)));
+            let one = router.join(&hub, &listener, 1, &prepared, resolver, "").await;
+            assert_eq!([listener.next().await, listener.next().await], ["join", STATE]);
+            let sent = router.orders.trace.lock().expect("one thread").clone().expect("a header");
+            assert!(sent.ends_with(if is_exported { "-01" } else { "-00" }), "{sent}");
+            drop(one);
+            assert_eq!(listener.next().await, "end: unsubscribed");
+        })
+        .await;
+        assert_eq!(tracer.take_batch().len(), usize::from(is_exported), "{ratio} {is_sampled:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_initial_state_that_fails_is_selected_and_one_that_does_not_exist_has_no_error() {
+    let failed = tracer(SamplingRules { failed: true, ..NEVER });
+    with_traced_hub(HubSettings::default(), &failed, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _one = router.subscribe(&hub, &listener, 1, WATCHED, "").await;
+        assert_eq!([listener.next().await, listener.next().await], ["join", STATE]);
+        let broken = WATCHED.replace('7', "broken");
+        let _two = router.subscribe(&hub, &listener, 2, &broken, "").await;
+        assert_eq!(listener.next().await, "join");
+        assert!(listener.next().await.contains("errors"));
+        let trace = next_trace(&failed).await;
+        let group = trace.spans.iter().find(|it| it.name == "subscription");
+        assert_eq!(group.and_then(|it| it.error.as_deref()), Some("the result has errors"));
+        assert!(failed.take_batch().is_empty(), "the first state has not failed");
+    })
+    .await;
+    let all = tracer(ALWAYS);
+    with_traced_hub(HubSettings::default(), &all, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let query = r#"subscription { certain(id: "unknown") { id total } }"#;
+        let _one = router.subscribe(&hub, &listener, 1, query, "").await;
+        assert_eq!(listener.next().await, "join");
+        let trace = next_trace(&all).await;
+        let expected = [
+            "initial state field",
+            "  subscription",
+            "    wait",
+            "    wave 1",
+            "      POST orders (Client)",
+        ];
+        assert_eq!(names(&trace), expected);
+        assert!(!tree(&trace).contains("error"), "{}", tree(&trace));
     })
     .await;
 }

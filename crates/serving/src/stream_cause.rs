@@ -31,6 +31,12 @@ impl StreamCause {
         let state = self.context.state.clone();
         RemoteParent { trace: self.context.trace, span: self.span, is_sampled: None, state }
     }
+
+    /// Returns the same link with the decision about the operation. The trace of an initial state follows it, because
+    /// the state is fetched for the operation.
+    pub(crate) fn decided_link(&self) -> RemoteParent {
+        RemoteParent { is_sampled: Some(self.context.is_sampled), ..self.link() }
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +67,7 @@ mod tests {
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap().to_owned()));
         assert_eq!(headers.collect::<Vec<_>>(), expected);
         assert_eq!((cause.link().span, cause.link().is_sampled), (span, None));
+        let decided = RemoteParent { is_sampled: Some(true), ..cause.link() };
+        assert_eq!(cause.decided_link(), decided);
     }
 }

@@ -271,7 +271,8 @@ fn resolver(
     timeout: Duration,
     extensions: Bytes,
 ) -> EventResolver {
-    let PreparedRequest { loaded, prepared, variables_text, headers, decided, .. } = ready;
+    let PreparedRequest { loaded, prepared, variables_text, headers, decided, cause, .. } = ready;
+    let cause = cause.filter(|_| prepared.state.is_some());
     EventResolver {
         executable: Arc::clone(&prepared.executable),
         state: prepared.state.clone(),
@@ -290,6 +291,7 @@ fn resolver(
             variables: variables_text,
             extensions,
         },
+        cause: cause.map(|it| Arc::new(it.decided_link())),
         held: None,
     }
 }

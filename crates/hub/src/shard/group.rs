@@ -259,8 +259,15 @@ impl Group {
         (number > 0 && *before == Missed::default()).then_some(number)
     }
 
-    /// Queues the current state, which is delivered before all events. The group is new.
-    pub(super) fn offer_state(&mut self, after: Position, version: u64, is_stored: bool) {
+    /// Queues the current state, which is delivered before all events. The group is new. `spans` is the trace of the
+    /// state, if it has one.
+    pub(super) fn offer_state(
+        &mut self,
+        after: Position,
+        version: u64,
+        is_stored: bool,
+        spans: Option<Arc<EventSpans>>,
+    ) {
         debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
         self.state_after = Some(Box::new((after, version)));
         let before = Missed::default();
@@ -270,7 +277,7 @@ impl Group {
             cursor: None,
             before,
             is_stored,
-            spans: None,
+            spans,
         });
     }
 
@@ -366,10 +373,13 @@ impl Group {
         }
         self.resolutions += 1;
         let work = match event {
-            None => ResolutionWork::State(None),
+            None => {
+                let spans = self.in_flight.back().and_then(|it| it.spans.clone());
+                ResolutionWork::State { known: None, spans }
+            }
             // The event says that there is another state. The one before it has been delivered, see `can_start`.
             Some(_) if self.operation.source.has_states() => {
-                ResolutionWork::State(self.last_state.clone())
+                ResolutionWork::State { known: self.last_state.clone(), spans: None }
             }
             Some(event) if most > 1 && !self.waiting.is_empty() => self.batch(event, most),
             Some(event) => ResolutionWork::Event(event),

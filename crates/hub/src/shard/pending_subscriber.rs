@@ -6,6 +6,7 @@ use execute::GraphqlError;
 use tokio::sync::oneshot;
 
 use crate::cursor::Resume;
+use crate::event_spans::EventSpans;
 use crate::stats::SubscriptionSlot;
 use crate::{LiveOperation, Outlet, Subscriber, Subscription, TransportId};
 
@@ -19,6 +20,8 @@ pub(crate) struct PendingSubscriber {
     pub(crate) resume: Option<Resume>,
     pub(crate) slot: SubscriptionSlot,
     pub(crate) reply: oneshot::Sender<Result<Subscription, GraphqlError>>,
+    /// The trace of the initial state, if the subscriber gets one and states have traces.
+    pub(crate) spans: Option<Arc<EventSpans>>,
 }
 
 impl PendingSubscriber {

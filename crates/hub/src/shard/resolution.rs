@@ -1,8 +1,10 @@
 //! The input and the result of one resolution, between a group and the task that runs it.
 
+use std::sync::Arc;
+
 use execute::{Payload, Revision};
 
-use crate::TriggerEvent;
+use crate::{GroupSpans, TriggerEvent};
 
 /// The input of one resolution for a group.
 pub(crate) enum ResolutionWork {
@@ -10,9 +12,13 @@ pub(crate) enum ResolutionWork {
     Event(TriggerEvent),
     /// Events that waited, in their order.
     Batch(Vec<TriggerEvent>),
-    /// The current state, before any event or because of one. The subscribers have the given state, if the source has
-    /// states.
-    State(Option<Revision>),
+    /// The current state, before any event or because of one.
+    State {
+        /// The state that the subscribers have, if the source has states.
+        known: Option<Revision>,
+        /// The spans of the group, if the state has a trace.
+        spans: Option<Arc<GroupSpans>>,
+    },
 }
 
 /// The result of a resolution.

@@ -63,7 +63,7 @@ impl Scheduler {
         let Some(start) = group.start(self.window, most, yielding) else { return false };
         let events = match &start.work {
             ResolutionWork::Batch(events) => events.len(),
-            ResolutionWork::Event(_) | ResolutionWork::State(_) => 1,
+            ResolutionWork::Event(_) | ResolutionWork::State { .. } => 1,
         };
         match start.work {
             ResolutionWork::Event(_) => stats::add(&self.stats.resolutions, 1),
@@ -72,10 +72,10 @@ impl Scheduler {
                 stats::add(&self.stats.batches, 1);
                 stats::add(&self.stats.batched_events, events);
             }
-            ResolutionWork::State(_) if group.is_state(start.ticket) => {
+            ResolutionWork::State { .. } if group.is_state(start.ticket) => {
                 stats::add(&self.stats.states, 1);
             }
-            ResolutionWork::State(_) => stats::add(&self.stats.resolutions, 1),
+            ResolutionWork::State { .. } => stats::add(&self.stats.resolutions, 1),
         }
         stats::add(&self.stats.resolving, events);
         stats::subtract(&self.stats.waiting, events);

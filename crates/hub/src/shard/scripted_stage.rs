@@ -318,6 +318,7 @@ impl Stage {
             transport: TransportId::new(0),
             slot: SubscriptionSlot::acquire(&self.stats, usize::MAX).unwrap(),
             reply,
+            spans: None,
         });
         self.take_effects();
         response
@@ -493,13 +494,15 @@ impl Stage {
                 Effect::Resolve { group, ticket, work, resolve: _, abort } => {
                     let payload = |event: &TriggerEvent| event.event.payload.clone();
                     let known = match &work {
-                        ResolutionWork::State(known) => known.clone(),
+                        ResolutionWork::State { known, .. } => known.clone(),
                         ResolutionWork::Event(_) | ResolutionWork::Batch(_) => None,
                     };
                     let mut events = match work {
                         ResolutionWork::Event(event) => vec![payload(&event)],
                         ResolutionWork::Batch(events) => events.iter().map(payload).collect(),
-                        ResolutionWork::State(_) => vec![Bytes::from_static(STATE.as_bytes())],
+                        ResolutionWork::State { .. } => {
+                            vec![Bytes::from_static(STATE.as_bytes())]
+                        }
                     };
                     let others = events.split_off(1);
                     let event = events.remove(0);

@@ -158,7 +158,7 @@ impl Shard {
     }
 
     /// Adds a subscriber to a group of a live trigger, for the events from now on.
-    fn join_live(&mut self, id: TriggerId, pending: PendingSubscriber) {
+    fn join_live(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
         let Some(trigger) = self.triggers.get_mut(id) else { return };
         let has_state = pending.operation.resolve.has_state();
         let group_id = match trigger.joinable(&pending.operation) {
@@ -178,7 +178,7 @@ impl Shard {
                     let after = replay.map(|replay| (replay.position.clone(), replay.version));
                     let (after, version) = after.unwrap_or_default();
                     let is_stored = replay.is_some() && self.settings.catch_up;
-                    group.offer_state(after, version, is_stored);
+                    group.offer_state(after, version, is_stored, pending.spans.take());
                 } else {
                     trigger.attach(group_id, &operation, true);
                 }

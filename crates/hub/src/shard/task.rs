@@ -89,7 +89,7 @@ pub(crate) struct ShardTask {
     cores: Arc<dyn Workers>,
     /// See [`HubSettings::own_resolving_max`].
     own_resolving_max: Duration,
-    /// Records the traces of events, if any are exported.
+    /// Records the traces of events and initial states, if any are exported.
     tracer: Option<EventTracer>,
     commands: mpsc::Receiver<Command>,
     leaves: mpsc::UnboundedReceiver<Leave>,
@@ -233,7 +233,10 @@ impl ShardTask {
 
     fn execute_command(&mut self, command: Command) {
         match command {
-            Command::Subscribe(pending) => self.shard.subscribe(*pending),
+            Command::Subscribe(mut pending) => {
+                pending.spans = self.begin_state(&pending);
+                self.shard.subscribe(*pending);
+            }
             Command::OperationsBefore { generation, reply } => {
                 let _ = reply.send(self.shard.operations_before(generation));
             }
@@ -251,6 +254,15 @@ impl ShardTask {
                 let _ = reply.send(self.shard.operation_of(group));
             }
         }
+    }
+
+    /// Begins the trace of the initial state of a new subscriber, if it gets one and states have traces.
+    fn begin_state(&self, pending: &PendingSubscriber) -> Option<Arc<EventSpans>> {
+        let tracer = self.tracer.as_ref()?;
+        let LiveOperation { source, resolve, .. } = &pending.operation;
+        // The states of live queries come from executions, which have traces of their own.
+        let has_trace = pending.resume.is_none() && !source.has_states() && resolve.has_state();
+        has_trace.then(|| EventSpans::begin_state(tracer, resolve.cause()))
     }
 
     fn on_stream_opened(&mut self, of: StreamOwner, result: Result<EventStream, SourceError>) {
@@ -632,8 +644,8 @@ fn spawn_resolution(
                         ResolutionWork::Batch(events) => {
                             ResolutionOutcome::Batch(resolve.resolve_batch(events).await)
                         }
-                        ResolutionWork::State(known) => resolve
-                            .state(known)
+                        ResolutionWork::State { known, spans } => resolve
+                            .state(known, spans)
                             .await
                             .map_or(ResolutionOutcome::Nothing, ResolutionOutcome::Payload),
                     }

@@ -211,6 +211,7 @@ impl Router {
             },
             timeout: STEP_TIMEOUT,
             request: OperationRequest::default(),
+            cause: None,
             held: None,
         }
     }

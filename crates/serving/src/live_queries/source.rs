@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bindings::StateSource;
 use events::{EventFuture, EventStream};
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload, Revision};
-use hub::{Resolve, TriggerEvent};
+use hub::{GroupSpans, Resolve, TriggerEvent};
 use prepare::{DecidedRequirements, OperationRequest};
 
 use super::execution::LiveExecution;
@@ -70,7 +70,7 @@ pub(crate) struct LiveResolver {
 impl Resolve for LiveResolver {
     fn resolve(self: Arc<Self>, _: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            let state = self.state(None).await;
+            let state = self.state(None, None).await;
             state.unwrap_or_else(|| {
                 let message = "The live query has ended.";
                 execute::request_error(&[GraphqlError::new(ErrorCode::ShuttingDown, message)])
@@ -86,7 +86,12 @@ impl Resolve for LiveResolver {
         true
     }
 
-    fn state(self: Arc<Self>, known: Option<Revision>) -> LocalFuture<'static, Option<Payload>> {
+    // The executions have traces of their own.
+    fn state(
+        self: Arc<Self>,
+        known: Option<Revision>,
+        _: Option<Arc<GroupSpans>>,
+    ) -> LocalFuture<'static, Option<Payload>> {
         Box::pin(async move {
             let LiveSource { queries, execution } = &*self.source;
             queries.next_payload(&execution.identity, known).await

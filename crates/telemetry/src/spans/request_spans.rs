@@ -99,6 +99,21 @@ impl RequestSpans {
     /// of an event is linked to its publisher. hot path: each event while tracing is on.
     pub fn start_linked(tracer: &Arc<Tracer>, incoming: IncomingContext) -> Arc<Self> {
         let decision = tracer.decision_of(incoming.parent.as_ref());
+        Self::begin_linked(tracer, incoming, decision)
+    }
+
+    /// Starts a trace with an identity of its own, and a link to the span of this router that caused it. It follows the
+    /// decision about the trace of that span, also where those of clients do not count.
+    pub fn start_caused(tracer: &Arc<Tracer>, cause: Option<RemoteParent>) -> Arc<Self> {
+        let decision = cause.as_ref().and_then(|it| it.is_sampled);
+        Self::begin_linked(tracer, IncomingContext { parent: cause, baggage: None }, decision)
+    }
+
+    fn begin_linked(
+        tracer: &Arc<Tracer>,
+        incoming: IncomingContext,
+        decision: Option<bool>,
+    ) -> Arc<Self> {
         let context = TraceContext {
             trace: TraceId::random(),
             is_sampled: false,
@@ -478,6 +493,27 @@ mod tests {
         for is_sampled in [Some(false), None] {
             let event = RequestSpans::start_linked(&tracer, incoming(is_sampled));
             assert!(!event.is_recorded() && !event.context().is_sampled, "{is_sampled:?}");
+        }
+    }
+
+    #[test]
+    fn a_trace_with_a_cause_in_the_router_follows_the_decision_about_that_and_has_no_baggage() {
+        let cause = parent(true).expect("a parent");
+        let cases = [(0.0, Some(true)), (1.0, Some(false)), (0.0, None), (1.0, None)];
+        for (ratio, is_sampled) in cases {
+            let tracer = tracer(SamplingRules { ratio, follows_parent: false, ..NEVER });
+            let cause = RemoteParent { is_sampled, ..cause.clone() };
+            let caused = RequestSpans::start_caused(&tracer, Some(cause.clone()));
+            let is_exported = is_sampled.unwrap_or(ratio == 1.0);
+            assert_eq!(caused.context().is_sampled, is_exported, "{ratio} {is_sampled:?}");
+            assert_eq!(caused.context().baggage, None);
+            assert_ne!(caused.context().trace, cause.trace);
+            caused.finish(false, root);
+            drop(caused);
+            let links: Vec<_> =
+                tracer.take_batch().into_iter().map(|it| it.spans[0].link.clone()).collect();
+            let expected = is_exported.then(|| Some(Box::new(cause)));
+            assert_eq!(links, Vec::from_iter(expected), "{ratio} {is_sampled:?}");
         }
     }
 

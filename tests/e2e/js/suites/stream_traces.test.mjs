@@ -1,10 +1,13 @@
-// Traces of what outlives a request: operations that subgraphs serve as streams, requests over their WebSockets, and
-// the executions of live queries.
+// Traces of what outlives a request: operations that subgraphs serve as streams, requests over their WebSockets, the
+// executions of live queries, and the initial states of subscriptions.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { closeAfterEach } from "../closing.mjs";
 import { startCollector, treeOf } from "../collector.mjs";
+import { compose } from "../composition.mjs";
+import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
+import { startServe } from "../router.mjs";
 import { startProducts } from "../subgraphs/products.mjs";
 import { REVIEW_ADDED, createReviews } from "../subgraphs/reviews.mjs";
 import { readMetric, startRouter } from "../subgraphs/router.mjs";
@@ -15,6 +18,19 @@ import { eventually } from "../waiting.mjs";
 
 const CLIENT = { traceparent: `00-${TRACE}-${PARENT}-01`, baggage: "user=7" };
 const FORMATS = ["tracecontext", "baggage", "b3", "b3multi", "jaeger", "datadog"];
+const ALWAYS = { ratio: "100%" };
+
+const LINK = 'extend schema @link(url: "https://specs.apollo.dev/federation/v2.9", import: ["@key"])';
+const STOCKED = `${LINK}
+type Query { product: Product }
+type Product @key(fields: "id") { id: ID! name: String }`;
+const CHANGES = `${LINK}
+type Subscription {
+  changed(id: ID!): Product
+    @events__subscribe(topics: ["products.{{ args.id }}"], providerId: "memory/default", initial: ENTITY)
+}
+type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+const changed = (id) => `subscription Changed { changed(id: "${id}") { id name } }`;
 
 describe("traces of streams", () => {
   const keep = closeAfterEach();
@@ -25,7 +41,7 @@ describe("traces of streams", () => {
     const [server, products, collector] = await Promise.all([start(reviews), startProducts(), startCollector()]);
     [server, products, collector].forEach(keep);
     const tracing = {
-      enabled: true, sample: { ratio: "100%" }, propagation: FORMATS,
+      enabled: true, sample: ALWAYS, propagation: FORMATS,
       otlp: { endpoint: collector.endpoint, interval: "20ms" },
     };
     const router = keep(await startRouter(
@@ -115,5 +131,92 @@ describe("traces of streams", () => {
     }
     assert.equal(traces.size, 2);
     assert.ok(!traces.has(operation.trace));
+  });
+
+  /**
+   * Starts a router for subscriptions with an initial state. The subgraph with the states keeps the `headers` of its
+   * requests, and responds when `respond` is called.
+   */
+  async function openWithStates(sample) {
+    const headers = [];
+    let respond;
+    const wait = new Promise((resolve) => {
+      respond = resolve;
+    });
+    const products = keep(await startSubgraph(async (body, request) => {
+      headers.push(request.headers);
+      await wait;
+      return {
+        _entities: representations(body).map(({ id }) => ({ __typename: "Product", id, name: `Product ${id}` })),
+      };
+    }));
+    const collector = keep(await startCollector());
+    const router = keep(await startServe({
+      supergraph: await compose({ products: { sdl: STOCKED, url: products.url }, changes: { sdl: CHANGES } }),
+      config: {
+        events: { providers: { memory: [{ id: "default" }] } },
+        tracing: {
+          enabled: true, sample, propagation: FORMATS, otlp: { endpoint: collector.endpoint, interval: "20ms" },
+        },
+      },
+    }));
+    return { headers, respond, collector, router };
+  }
+
+  it("of an initial state are one for all that share it, linked to the operation of the first client", async () => {
+    const { headers, respond, collector, router } = await openWithStates(ALWAYS);
+    const first = keep(openSocket(router)).subscribe(changed("7"));
+    await eventually(() => headers.length === 1, "the request for the state");
+    const second = keep(openStreams(router, CLIENT)).subscribe(changed("7"));
+    const shared = () => readMetric(router, "starling_hub_states_shared_total");
+    await eventually(async () => await shared() === 1, "the client that shares the state");
+    respond();
+    for (const client of [first, second]) {
+      const { data } = await client.next();
+      assert.deepEqual(data, { changed: { id: "7", name: "Product 7" } });
+    }
+    const [state] = await collector.named("initial state changed");
+    const spans = collector.trace(state.trace);
+    assert.deepEqual(treeOf(spans), [
+      "initial state changed",
+      "  subscription Changed",
+      "    broadcast",
+      "    print",
+      "    wait",
+      "    wave 1",
+      "      POST products (client)",
+    ]);
+    const { "starling.operation.id": id, ...attributes } = state.attributes;
+    assert.match(id, /^[0-9a-f]{32}$/);
+    assert.deepEqual(attributes, {
+      "starling.field": "changed", "graphql.operation.type": "subscription", "graphql.operation.name": "Changed",
+    });
+    const one = (name) => spans.find((it) => it.name === name);
+    assert.equal(one("subscription Changed").attributes["starling.subscribers"], 2);
+    assert.equal(headers.length, 1, "both clients share the state");
+    checkFormats(headers[0], one("POST products"));
+    assert.equal(headers[0].baggage, undefined, "the baggage of one client concerns no other one");
+    const [message] = await collector.named("WebSocket operation");
+    const operation = collector.spans.find(({ parent }) => parent === message.id);
+    assert.equal(operation.name, "subscription Changed");
+    assert.deepEqual(state.links, [{ trace: operation.trace, span: operation.id }]);
+    assert.notEqual(state.trace, operation.trace);
+  });
+
+  it("of initial states follow the decision about the operation", async () => {
+    const { headers, respond, collector, router } = await openWithStates({ ratio: "0%", slow: "0s", failed: false });
+    respond();
+    for (const [id, flags] of [["8", "00"], ["7", "01"]]) {
+      const streams = keep(openStreams(router, { traceparent: `00-${TRACE}-${PARENT}-${flags}` }));
+      const { data } = await streams.subscribe(changed(id)).next();
+      assert.equal(data.changed.id, id);
+    }
+    const [state] = await collector.named("initial state changed");
+    assert.deepEqual(headers.map(({ traceparent }) => traceparent.slice(-2)), ["00", "01"]);
+    assert.equal(headers[1].traceparent.slice(3, 35), state.trace);
+    const [link] = state.links;
+    const operation = await eventually(() => collector.spans.find((it) => it.id === link.span), "the operation");
+    assert.deepEqual([operation.name, operation.trace, link.trace], ["subscription Changed", TRACE, TRACE]);
+    assert.equal(collector.spans.filter(({ name }) => name === state.name).length, 1);
   });
 });
