@@ -10,7 +10,7 @@ import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_pag
 import { closeAfterEach } from "../closing.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
-import { startServe } from "../router.mjs";
+import { freePort, startServe } from "../router.mjs";
 import { eventually, repeatUntil } from "../waiting.mjs";
 
 const SECRET = "hunter2-in-a-literal";
@@ -228,6 +228,45 @@ describe("the console", () => {
       assert.ok(fetch.micros >= SLOW_MS * 1_000 && fetch.micros <= trace.micros, JSON.stringify(trace));
       assert.equal(fetch.attributes["http.response.status_code"], 200);
       assert.equal((await api("trace", { number: 999_999 })).status, 404);
+    });
+
+    it("about slow events, from the message to the sockets", async () => {
+      const recorder = { enabled: true, slow: "1ms" };
+      const target = keep(await startServe({
+        supergraph: memorySupergraph(),
+        config: { subgraphs: subgraphs.configuration, admin: { console: { recorder } } },
+      }));
+      const moves = keep(openSocket(target, {})).subscribe(SUBSCRIPTION);
+      const publishThere = () => target.publish("memory/default", "flights.moved", event("1", 5));
+      await repeatUntil(moves.next(), publishThere, "an event");
+      const slow = await eventually(async () => {
+        await publishThere();
+        const { traces } = (await readConsole(target, "slow")).body;
+        return traces.find(({ name }) => name === "process flightMoved");
+      }, "an event of more than a millisecond");
+      assert.deepEqual([slow.operation, slow.kind, slow.reason], ["Moves", "subscription", "slow"]);
+      const { spans } = (await readConsole(target, "trace", { number: slow.number })).body;
+      const names = new Set(spans.map(({ name }) => name));
+      for (const name of ["subscription Moves", "POST flights", "print", "broadcast"]) {
+        assert.ok(names.has(name), `${name} among ${[...names]}`);
+      }
+    });
+
+    it("about a broker that cannot be reached", async () => {
+      const nats = [{ id: "default", url: `nats://127.0.0.1:${await freePort()}` }];
+      const target = keep(await startServe({
+        supergraph: memorySupergraph(),
+        config: { subgraphs: subgraphs.configuration, events: { providers: { nats } } },
+      }));
+      const { problems, providers } = (await readConsole(target, "overview")).body;
+      assert.deepEqual(
+        problems.map(({ severity, kind, name }) => [severity, kind, name]),
+        [["error", "provider", "nats/default"]],
+      );
+      assert.match(problems[0].text, /^The broker is (connecting|disconnected)\.$/);
+      const states = new Map(providers.map(({ name, state }) => [name, state]));
+      assert.equal(states.get("memory/default"), "connected");
+      assert.notEqual(states.get("nats/default"), "connected");
     });
 
     it("about live subscriptions", async () => {

@@ -123,6 +123,15 @@ describe("metrics of single operations and clients", () => {
     assert.deepEqual([errors('SOLD_"OUT"'), errors("none"), errors("other")], [3, 1, 0]);
     assert.equal(metrics.value("starling_subgraph_requests_total", { subgraph: "products" }), 11);
     assert.equal(metrics.value("starling_subgraph_requests_total", { subgraph: "reviews" }), 5);
+    const ofReviews = (name) => metrics.value(`starling_subgraph_${name}`, { subgraph: "reviews" });
+    assert.equal(ofReviews("request_duration_seconds_count"), 5);
+    assert.ok(ofReviews("request_duration_seconds_sum") < took, "the subgraph is a part of what `Top` waits for");
+    // Heads and bodies of five requests and responses have more than a hundred bytes each.
+    for (const name of ["sent_bytes_total", "received_bytes_total"]) {
+      assert.ok(ofReviews(name) > 500, `${name}: ${ofReviews(name)}`);
+    }
+    const waitedForProducts = metrics.value("starling_subgraph_request_duration_seconds_sum", { subgraph: "products" });
+    assert.ok(waitedForProducts >= 0.29, `it has been slow once: ${waitedForProducts} s`);
     assert.equal(metrics.value("starling_metrics_names", { table: "operations" }), 4);
     assert.equal(metrics.value("starling_metrics_names_max", { table: "operations" }), 500);
   });
