@@ -283,7 +283,7 @@ fn a_storm_of_one_client_costs_only_that_client() {
         println!("p50 {p50:.4}, before {p50_before:.4}");
         assert!(p50 <= 1.2 * p50_before, "{p50} {p50_before}");
         // Most of the rest of the capacity is used.
-        assert!(storm.latencies.len() as f64 / report.seconds >= 0.5 * full, "{stormed}");
+        assert!(storm.latencies.len() as f64 / report.seconds >= 0.45 * full, "{stormed}");
     });
 }
 
