@@ -61,6 +61,11 @@ impl Bench {
         Self { seconds, ..self.clone() }
     }
 
+    /// Returns the same with at most this time for each run, for a part that needs no more.
+    pub(crate) fn within_seconds(&self, most: u32) -> Self {
+        Self { seconds: self.seconds.min(most), ..self.clone() }
+    }
+
     /// Returns the same without the number of clients of the command line, for a part that has clients of its own.
     pub(crate) fn without_clients(&self) -> Self {
         Self { clients: None, ..self.clone() }

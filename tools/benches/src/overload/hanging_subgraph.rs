@@ -3,7 +3,7 @@
 use super::bounds::{Bound, Bounds};
 use super::stage::{
     LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity, p99_ms,
-    print_head, print_row, surge_arguments,
+    print_capacity, print_head, print_row, surge_arguments,
 };
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
@@ -76,6 +76,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let unprotected = bench.start_starling(&config, &supergraph)?;
     let operation = folder.join(format!("{}.graphql", INDEPENDENT.0));
     let (capacity, closed) = measure_capacity(bench, &unprotected, &operation)?;
+    print_capacity(capacity, &closed);
     drop(unprotected);
     write_file(&config, UNSHARED)?;
     let router = bench.start_starling(&config, &supergraph)?;

@@ -8,7 +8,7 @@
 use super::bounds::{Bound, Bounds};
 use super::stage::{
     LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, measure_capacity, operation_text, p99_ms,
-    print_head, print_row, surge_arguments,
+    print_capacity, print_head, print_row, surge_arguments,
 };
 use crate::load_generator::Priority;
 use crate::reports::number;
@@ -66,6 +66,7 @@ impl<'a> LiveStage<'a> {
         let router = stage.start_paced_router(Some(&mock), &settings)?;
         let options = bench.without_clients();
         let (capacity, closed) = measure_capacity(&options, &router, &operation)?;
+        print_capacity(capacity, &closed);
         Ok((Self { stage, mock, operation, capacity }, closed))
     }
 

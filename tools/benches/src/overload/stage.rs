@@ -73,7 +73,15 @@ impl<'a> OverloadStage<'a> {
     /// Measures how many responses in a second a router without overload protection sends in the closed loop.
     pub(super) fn measure_capacity(&self) -> Result<(f64, Value), Failure> {
         let router = self.start_router(UNPROTECTED)?;
-        measure_capacity(self.bench, &router, &self.operation)
+        let (capacity, run) = measure_capacity(self.bench, &router, &self.operation)?;
+        print_capacity(capacity, &run);
+        Ok((capacity, run))
+    }
+
+    /// Measures the same again with other settings of the benchmark.
+    pub(super) fn measure_capacity_with(&self, bench: &Bench) -> Result<f64, Failure> {
+        let router = self.start_router(UNPROTECTED)?;
+        Ok(measure_capacity(bench, &router, &self.operation)?.0)
     }
 
     /// Runs a surge of the operation.
@@ -114,11 +122,15 @@ pub(super) fn measure_capacity(
     if capacity < 1.0 || run["failed"] != 0 {
         return Err(format!("the capacity cannot be measured: {}", run["example"]));
     }
+    Ok((capacity, run))
+}
+
+/// Prints a capacity and the run that has measured it.
+pub(super) fn print_capacity(capacity: f64, run: &Value) {
     println!(
         "capacity in the closed loop: {capacity:.0} responses/s, the router keeps {:.2} cores busy\n",
         number(&run["server"]["cores"])
     );
-    Ok((capacity, run))
 }
 
 /// Returns the arguments of `starling bench surge` for a load: clients that neither cache nor repeat, and the usual
