@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 /// millisecond.
 pub const FIRST_TURNS_PER_CORE: usize = 8;
 
-/// Serves a connection whose first bytes have arrived, once there is a place for its first turn.
+/// Serves a connection after its first bytes have arrived, once there is a place for its first turn.
 pub(super) async fn serve_in_turn<F: Future>(
     places: &Semaphore,
     mut serving: Pin<&mut F>,

@@ -1,8 +1,8 @@
 //! The pace of refusals. A refusal takes some 25 µs of CPU time, most of it in the kernel, so that refusing ten times
 //! what a router can do would leave nothing for what it could do. Up to a rate, refusals are sent at once, and a load
-//! balancer can ask another router. Each further one is held for two seconds or more: a client has one request in flight
-//! on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one before. The
-//! more are held, the longer each is, so that few are sent at a time however many clients there are.
+//! balancer can ask another router. Each further one is held for two seconds or more: a client has one request in
+//! flight on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one
+//! before. The more are held, the longer each is, so that few are sent at a time however many clients there are.
 //!
 //! The rate is that of GCRA. Held refusals do not count in it: otherwise the held ones of a short burst would make
 //! later ones wait for as long as the rate is used.
@@ -28,9 +28,9 @@ const BURST: Duration = Duration::from_millis(250);
 const HELD_MIN: Duration = Duration::from_secs(2);
 const HELD_MAX: Duration = Duration::from_secs(6);
 
-/// The number of held refusals that are sent each second for each core. The time between the least and the most follows
-/// from it. So refusals are held for longer only if a thousand connections and more have one: a load balancer that keeps
-/// fewer does not run out of connections for longer.
+/// The number of held refusals that are sent each second for each core. The time between the least and the most
+/// follows from it. So refusals are held for longer only if a thousand connections and more have one: a load balancer
+/// that keeps fewer does not run out of connections for longer.
 const SENT_PER_CORE: u64 = 500;
 
 /// The maximum number of held refusals for each core: each keeps the buffers of its connection, which an idle one has

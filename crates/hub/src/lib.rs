@@ -10,8 +10,8 @@
 //! events.
 //!
 //! `shard` is the core: a state machine per shard, without a clock, locks or I/O, and `shard::task`, which drives it.
-//! `cursor` signs positions, `event_spans` records the traces of events and initial states, `resolve` executes plans for
-//! events, and `operation` and `outlet` are the interfaces to the layers above. Transports need no change here, and
+//! `cursor` signs positions, `event_spans` records the traces of events and initial states, `resolve` executes plans
+//! for events, and `operation` and `outlet` are the interfaces to the layers above. Transports need no change here, and
 //! directives only if they concern the time or the order of delivery: a transport is an [`Outlet`], and a directive
 //! becomes a source, a filter or a resolver before it reaches the hub.
 
