@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use super::accept_pace::AcceptPace;
 use super::pipeline::Pipeline;
 
-/// The number of connections that are accepted before a worker serves them, for each worker on average. Further ones wait
-/// in the kernel: workers with much to do serve these few between their requests.
+/// The number of connections that are accepted before a worker serves them, for each worker on average. Further ones
+/// wait in the kernel: workers with much to do serve these few between their requests.
 pub const ACCEPTED_PER_CORE: usize = 16;
 
 /// The number of TLS handshakes that are in progress at a time, for each worker on average. Computing so many takes a

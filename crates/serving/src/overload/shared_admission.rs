@@ -1,4 +1,5 @@
-//! The control of admission as all workers share it: behind a lock, with the clock, the tasks that wait and the counters.
+//! The control of admission as all workers share it: behind a lock, with the clock, the tasks that wait and the
+//! counters.
 
 use std::collections::HashMap;
 use std::fmt;
