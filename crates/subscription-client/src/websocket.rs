@@ -6,6 +6,7 @@ mod connection;
 mod connection_table;
 mod handshake;
 mod operations;
+mod ping_losses;
 mod pool;
 mod probe;
 

@@ -36,7 +36,7 @@ pub trait Protocol {
     /// Sends a message that the peer must respond to, if the protocol has one: the peer has been silent for
     /// [`WebSocketConfig::ping_interval`]. Returns true if the message is enough, and false if the WebSocket must send
     /// a ping frame, as without such a message.
-    fn ping_silent_peer(&mut self) -> bool {
+    fn ping_silent_peer(&mut self, _now: Instant) -> bool {
         false
     }
     /// True once the peer may send large messages, see [`ClientBounds`](crate::websocket::ClientBounds).
@@ -172,7 +172,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Does what is due at `now`. An early call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.websocket.is_ping_due(now) && self.protocol.ping_silent_peer() {
+        if self.websocket.is_ping_due(now) && self.protocol.ping_silent_peer(now) {
             self.websocket.await_response(now);
         }
         self.websocket.handle_timeout(now);

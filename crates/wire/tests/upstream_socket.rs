@@ -572,8 +572,10 @@ fn servers_without_ping_messages_get_frames_only() {
     assert!(matches!(end, ConnectionEnd::ClosedByServer(_)) && !end.is_transient(), "no ping yet");
 
     let error = frame(Opcode::Text, br#"{"type":"connection_error"}"#);
+    let policy = frame(Opcode::Close, &1008_u16.to_be_bytes());
     for (response, reason) in [
         (&close, "it closed the connection with code 4400: Invalid message"),
+        (&policy, "it closed the connection with code 1008"),
         (&error, "it sent an invalid message: unknown message type `connection_error`"),
     ] {
         let mut client = acknowledged(TRANSPORT_WS, start);
@@ -588,6 +590,55 @@ fn servers_without_ping_messages_get_frames_only() {
     assert_eq!(sent_at(&mut next_client, ping_due), PING_FRAME);
     let mut predecessor = acknowledged(LEGACY, start);
     assert_eq!(sent_at(&mut predecessor, ping_due), PING_FRAME);
+}
+
+#[test]
+fn only_an_end_within_the_time_for_a_pong_may_be_due_to_a_ping_message() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let pinged = || {
+        let mut client = acknowledged(TRANSPORT_WS, start);
+        sent_at(&mut client, at(30));
+        // It shows that the server is there, and not that it knows the message.
+        client.receive(at(30), &frame(Opcode::Pong, b""));
+        client
+    };
+    let end_of = |client: &mut UpstreamSocket| {
+        let ended = events(client);
+        let [UpstreamEvent::Ended(end)] = &ended[..] else { panic!("{ended:?}") };
+        (end.to_string(), client.client().ended_after_ping())
+    };
+    let failure = frame(Opcode::Close, &4500_u16.to_be_bytes());
+    let closed = "the subgraph closed the connection with code 4500";
+
+    let mut unasked = acknowledged(TRANSPORT_WS, start);
+    unasked.receive(at(29), &failure);
+    assert_eq!(end_of(&mut unasked), (closed.to_owned(), false));
+
+    let mut refusing = pinged();
+    assert!(!refusing.client().ended_after_ping(), "it goes on");
+    refusing.receive(at(59), &failure);
+    assert_eq!(end_of(&mut refusing), (closed.to_owned(), true));
+
+    let mut dropping = pinged();
+    dropping.receive_eof(at(31));
+    assert!(end_of(&mut dropping).1);
+
+    let invalid = frame(Opcode::Text, br#"{"type":"connection_error"}"#);
+    let message = "the subgraph sent an invalid message: unknown message type `connection_error`";
+    for (response, expected) in [(&failure, closed), (&invalid, message)] {
+        let mut tolerant = pinged();
+        sent_at(&mut tolerant, at(60));
+        tolerant.receive(at(61), response);
+        assert_eq!(end_of(&mut tolerant), (expected.to_owned(), false));
+    }
+
+    // All of the server is gone, not only its support of the message.
+    let mut silent = acknowledged(TRANSPORT_WS, start);
+    sent_at(&mut silent, at(30));
+    sent_at(&mut silent, at(60));
+    let lost = "the connection to the subgraph was lost: no response to a ping";
+    assert_eq!(end_of(&mut silent), (lost.to_owned(), false));
 }
 
 /// Generates messages of a server, right and wrong ones.

@@ -15,6 +15,7 @@ use super::command::ConnectionCommand;
 use super::connection_table::{AddedConnection, ConnectionTable};
 use super::handshake;
 use super::operations::{ConnectionLoss, Operations};
+use super::ping_losses::PingLossCount;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::latest_headers::{AttemptHeaders, PartitionMember};
 use crate::stats::{SubscriptionStats, add, subtract};
@@ -41,6 +42,8 @@ pub(super) struct ConnectionTask {
     open: Option<OpenConnection>,
     /// True if a result has arrived on the present connection.
     has_result: bool,
+    /// The losses after pings when the present connection was opened.
+    ping_losses: PingLossCount,
 }
 
 /// The attempts to connect again since the connection last worked.
@@ -102,6 +105,7 @@ impl ConnectionTask {
             attempts,
             open: None,
             has_result: false,
+            ping_losses: PingLossCount::default(),
         }
     }
 
@@ -191,7 +195,8 @@ impl ConnectionTask {
             Ok(socket) => socket,
             Err(reason) => return failed(reason, false),
         };
-        if !self.table.sends_ping_messages() {
+        self.ping_losses = self.table.ping_losses.count();
+        if self.ping_losses.forbids_pings() {
             socket.disable_ping_messages();
         }
         add(&stats.connections_opened, 1);
@@ -235,7 +240,7 @@ impl ConnectionTask {
                 let rest = writer.write_all(&output[written..]);
                 // The end is known; the subgraph may not read any more.
                 let _ = tokio::time::timeout(FLUSH_TIMEOUT, rest).await;
-                return self.lose(end);
+                return self.lose(end, socket.client().ended_after_ping());
             }
             unused_until = match self.operations.is_empty() {
                 true => unused_until.or(now.checked_add(self.endpoint.settings.close_after)),
@@ -320,7 +325,8 @@ impl ConnectionTask {
         None
     }
 
-    fn lose(&mut self, end: ConnectionEnd) -> ConnectionOutcome {
+    /// Notes the end of the connection. `follows_ping` is true if it ended directly after a `ping`.
+    fn lose(&mut self, end: ConnectionEnd, follows_ping: bool) -> ConnectionOutcome {
         let stable_after = self.endpoint.settings.reconnect.stable_after();
         let open = self.open.take();
         let is_stable = open.as_ref().is_some_and(|it| it.since.elapsed() >= stable_after);
@@ -330,7 +336,9 @@ impl ConnectionTask {
             self.reset_attempts();
         }
         add(&self.endpoint.stats.connections_lost, 1);
-        self.table.note_loss(&end);
+        if open.is_some() {
+            self.table.ping_losses.note_loss(self.ping_losses, &end, follows_ping);
+        }
         let (reason, shown) = (end.to_string(), end.without_subgraph_text());
         let (was_open, is_transient) = (open.is_some(), end.is_transient());
         let end = (!was_open).then_some(end);

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use wire::upstream::{ConnectionEnd, SubprotocolChoice};
 
 use super::command::{ConnectionCommand, NewOperation};
+use super::ping_losses::PingLosses;
 use crate::endpoint::SubscriptionEndpoint;
 use crate::settings::SubscriptionProtocol;
 use crate::stats::add;
@@ -20,8 +21,8 @@ pub(super) struct ConnectionTable {
     connections: Mutex<OpenConnections>,
     /// True if the subgraph chose `graphql-transport-ws` and then refused it.
     prefers_old_subprotocol: AtomicBool,
-    /// True if the subgraph has closed a connection because of a `ping` of the subprotocol.
-    refuses_ping_messages: AtomicBool,
+    /// The connections that were lost because of a `ping` of the subprotocol.
+    pub(super) ping_losses: PingLosses,
 }
 
 /// The connections by partition. A partition has several if one cannot have all of its operations.
@@ -57,7 +58,7 @@ impl ConnectionTable {
             endpoint,
             connections: Mutex::default(),
             prefers_old_subprotocol: AtomicBool::new(false),
-            refuses_ping_messages: AtomicBool::new(false),
+            ping_losses: PingLosses::default(),
         }
     }
 
@@ -86,18 +87,6 @@ impl ConnectionTable {
             self.prefers_old_subprotocol.store(is_refused, Ordering::Relaxed);
         }
         is_refused
-    }
-
-    /// Notes the end of a connection that was acknowledged.
-    pub(super) fn note_loss(&self, end: &ConnectionEnd) {
-        if matches!(end, ConnectionEnd::PingRefused(_)) {
-            self.refuses_ping_messages.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// True if the subgraph may get pings of the subprotocol.
-    pub(super) fn sends_ping_messages(&self) -> bool {
-        !self.refuses_ping_messages.load(Ordering::Relaxed)
     }
 
     /// Passes an operation to a connection of its partition, or adds one, which is returned. `Err` has the reason why

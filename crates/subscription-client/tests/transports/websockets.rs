@@ -552,6 +552,29 @@ async fn a_server_that_refuses_ping_messages_gets_frames_on_its_next_connection(
 }
 
 #[tokio::test]
+async fn a_server_that_fails_after_two_ping_messages_in_a_row_gets_frames_from_then_on() {
+    let server = ScriptedServer::start().await;
+    let (client, mut stream, mut socket) = operation_with_pings(&server).await;
+    let mut id = String::new();
+    for _ in 0..2 {
+        assert_eq!(socket.next_message().await, PING);
+        socket.close(4500, "Internal server error").await;
+        (socket, _) = ScriptedSocket::accept(&server).await;
+        id = socket.next_subscribe().await;
+    }
+    for _ in 0..2 {
+        socket.next_ping_frame().await;
+        socket.send_pong_frame().await;
+    }
+    socket.send_result(&id, RESULT).await;
+    let mut last = next(&mut stream).await;
+    while last == "gap" {
+        last = next(&mut stream).await;
+    }
+    assert_eq!((&*last, read(&client.stats().connections_lost)), (RESULT, 2));
+}
+
+#[tokio::test]
 async fn a_connection_without_acknowledgement_is_given_up_in_time() {
     let server = ScriptedServer::start().await;
     let ack_timeout = Duration::from_millis(50);

@@ -5,7 +5,8 @@
 //! `ka`. Under `graphql-transport-ws` it also sends a `ping` when the WebSocket pings: some proxies count messages
 //! only, and some respond to frames while the server behind them is gone. Once the server has responded with a `pong`,
 //! the frame is left out. If the server does not know the message, and closes the connection or sends an invalid
-//! message, the connection ends with [`ConnectionEnd::PingRefused`].
+//! message within the time for a pong, the connection ends with [`ConnectionEnd::PingRefused`]. Close codes that may
+//! have another cause do not end it so, see [`UpstreamClient::ended_after_ping`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -154,8 +155,10 @@ enum ClientPhase {
 enum PingSupport {
     /// No `ping` was sent to find out.
     Unknown,
-    /// A `ping` was sent, and no `pong` has arrived since.
-    Asked,
+    /// The first `ping` was sent at `since`, and no `pong` has arrived within the time for it, which is not over.
+    Asked { since: Instant },
+    /// The connection has outlasted the first `ping` without a `pong`, so later failures have other causes.
+    Tolerated,
     /// The server responds with `pong`.
     Supported,
     /// An earlier connection ended because of a `ping`.
@@ -275,6 +278,12 @@ impl UpstreamClient {
         self.phase == ClientPhase::Ready
     }
 
+    /// True if the connection ended directly after the first `ping`: within the time for a `pong`, and before one. The
+    /// `ping` may be the cause, whatever the close code says.
+    pub fn ended_after_ping(&self) -> bool {
+        self.has_ended() && self.awaits_first_pong()
+    }
+
     /// True if the connection has ended.
     pub fn has_ended(&self) -> bool {
         self.phase == ClientPhase::Ended
@@ -305,13 +314,17 @@ impl UpstreamClient {
 
     /// Ends the connection because of an invalid message that names no operation.
     fn close_invalid(&mut self, reason: &str) {
-        let end = match self.pings {
-            PingSupport::Asked => {
-                ConnectionEnd::PingRefused(format!("it sent an invalid message: {reason}").into())
-            }
-            _ => ConnectionEnd::InvalidMessage(reason.into()),
+        let end = if self.awaits_first_pong() {
+            ConnectionEnd::PingRefused(format!("it sent an invalid message: {reason}").into())
+        } else {
+            ConnectionEnd::InvalidMessage(reason.into())
         };
         self.close_with(BAD_RESPONSE, &format!("Invalid message: {reason}"), end);
+    }
+
+    /// True from the first `ping` until a `pong`, or the end of the time for it.
+    fn awaits_first_pong(&self) -> bool {
+        matches!(self.pings, PingSupport::Asked { .. })
     }
 
     fn send_start(&mut self, id: OperationId, request: Bytes) {
@@ -421,7 +434,7 @@ impl UpstreamClient {
             ServerMessage::Ack { payload } => self.receive_ack(payload),
             ServerMessage::Ping { payload } => self.pending.set_pong(message("pong", payload)),
             ServerMessage::Pong => {
-                if self.pings == PingSupport::Asked {
+                if matches!(self.pings, PingSupport::Asked { .. } | PingSupport::Tolerated) {
                     self.pings = PingSupport::Supported;
                 }
             }
@@ -474,7 +487,7 @@ impl Protocol for UpstreamClient {
     }
 
     fn ended(&mut self, closed: Closed) {
-        let may_refuse_ping = self.pings == PingSupport::Asked && refuses_message(closed.code);
+        let may_refuse_ping = self.awaits_first_pong() && refuses_message(closed.code);
         self.end(match closed.by {
             ClosedBy::Us => ConnectionEnd::BrokenRule(closed),
             ClosedBy::Peer if may_refuse_ping => {
@@ -496,9 +509,12 @@ impl Protocol for UpstreamClient {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.phase {
-            ClientPhase::AwaitsAck { since } => since.checked_add(self.settings.ack_timeout),
-            ClientPhase::Upgrading | ClientPhase::Ready | ClientPhase::Ended => None,
+        match (self.phase, self.pings) {
+            (ClientPhase::AwaitsAck { since }, _) => since.checked_add(self.settings.ack_timeout),
+            (ClientPhase::Ready, PingSupport::Asked { since }) => {
+                since.checked_add(self.settings.websocket.pong_timeout)
+            }
+            _ => None,
         }
     }
 
@@ -506,18 +522,23 @@ impl Protocol for UpstreamClient {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
+        if self.phase == ClientPhase::Ready {
+            // The only deadline of this phase.
+            self.pings = PingSupport::Tolerated;
+            return;
+        }
         // No other phase has a deadline.
         let end = ConnectionEnd::AckTimeout(self.settings.ack_timeout);
         self.close_with(ACKNOWLEDGEMENT_TIMEOUT, "Connection acknowledgement timeout", end);
     }
 
-    fn ping_silent_peer(&mut self) -> bool {
+    fn ping_silent_peer(&mut self, now: Instant) -> bool {
         let has_pings = self.is_ready() && self.dialect == Dialect::TransportWs;
         if !has_pings || self.pings == PingSupport::Unsupported {
             return false;
         }
         if self.pings == PingSupport::Unknown {
-            self.pings = PingSupport::Asked;
+            self.pings = PingSupport::Asked { since: now };
         }
         self.pending.push_text(message("ping", None));
         self.pings == PingSupport::Supported
@@ -525,10 +546,10 @@ impl Protocol for UpstreamClient {
 }
 
 /// True for the codes with which servers close a connection because of a message that they do not know: 4400 by the
-/// protocol, the others by WebSocket libraries. Codes of general failures, such as 1011, are none of them: a gateway
-/// also sends them when it has lost its server.
+/// protocol, the others by WebSocket libraries and gateways. Codes of general failures, such as 1011, are none of them:
+/// a gateway also sends them when it has lost its server.
 fn refuses_message(code: CloseCode) -> bool {
-    matches!(code.0, 1002 | 1003 | 4400)
+    matches!(code.0, 1002 | 1003 | 1007 | 1008 | 4400)
 }
 
 /// Returns the beginning of an id that the server chose: it goes into logs and has no bound of its own.
