@@ -1,5 +1,6 @@
 //! The operations of a reactor's clients: each runs on a worker, and its outcome comes back as a message.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,10 +56,7 @@ impl SubscriptionServer {
             && !claims.has_kept(&reactor.runner.serving.read_claims())
         {
             // Only the token itself has the claims that this graph reads in addition.
-            if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
-                connection.protocol.close(CloseCode::SERVICE_RESTART, OTHER_CLAIMS);
-            }
-            return sockets.flush_machine(token);
+            return close_websocket(sockets, token, CloseCode::SERVICE_RESTART, OTHER_CLAIMS);
         }
         let work = client.work.take().unwrap_or_else(|| {
             let outlet = Arc::clone(&self.outlet);
@@ -137,37 +135,6 @@ impl SubscriptionServer {
         }
     }
 
-    /// Counts an operation that a rate limit refused. A WebSocket with too many of them is closed: a client that does
-    /// not heed the error costs work for each operation that it sends.
-    fn count_rate_limited(&mut self, sockets: &mut ClientSockets, token: Token, close_after: u32) {
-        let refused = self.rate_limited.entry(token).or_default();
-        *refused = refused.saturating_add(1);
-        if close_after == 0 || *refused < close_after {
-            return;
-        }
-        if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
-            let reason = "a rate limit has refused too many operations";
-            connection.protocol.close(TOO_MANY_REFUSALS, reason);
-        }
-        sockets.flush_machine(token);
-    }
-
-    /// Counts an operation that overload refused. A WebSocket that gets nothing else is closed, so that its client
-    /// comes back later, perhaps to another router. One with a live operation stays open: its events are no further
-    /// work.
-    fn count_overloaded(&mut self, sockets: &mut ClientSockets, token: Token) {
-        let refused = self.overloaded.entry(token).or_default();
-        *refused = refused.saturating_add(1);
-        let is_idle = |client: &mut Client| matches!(client.operations, ClientOperations::None);
-        if *refused < OVERLOADED_MAX || !sockets.client(token).is_some_and(is_idle) {
-            return;
-        }
-        if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
-            connection.protocol.close(CloseCode::TRY_AGAIN_LATER, OVERLOADED);
-        }
-        sockets.flush_machine(token);
-    }
-
     /// Handles the outcome of an operation.
     pub(super) fn on_operation_outcome(
         &mut self,
@@ -238,15 +205,40 @@ impl SubscriptionServer {
                 let first = errors.first();
                 let limit = first.and_then(|error| error.rate_limit.clone());
                 self.send_end(sockets, token, Delivery::Failed { operation, errors });
+                let is_idle = |it: &mut Client| matches!(it.operations, ClientOperations::None);
                 if let Some(limit) = limit {
-                    self.count_rate_limited(sockets, token, limit.close_after);
-                } else if is_overloaded {
-                    self.count_overloaded(sockets, token);
+                    // A client that does not heed the error costs work for each operation that it sends.
+                    if count_refusal(&mut self.rate_limited, token, limit.close_after) {
+                        let reason = "a rate limit has refused too many operations";
+                        close_websocket(sockets, token, TOO_MANY_REFUSALS, reason);
+                    }
+                } else if is_overloaded
+                    // The client comes back later, perhaps to another router. A WebSocket with a live operation stays
+                    // open: its events are no further work.
+                    && count_refusal(&mut self.overloaded, token, OVERLOADED_MAX)
+                    && sockets.client(token).is_some_and(is_idle)
+                {
+                    close_websocket(sockets, token, CloseCode::TRY_AGAIN_LATER, OVERLOADED);
                 }
             }
         }
         self.check_started(sockets, token, operation, group);
     }
+}
+
+/// Counts a refused operation of a connection. Returns whether it has at least `limit` of them; 0 is no limit.
+fn count_refusal(counts: &mut HashMap<Token, u32>, token: Token, limit: u32) -> bool {
+    let count = counts.entry(token).or_default();
+    *count = count.saturating_add(1);
+    limit > 0 && *count >= limit
+}
+
+/// Closes a connection that is a WebSocket. Event streams of HTTP have no close codes and stay open.
+fn close_websocket(sockets: &mut ClientSockets, token: Token, code: CloseCode, reason: &str) {
+    if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+        connection.protocol.close(code, reason);
+    }
+    sockets.flush_machine(token);
 }
 
 /// An operation that runs on a worker. If it panics, its client gets an error instead of no response at all.
