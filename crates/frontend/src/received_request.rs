@@ -1,5 +1,6 @@
 //! The GraphQL request in an HTTP request: its body is received, expanded and parsed, within the limits.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -179,17 +180,16 @@ where
     };
     let mut body = receive_body(receiver, head, body, media).await?;
     // hot path: a short body that is not compressed is parsed at once, and needs no deadline.
-    let needs_deadline = coding.is_some() || body.len() > INLINE_BYTES_MAX;
-    let deadline = needs_deadline.then(|| Instant::now() + receiver.limits.time);
-    if let (Some(coding), Some(deadline)) = (coding, deadline) {
-        let whose = (client(), deadline);
-        body = Box::pin(expand_body(receiver, whose, head, coding, body, media)).await?;
+    let deadline = LazyCell::new(|| Instant::now() + receiver.limits.time);
+    if let Some(coding) = coding {
+        let bounds = (client(), *deadline);
+        body = Box::pin(expand_body(receiver, bounds, head, coding, body, media)).await?;
     }
     let batching = &receiver.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
     let parse = move |body| request::parse_body(&body, place, batch_max);
-    let parsed = if let Some(deadline) = deadline.filter(|_| body.len() > INLINE_BYTES_MAX) {
-        let (client, size) = (client(), body.len());
+    let parsed = if body.len() > INLINE_BYTES_MAX {
+        let (client, size, deadline) = (client(), body.len(), *deadline);
         let parse = move || parse(body);
         let parsed = Box::pin(receiver.clients.offload.run(client, size, deadline, parse)).await;
         parsed.map_err(|reason| not_done(receiver, reason, media))?
