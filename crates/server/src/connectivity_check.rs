@@ -220,13 +220,19 @@ async fn check_servers(
     for endpoint in &endpoints {
         let Some(streams) = &streams[usize::from(endpoint.subgraph.0)] else { continue };
         let (protocol, name) = (endpoint.protocol.name(), streams.client.subgraph());
-        if has_queries(config, name)
-            && checked.insert(["query".into(), name.into(), endpoint.url.to_string()])
-        {
-            checks.push(check_queries(&streams.client, endpoint).await);
+        let mut is_new =
+            |what: &str| checked.insert([what.into(), name.into(), endpoint.url.to_string()]);
+        let checks_queries = has_queries(config, name) && is_new("query");
+        let checks_subscriptions = is_new(protocol);
+        if !checks_queries && !checks_subscriptions {
+            continue;
         }
-        if checked.insert([protocol.into(), name.into(), endpoint.url.to_string()]) {
-            checks.push(check_subscriptions(&streams.client, endpoint, callback_url).await);
+        let outcome = probe(&streams.client, endpoint.protocol).await;
+        if checks_queries {
+            checks.push(check_queries(&streams.client, endpoint, &outcome).await);
+        }
+        if checks_subscriptions {
+            checks.push(check_subscriptions(name, endpoint, outcome, callback_url));
         }
     }
     Ok(())
@@ -284,14 +290,14 @@ async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     }
 }
 
-/// Checks that a subgraph serves subscriptions by its protocol. `callback_url` is needed for callbacks.
-async fn check_subscriptions(
-    client: &SubgraphSubscriptions,
+/// Returns the check that the subgraph `name` serves subscriptions by its protocol, from the outcome of a probe.
+/// `callback_url` is needed for callbacks.
+fn check_subscriptions(
+    name: &str,
     endpoint: &ResolvedEndpoint,
+    outcome: Result<ProbeOutcome, ProbeError>,
     callback_url: Option<CallbackUrl<'_>>,
 ) -> OnlineCheck {
-    let name = client.subgraph();
-    let outcome = probe(client, endpoint.protocol).await;
     let (verdict, reason, advice) = judge_probe(outcome, name, callback_url);
     let (protocol, url) = (endpoint.protocol.name(), endpoint.shown_url());
     let place = format!("subgraph {name}, {protocol} at {url}");
@@ -352,12 +358,17 @@ fn judge_probe(
     }
 }
 
-/// Checks that a subgraph responds to queries over its WebSocket (`queries_over: websocket`).
-async fn check_queries(client: &SubgraphSubscriptions, endpoint: &ResolvedEndpoint) -> OnlineCheck {
+/// Checks that a subgraph responds to queries over its WebSocket (`queries_over: websocket`). None is sent if the probe
+/// of the endpoint has failed.
+async fn check_queries(
+    client: &SubgraphSubscriptions,
+    endpoint: &ResolvedEndpoint,
+    outcome: &Result<ProbeOutcome, ProbeError>,
+) -> OnlineCheck {
     let name = client.subgraph();
-    let failure = match probe(client, endpoint.protocol).await {
+    let failure = match outcome {
         Ok(_) => send_query(client).await.err(),
-        Err(error) => Some(error),
+        Err(error) => Some(error.clone()),
     };
     let (verdict, reason, advice) = match failure {
         None => (OnlineVerdict::Works, None, None),
