@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::{TraceFormat, Tracing};
 use http::{HeaderName, HeaderValue};
 use telemetry::spans::{Propagation, PropagationFormat, SpanId, TraceContext};
+use upstream::write_trace_headers;
 
 /// Returns the formats that the configuration lists.
 pub fn propagation(settings: &Tracing) -> Propagation {
@@ -24,11 +25,6 @@ pub(crate) fn trace_headers(
     span: SpanId,
 ) -> Arc<[(HeaderName, HeaderValue)]> {
     let mut headers = Vec::new();
-    context.write_headers(span, |name, value| {
-        // The values are printable.
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.push((HeaderName::from_static(name), value));
-        }
-    });
+    write_trace_headers(context, span, |name, value| headers.push((name, value)));
     headers.into()
 }

@@ -59,7 +59,7 @@ pub use hedge::HedgeRefusal;
 pub use http1::{FuzzedResponse, fuzz_response};
 pub use metrics::UPSTREAM_METRICS;
 pub use reported_errors::LOGGED_CODE_BYTES_MAX;
-pub use request_headers::belongs_to_connection;
+pub use request_headers::{belongs_to_connection, write_trace_headers};
 pub use settings::{
     BreakerSettings, HedgeDelay, HedgeSettings, Protocol, RetrySettings, UpstreamSettings,
 };

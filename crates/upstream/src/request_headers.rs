@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use execute::{FetchError, SubgraphRequest};
 use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use telemetry::spans::OutgoingSpan;
+use telemetry::spans::{SpanId, TraceContext};
 
 use crate::UpstreamSettings;
 use crate::decode::ACCEPT_ENCODING;
@@ -46,12 +46,16 @@ pub fn belongs_to_connection(name: &HeaderName) -> bool {
         || text.starts_with("sec-websocket-")
 }
 
-/// Adds the identity of a span, in place of that of the client.
-fn insert_trace_context(span: &OutgoingSpan, headers: &mut HeaderMap) {
-    span.write_headers(|name, value| {
+/// Calls `write` with each header with which a subgraph continues a trace, with `span` as the parent.
+pub fn write_trace_headers(
+    context: &TraceContext,
+    span: SpanId,
+    mut write: impl FnMut(HeaderName, HeaderValue),
+) {
+    context.write_headers(span, |name, value| {
         // The values are printable.
         if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(HeaderName::from_static(name), value);
+            write(HeaderName::from_static(name), value);
         }
     });
 }
@@ -88,7 +92,10 @@ pub(crate) fn headers(
         headers.insert(name, value.clone());
     }
     if let Some(span) = request.headers.span {
-        insert_trace_context(span, &mut headers);
+        write_trace_headers(&span.context, span.id, |name, value| {
+            // Replaces that of the client.
+            headers.insert(name, value);
+        });
     }
     if let Some(header) = &settings.deadline_header {
         // Replaces that of the client, which does not know the time that is used up.
