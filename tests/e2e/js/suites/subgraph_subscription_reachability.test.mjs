@@ -146,9 +146,13 @@ describe("subgraphs that serve subscriptions", () => {
     // Nothing responds to queries over HTTP.
     const subgraph = { ...server, url: `http://127.0.0.1:${await freePort()}/` };
     const { router } = await open(subgraph, reviews, { more: { queries_over: "websocket" } });
+    const accepted = server.accepted();
     const { code, output } = await check(router);
     assert.match(output, /^ok +connect +subgraph reviews, ws:/m);
+    assert.match(output, /^ok +subscribe +subgraph reviews, auto at ws:/m);
     assert.equal(code, 0);
+    // Both checks share the probe, which has one connection, and the query has another.
+    assert.equal(server.accepted() - accepted, 2);
   });
 
   it("count as lost after `idle_timeout`, unless they send heartbeats", async () => {
