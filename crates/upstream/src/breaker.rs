@@ -83,7 +83,10 @@ pub(crate) struct BreakerOpen(pub(crate) Duration);
 /// A change of the state of the breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BreakerChange {
-    Opened,
+    /// Opened after this number of failures in the window, or after 1 failed probe.
+    Opened {
+        failures: u64,
+    },
     Closed,
 }
 
@@ -202,11 +205,13 @@ impl Breaker {
     }
 
     fn open(&self, counts: &mut BreakerCounts, now: Instant) -> BreakerChange {
+        let failures: u64 = counts.slices.iter().map(|it| it.failures + it.unclear).sum();
         counts.until = now + self.settings.open_for;
         counts.slices.clear();
         counts.probing = false;
         self.set(BreakerState::Open);
-        BreakerChange::Opened
+        // The window is empty if a probe has failed.
+        BreakerChange::Opened { failures: failures.max(1) }
     }
 
     fn probe_succeeded(&self) -> Option<BreakerChange> {
@@ -436,7 +441,7 @@ mod tests {
         let mut case = Case::open();
         case.after(5_000);
         let probe = case.breaker.admit(case.now).unwrap();
-        assert_eq!(probe.failed(case.now), Some(BreakerChange::Opened));
+        assert_eq!(probe.failed(case.now), Some(BreakerChange::Opened { failures: 1 }));
         assert_eq!(case.breaker.admit(case.now).unwrap_err(), BreakerOpen(Duration::from_secs(5)));
     }
 
@@ -455,7 +460,8 @@ mod tests {
         }
         let later = now + CHECK_PAUSE;
         drop(fail(later).unwrap());
-        assert_eq!(fail(later).unwrap().failed(later), Some(BreakerChange::Opened));
+        let opened = Some(BreakerChange::Opened { failures: 12 });
+        assert_eq!(fail(later).unwrap().failed(later), opened);
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 
@@ -491,7 +497,7 @@ mod tests {
         let probe = || breaker.admit(*now).unwrap().failed_unclearly(*now).unwrap();
         drop(probe());
         let change = probe().failed(*now);
-        assert_eq!(change, Some(BreakerChange::Opened));
+        assert_eq!(change, Some(BreakerChange::Opened { failures: 1 }));
     }
 
     #[test]

@@ -185,15 +185,18 @@ impl Upstream {
         admission: Option<Admission<'_>>,
         result: &Result<SubgraphResponse, FetchError>,
     ) {
-        let verdict = match result {
-            Ok(_) => Verdict::Works,
+        let Err(error) = result else {
+            self.record_outcome(admission, Ok(()));
+            return;
+        };
+        let verdict = match self.failure_kind(error) {
             // If the operation had no time left, that says nothing about the subgraph.
-            Err(error) if self.failure_kind(error) == FailureKind::Deadline => Verdict::Unknown,
-            Err(error) => judge_failure(error),
+            FailureKind::Deadline => Verdict::Unknown,
+            _ => judge_failure(error),
         };
         match verdict {
-            Verdict::Works => self.record_outcome(admission, true),
-            Verdict::Fails => self.record_outcome(admission, false),
+            Verdict::Works => self.record_outcome(admission, Ok(())),
+            Verdict::Fails => self.record_outcome(admission, Err(error)),
             // A check over HTTP would show nothing about the other transport.
             Verdict::Unknown | Verdict::Unclear => {}
         }
@@ -300,7 +303,7 @@ impl Upstream {
             let attempt = timeout.bound(request.form.as_ref(), attempt).await;
             let failure = match attempt {
                 Ok(TimedAttempt { result: Ok(response), took, .. }) => {
-                    self.record_outcome(admission, true);
+                    self.record_outcome(admission, Ok(()));
                     self.state.fastest.note(took, self.clock.now());
                     return Ok(response);
                 }
@@ -310,18 +313,19 @@ impl Upstream {
                     failure
                 }
                 Err(exceeded) => {
+                    let error = FetchError::Timeout(round_to_millis(exceeded.limit));
                     // If the request itself had no time left, the timeout says nothing about the
                     // subgraph.
                     if exceeded.is_own {
-                        self.record_outcome(admission, false);
+                        self.record_outcome(admission, Err(&error));
                     }
-                    return Err(FetchError::Timeout(round_to_millis(exceeded.limit)));
+                    return Err(error);
                 }
             };
             match judge_failure(&failure.error) {
                 Verdict::Unknown => {}
-                Verdict::Works => self.record_outcome(admission, true),
-                Verdict::Fails => self.record_outcome(admission, false),
+                Verdict::Works => self.record_outcome(admission, Ok(())),
+                Verdict::Fails => self.record_outcome(admission, Err(&failure.error)),
                 Verdict::Unclear => {
                     let check = admission.and_then(|it| it.failed_unclearly(self.clock.now()));
                     if let Some(check) = check {
@@ -348,12 +352,13 @@ impl Upstream {
         admitted.map(Some).map_err(|BreakerOpen(pause)| FetchError::Unavailable(pause))
     }
 
-    fn record_outcome(&self, admission: Option<Admission<'_>>, is_well: bool) {
+    fn record_outcome(&self, admission: Option<Admission<'_>>, outcome: Result<(), &FetchError>) {
         let Some(admission) = admission else { return };
-        self.report_change(match is_well {
-            true => admission.succeeded(),
-            false => admission.failed(self.clock.now()),
-        });
+        let change = match outcome {
+            Ok(()) => admission.succeeded(),
+            Err(_) => admission.failed(self.clock.now()),
+        };
+        self.report_change(change, outcome.err());
     }
 
     /// Sends the subgraph a query that every GraphQL server can respond to, without any part that a
@@ -369,34 +374,41 @@ impl Upstream {
             headers: SubgraphHeaders::default(),
             deadline: until,
         };
-        let found =
+        let error =
             match tokio::time::timeout_at(until.into(), self.attempt_request(&request)).await {
-                Ok(Ok(_)) => Verdict::Works,
-                Ok(Err(failure)) => judge_failure(&failure.error),
-                Err(_) if until == check_deadline => Verdict::Fails,
-                Err(_) => Verdict::Unknown,
+                Ok(Ok(_)) => None,
+                Ok(Err(failure)) => Some(failure.error),
+                Err(_) if until == check_deadline => Some(FetchError::Timeout(CHECK_TIMEOUT)),
+                // The result of the check is unknown.
+                Err(_) => return,
             };
         let now = self.clock.now();
-        self.report_change(match found {
+        let change = match error.as_ref().map_or(Verdict::Works, judge_failure) {
             Verdict::Unknown => return,
             Verdict::Works => check.passed(now),
             Verdict::Fails | Verdict::Unclear => check.failed(now),
-        });
+        };
+        self.report_change(change, error.as_ref());
     }
 
-    fn report_change(&self, change: Option<BreakerChange>) {
+    /// Counts and logs a change of the circuit breaker. `error` is that of the last request.
+    fn report_change(&self, change: Option<BreakerChange>, error: Option<&FetchError>) {
         match change {
             None => {}
-            Some(BreakerChange::Opened) => {
+            Some(BreakerChange::Opened { failures }) => {
                 count(&self.state.stats.breaker_opened);
                 tracing::warn!(
                     subgraph = &*self.name,
+                    address = self.target.address_text(),
+                    error = error.map(tracing::field::display),
+                    failures,
                     "the circuit breaker has opened: most requests to this subgraph fail, so it gets none for now"
                 );
             }
             Some(BreakerChange::Closed) => {
                 tracing::info!(
                     subgraph = &*self.name,
+                    address = self.target.address_text(),
                     "the circuit breaker has closed: this subgraph works again"
                 );
             }

@@ -97,6 +97,32 @@ fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
 }
 
 #[test]
+fn an_open_circuit_breaker_is_a_warning_with_address_reason_and_number_of_failures() {
+    let shop = Shop::with("traffic: {all: {circuit_breaker: {min_requests: 4}}}");
+    shop.subgraph("reviews").set_fault(Fault::InternalServerError);
+    for _ in 0..4 {
+        shop.query(QUERY);
+    }
+    shop.subgraph("reviews").clear_fault();
+    let warning = e2e::eventually("the warning", || {
+        let output = shop.router.output();
+        let mut lines = output.lines();
+        lines.find(|line| line.contains("the circuit breaker has opened")).map(str::to_owned)
+    });
+    for part in [
+        r#""level":"WARN""#,
+        r#""subgraph":"reviews""#,
+        "http://127.0.0.1:",
+        "/reviews",
+        "HTTP status 500",
+        r#""failures":4"#,
+    ] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    shop.assert_unaffected();
+}
+
+#[test]
 fn the_message_of_a_subgraph_is_in_no_line_of_the_default_level() {
     let shop = Shop::with("include_subgraph_errors: {all: false}");
     log_a_lot(&shop);
