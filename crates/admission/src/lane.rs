@@ -100,6 +100,8 @@ pub(crate) fn stream_bound(class: Class, limit: u64, spare: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -109,6 +111,21 @@ mod tests {
             assert_eq!(Lane::of(lane.class(), lane.has_streams()), lane);
         }
         assert_eq!(Lane::of(Class::Critical, true), Lane::Critical);
+    }
+
+    #[test]
+    fn streams_wait_for_seconds() {
+        let settings = QueueSettings::default();
+        for lane in Lane::ALL {
+            let QueueSettings { waiting_max, target, interval } = lane.queue(settings);
+            assert_eq!(waiting_max, settings.waiting_max);
+            let expected = match lane.has_streams() {
+                // As docs/overload.md says: five seconds, or one while the queue never empties.
+                true => (Duration::from_secs(5), Duration::from_secs(1)),
+                false => (Duration::from_millis(50), Duration::from_millis(10)),
+            };
+            assert_eq!((interval, target), expected, "{lane:?}");
+        }
     }
 
     #[test]
