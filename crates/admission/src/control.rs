@@ -341,7 +341,7 @@ impl AdmissionControl {
     }
 
     /// Admits waiting requests while they fit, the most important class first, and of a class those first that open no
-    /// stream. Requests that have waited too long are refused.
+    /// stream, unless it is the turn of a stream. Requests that have waited too long are refused.
     fn admit_waiting(&mut self, now: Duration, random: u64) {
         for class in Class::ALL {
             while self.admit_next(class, now, random) {}

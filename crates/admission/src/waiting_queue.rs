@@ -19,7 +19,8 @@ use indexmap::IndexMap;
 use crate::lane::Lane;
 use crate::request::Request;
 
-/// The settings of each queue. A class has two: one for requests that open streams, and one for the others.
+/// The settings of the queues. Each class has one, and all but the critical one have a second for requests that open
+/// streams, where `target` and `interval` are multiplied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueSettings {
     /// The maximum number of waiting requests in a queue. With 0 none waits.

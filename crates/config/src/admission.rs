@@ -21,7 +21,8 @@ pub struct Admission {
     /// The bounds of the limit on the work in flight. Within them, the limit follows the latency of operations.
     pub limit: AdmissionLimit,
 
-    /// The queue in front of the limit. Each class has its own.
+    /// The queues in front of the limit. Each class has one, and `normal` and `sheddable` have a second one for
+    /// requests that open streams: new subscriptions, live queries and WebSocket handshakes.
     pub queue: AdmissionQueue,
 
     /// The number of refusals that the router sends at once, each second for each core. Each further one is held for
@@ -69,20 +70,22 @@ pub struct AdmissionLimit {
     pub max: u32,
 }
 
-/// The queue in front of the limit.
+/// The queues in front of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdmissionQueue {
-    /// The maximum number of requests of one class that wait, and of its new subscriptions. `0`: none waits.
+    /// The maximum number of waiting requests in each queue. `0`: none waits.
     #[schemars(range(min = 0, max = 1_000_000), example = 200)]
     pub max_waiting: u32,
 
-    /// The longest wait in a queue that was never empty for `interval`. Its newest requests are admitted first.
+    /// The longest wait in a queue that was never empty for `interval`. Its newest requests are admitted first. In
+    /// the queues for requests that open streams, it is a hundred times as long, and so is `interval`.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"20ms", extend("x-minimum" = 1))]
     pub target: Duration,
 
-    /// The longest wait in other queues, such as in a short burst.
+    /// The longest wait in other queues, such as in a short burst. It is a hundred times as long for requests that
+    /// open streams.
     #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"200ms", extend("x-minimum" = 1))]
     pub interval: Duration,
