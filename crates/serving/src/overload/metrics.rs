@@ -105,7 +105,8 @@ pub const ADMISSION_CLASS_METRICS: &[Metric<ClassReading>] = &[
     ),
     Metric::counter(
         "starling_admission_streams_refused",
-        "New subscriptions, live queries and WebSocket handshakes refused because of overload, by class",
+        "New subscriptions, live queries and WebSocket handshakes refused because of overload, by class: 0 for \
+         critical, and without handshakes refused because of their pace",
         |it| read(&it.protection.stats().streams_refused[it.class.index()]),
     ),
     Metric::gauge("starling_admission_requests", "Admitted requests in flight, by class", |it| {
