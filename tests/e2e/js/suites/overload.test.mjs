@@ -285,7 +285,7 @@ describe("new subscriptions", () => {
         held.push(send(router, QUERY));
         await metricBecomes(router, 'starling_admission_requests{class="normal"}', held.length);
       }
-      // One is opened after each twenty queries, so long as the limit is not reached.
+      // One is opened after each ten queries, so long as the limit is not reached.
       await repeatUntil(subscribe().next(), publish, "an event of the one");
       const { error } = await subscribe().ended();
       assert.equal(error[0].extensions.code, "OVERLOADED");
