@@ -129,9 +129,9 @@ impl RefusalPacer {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
+    use admission::memory::{MemoryCharge, MemoryKind};
     use execute::GraphqlError;
+    use http::StatusCode;
 
     use super::super::media::ResponseFormat;
     use super::super::response;
@@ -188,7 +188,7 @@ mod tests {
         let (memory, (shutdown, _)) = (MemoryAccount::new(1 << 20), Shutdown::new());
         let pacer = RefusalPacer::new(1, 1, &memory, &Arc::new(shutdown));
         assert_eq!(held(&pacer, 5.0, 3), 2, "one is sent at once");
-        memory.measure(1 << 20);
+        let _work = MemoryCharge::new(&memory, MemoryKind::Responses, 1 << 20);
         assert!(memory.is_short());
         assert_eq!(held(&pacer, 5.0, 3), 0);
     }
