@@ -359,6 +359,20 @@ describe("the access log", () => {
     await stopped;
   });
 
+  it("writes lines as text to standard output, where values that are not plain have quotes", async () => {
+    const router = await open({
+      format: "text", fields: [{ name: "tenant", value: "request.headers['x-tenant']" }],
+    });
+    const response = await send(router, { query: FLIGHTS }, { "x-tenant": 'a "b" status=500' });
+    const bytes = (await response.text()).length;
+    const line = await eventually(() => /^.* event=request .*(?=\n)/m.exec(router.output())?.[0], "the line");
+    assert.match(line, /^time=\d{4}-\d\d-\d\dT\S+Z event=request address=127\.0\.0\.1 method=POST path=\/graphql /);
+    for (const part of ["status=200", `bytes=${bytes}`, "operation=All", 'tenant="a \\"b\\" status=500"']) {
+      assert.ok(` ${line} `.includes(` ${part} `), `${part}: ${line}`);
+    }
+    assert.deepEqual(router.lines(), []);
+  });
+
   it("writes the lines that its condition selects, into a file that may be moved away", async () => {
     const router = await open({
       file: "access.log", format: "text", when: "operation.name != 'All' || response.status != 200",
