@@ -32,6 +32,7 @@ describe("the console", () => {
       config: {
         subgraphs: subgraphs.configuration,
         admin: { console: { recorder: { enabled: true, slow: `${SLOW_MS}ms` } } },
+        cost: { mode: "measure" },
       },
     });
     // The load that all tests know: 6 queries with two requests to subgraphs each, one with a literal, one that takes
@@ -96,6 +97,14 @@ describe("the console", () => {
       );
       assert.ok(series.memory.at(-1) > 1e6 && sum(series.cpu) > 0, JSON.stringify(series));
       assert.ok(Math.max(...series.latency.p99) >= SLOW_MS / 1_000, JSON.stringify(series.latency));
+      // Times without requests have no quantiles.
+      const quantiles = seconds
+        .map((_, at) => ["p50", "p90", "p99"].map((name) => series.latency[name][at]))
+        .filter(([p50]) => p50 !== null);
+      assert.ok(
+        quantiles.length > 0 && quantiles.every(([p50, p90, p99]) => 0 < p50 && p50 <= p90 && p90 <= p99),
+        JSON.stringify(series.latency),
+      );
       // A test that runs longer than a minute has the same figures since the start.
       if (minute.seconds < 60) assert.deepEqual([minute.requests, minute.errors, minute.latency.count], [11, 3, 8]);
       const flights = rows.find((it) => it.name === "flights");
@@ -120,6 +129,10 @@ describe("the console", () => {
       assert.ok(Math.abs(board.hitRatios.plan - 5 / 6) < 1e-3, JSON.stringify(board.hitRatios));
       const web = body.clients.find((it) => it.name === "web");
       assert.deepEqual([web.requests, web.failed, web.subgraphRequests], [6, 0, 12]);
+      // Of a response: three flights with an airport each, one flight, and three airports.
+      const costOf = (name) => body.operations.find((it) => it.name === name).costMean;
+      assert.deepEqual(["Board", "One", "Waiting"].map(costOf), [6, 1, 3]);
+      assert.equal(web.costMean, 6);
       assert.ok(web.latency.p50 > 0 && web.cpuSeconds > 0 && web.bytesMean > 0, JSON.stringify(web));
 
       const { body: one } = await api("operation", { name: "Board", kind: "query" });
@@ -338,7 +351,9 @@ describe("the console", () => {
       await updated(page);
       await page.getByText("No subgraph or broker is unhealthy.").waitFor();
       assert.match(await page.locator("#now-memory").textContent(), /^[\d.]+ MiB$/);
-      assert.match(await page.locator("#now-p99").textContent(), /^[\d.]+ (ms|s)$|^–$/);
+      for (const tile of ["#now-p50", "#now-p99"]) {
+        assert.match(await page.locator(tile).textContent(), /^[\d.]+ (µs|ms|s)$|^–$/);
+      }
       const flights = await cells(rowOf(page, "Subgraphs, in the last minute", "flights"));
       // Events of other tests are joined with flights, too.
       const { requestsSinceStart } = (await api("subgraph", { name: "flights" })).body.subgraph;
@@ -347,6 +362,11 @@ describe("the console", () => {
         ["flights", "healthy", String(requestsSinceStart)],
       );
       assert.match(await page.locator("#chart-memory path.line").getAttribute("d"), /^M/);
+      const legend = await page.locator("#chart-latency .legend li").allTextContents();
+      assert.deepEqual(legend.map((it) => it.split(" ")[0]), ["p50", "p90", "p99"]);
+      for (const line of await page.locator("#chart-latency path.line").all()) {
+        assert.match(await line.getAttribute("d"), /^M/);
+      }
 
       await page.locator("#chart-memory .plot").focus();
       await page.keyboard.press("End");
@@ -422,6 +442,11 @@ describe("the console", () => {
         await names(),
         (await names()).toSorted((a, b) => a.localeCompare(b)),
       );
+      assert.equal(board[8], "6", "the mean cost");
+      await page.locator("table").first().getByRole("button", { name: "Cost", exact: true }).click();
+      const byCost = await names();
+      assert.equal(byCost[0], "Board", "the dearest one is first");
+      assert.ok(byCost.indexOf("Waiting") < byCost.indexOf("One"), byCost.join());
 
       await page.getByRole("button", { name: "Board" }).click();
       await page.locator(".plan svg .node").nth(1).waitFor();
