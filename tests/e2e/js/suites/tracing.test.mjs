@@ -398,11 +398,13 @@ describe("traces", () => {
     });
   }
 
-  it("cost requests no time if the collector is slow or absent", async () => {
+  it("cost requests no time, and bounded memory, if the collector is slow or absent", async () => {
     const SLOW_MS = 10_000;
     const { collector, router } = await open({ otlp: { timeout: "1m" } });
     collector.respond = () => null;
-    const away = await open({ otlp: { endpoint: `http://127.0.0.1:${await freePort()}/v1/traces` } });
+    const away = await open({
+      queue: "16KiB", otlp: { endpoint: `http://127.0.0.1:${await freePort()}/v1/traces` },
+    });
     await send(router, TOP);
     await eventually(() => collector.requests.length === 1, "the export that the collector does not respond to");
     const failures = async () => (await metrics(away.router))("starling_trace_export_failures_total");
@@ -417,6 +419,9 @@ describe("traces", () => {
       }
     }
     assert.equal(collector.requests.length, 1, "the next export waits for the first one");
+    const value = await metrics(away.router);
+    assert.ok(value("starling_traces_dropped_total") > 0);
+    assert.ok(value("starling_trace_queue_bytes") <= 16 << 10);
     collector.respond = () => 200;
   });
 
