@@ -84,11 +84,45 @@ pub fn with_event_trace_context(
 
 #[cfg(test)]
 mod tests {
-    use telemetry::spans::{OutgoingSpan, PropagationFormat, TraceContext, TraceId};
+    use telemetry::spans::{OutgoingSpan, PropagationFormat, SpanId, TraceContext, TraceId};
 
     use super::*;
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    /// Each format that names a trace, with the headers of a message. `TRACE`, `SPAN` and `DECIMAL` are replaced by the
+    /// ids of the trace and the span. Datadog has the halves of [`TRACE`] in two headers.
+    const FORMATS: [(PropagationFormat, &[(&str, &str)]); 5] = [
+        (PropagationFormat::TraceContext, &[("traceparent", "00-TRACE-SPAN-01")]),
+        (PropagationFormat::B3, &[("b3", "TRACE-SPAN-1")]),
+        (
+            PropagationFormat::B3Multi,
+            &[("x-b3-traceid", "TRACE"), ("x-b3-spanid", "SPAN"), ("x-b3-sampled", "1")],
+        ),
+        (PropagationFormat::Jaeger, &[("uber-trace-id", "TRACE:SPAN:0:1")]),
+        (
+            PropagationFormat::Datadog,
+            &[
+                ("x-datadog-trace-id", "178"),
+                ("x-datadog-parent-id", "DECIMAL"),
+                ("x-datadog-sampling-priority", "1"),
+                ("x-datadog-tags", "_dd.p.tid=00000000000000a1"),
+            ],
+        ),
+    ];
+
+    /// The id of the trace in the headers of [`FORMATS`].
+    const TRACE: u128 = 0xa1 << 64 | 0xb2;
+
+    /// Returns the headers of a format in [`FORMATS`] for the trace and a span.
+    fn format_headers(headers: &[(&str, &str)], span: SpanId) -> Headers {
+        let fill = |value: &str| {
+            let value = value.replace("TRACE", &format!("{TRACE:032x}"));
+            let value = value.replace("SPAN", &span.to_string());
+            value.replace("DECIMAL", &span.get().to_string())
+        };
+        headers.iter().map(|&(name, value)| (name.into(), fill(value).into())).collect()
+    }
 
     fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
         (HeaderName::from_static(name), HeaderValue::from_static(value))
@@ -153,6 +187,70 @@ mod tests {
             vec![("traceparent".into(), own.into()), ("tracestate".into(), "b=2".into())];
         assert_eq!(message_context(&request(Some(&span))), sent);
         assert_eq!(message_context(&request(None)), read_request_context(&forwarded));
+    }
+
+    #[test]
+    fn every_format_is_read_from_events_and_written_into_messages() {
+        for (format, headers) in FORMATS {
+            let propagation = Propagation::new([format]);
+            let context = Arc::new(TraceContext {
+                trace: TraceId::new(TRACE).expect("an id"),
+                is_sampled: true,
+                state: None,
+                baggage: Some("user=1".into()),
+                propagation,
+            });
+            let span = OutgoingSpan::new(&context);
+            let expected = format_headers(headers, span.id);
+            let request = EventRequest {
+                field: graph::FieldId(0),
+                arguments: Bytes::new(),
+                headers: &[],
+                claims: None,
+                deadline: std::time::Instant::now(),
+                span: Some(&span),
+            };
+            assert_eq!(message_context(&request), expected, "{format:?}");
+
+            let event = Event { headers: Some(Arc::new(expected)), ..Event::new("t", "{}") };
+            let read = read_event_trace(propagation, &event).parent.expect("a parent");
+            let found = (read.trace, read.span, read.is_sampled);
+            assert_eq!(found, (context.trace, span.id, Some(true)), "{format:?}");
+            // Headers of a format that is not configured are ignored.
+            for (other, _) in FORMATS.into_iter().filter(|(other, _)| *other != format) {
+                let found = read_event_trace(Propagation::new([other]), &event);
+                assert_eq!(found, IncomingContext::default(), "{format:?} read as {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn baggage_is_read_from_events_and_written_into_messages() {
+        let formats =
+            Propagation::new([PropagationFormat::TraceContext, PropagationFormat::Baggage]);
+        let event = event(&[("traceparent", PARENT), ("Baggage", "user=1")]);
+        let read = read_event_trace(formats, &event);
+        assert_eq!(read.baggage.as_deref(), Some("user=1"));
+        let context = Arc::new(TraceContext {
+            trace: read.parent.expect("a parent").trace,
+            is_sampled: true,
+            state: None,
+            baggage: read.baggage,
+            propagation: formats,
+        });
+        let span = OutgoingSpan::new(&context);
+        let request = EventRequest {
+            field: graph::FieldId(0),
+            arguments: Bytes::new(),
+            headers: &[],
+            claims: None,
+            deadline: std::time::Instant::now(),
+            span: Some(&span),
+        };
+        let parent = format!("00-{}-{}-01", context.trace, span.id);
+        let sent: Headers =
+            vec![("traceparent".into(), parent.into()), ("baggage".into(), "user=1".into())];
+        assert_eq!(message_context(&request), sent);
     }
 
     #[test]
