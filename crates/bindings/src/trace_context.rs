@@ -202,15 +202,7 @@ mod tests {
             });
             let span = OutgoingSpan::new(&context);
             let expected = format_headers(headers, span.id);
-            let request = EventRequest {
-                field: graph::FieldId(0),
-                arguments: Bytes::new(),
-                headers: &[],
-                claims: None,
-                deadline: std::time::Instant::now(),
-                span: Some(&span),
-            };
-            assert_eq!(message_context(&request), expected, "{format:?}");
+            assert_eq!(message_context(&sent_with(&span)), expected, "{format:?}");
 
             let event = Event { headers: Some(Arc::new(expected)), ..Event::new("t", "{}") };
             let read = read_event_trace(propagation, &event).parent.expect("a parent");
@@ -221,6 +213,18 @@ mod tests {
                 let found = read_event_trace(Propagation::new([other]), &event);
                 assert_eq!(found, IncomingContext::default(), "{format:?} read as {other:?}");
             }
+        }
+    }
+
+    /// Returns the request of a message with a span.
+    fn sent_with(span: &OutgoingSpan) -> EventRequest<'_> {
+        EventRequest {
+            field: graph::FieldId(0),
+            arguments: Bytes::new(),
+            headers: &[],
+            claims: None,
+            deadline: std::time::Instant::now(),
+            span: Some(span),
         }
     }
 
@@ -239,18 +243,10 @@ mod tests {
             propagation: formats,
         });
         let span = OutgoingSpan::new(&context);
-        let request = EventRequest {
-            field: graph::FieldId(0),
-            arguments: Bytes::new(),
-            headers: &[],
-            claims: None,
-            deadline: std::time::Instant::now(),
-            span: Some(&span),
-        };
         let parent = format!("00-{}-{}-01", context.trace, span.id);
         let sent: Headers =
             vec![("traceparent".into(), parent.into()), ("baggage".into(), "user=1".into())];
-        assert_eq!(message_context(&request), sent);
+        assert_eq!(message_context(&sent_with(&span)), sent);
     }
 
     #[test]

@@ -155,7 +155,9 @@ mod tests {
         APPLIED.with_borrow(Clone::clone)
     }
 
-    async fn sleep_seconds(seconds: u64) {
+    /// Moves the paused clock of the test on, and lets the tasks run that are due meanwhile. It waits for nothing: the
+    /// clock moves as soon as all tasks are idle.
+    async fn pass_seconds(seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
@@ -164,10 +166,10 @@ mod tests {
         let state = recording_state();
         let shown = change(&state, "debug", "1").unwrap();
         assert_eq!(shown, json!({"level": "debug", "secondsLeft": 60}));
-        sleep_seconds(58).await;
+        pass_seconds(58).await;
         assert_eq!(describe(&state)["level"], "debug");
         assert_eq!(applied(), [Some(LevelFilter::DEBUG)]);
-        sleep_seconds(4).await;
+        pass_seconds(4).await;
         assert_eq!(describe(&state), Value::Null);
         assert_eq!(applied(), [Some(LevelFilter::DEBUG), None]);
     }
@@ -176,17 +178,17 @@ mod tests {
     async fn a_later_change_has_its_own_time_and_can_be_ended_at_once() {
         let state = recording_state();
         change(&state, "debug", "1").unwrap();
-        sleep_seconds(30).await;
+        pass_seconds(30).await;
         change(&state, "trace", "1").unwrap();
         // The time of the first change is over.
-        sleep_seconds(45).await;
+        pass_seconds(45).await;
         assert_eq!(describe(&state)["level"], "trace");
         let both = [Some(LevelFilter::DEBUG), Some(LevelFilter::TRACE)];
         assert_eq!(applied(), both);
         assert_eq!(change(&state, "configured", ""), Ok(Value::Null));
         assert_eq!(applied(), [both[0], both[1], None]);
         // Nothing is left to end.
-        sleep_seconds(60).await;
+        pass_seconds(60).await;
         assert_eq!(applied(), [both[0], both[1], None]);
     }
 
