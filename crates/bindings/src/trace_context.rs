@@ -162,6 +162,18 @@ mod tests {
         assert_eq!(read_event_trace(formats, &Event::new("t", "{}")), IncomingContext::default());
     }
 
+    /// Returns the request of a message, with a span if it has one.
+    fn message(span: Option<&OutgoingSpan>) -> EventRequest<'_> {
+        EventRequest {
+            field: graph::FieldId(0),
+            arguments: Bytes::new(),
+            headers: &[],
+            claims: None,
+            deadline: std::time::Instant::now(),
+            span,
+        }
+    }
+
     #[test]
     fn the_span_of_a_message_takes_the_place_of_the_context_among_the_headers() {
         let trace = TraceId::new(0x0af7).expect("an id");
@@ -174,14 +186,7 @@ mod tests {
         });
         let span = OutgoingSpan::new(&context);
         let forwarded = [header("traceparent", PARENT), header("tracestate", "a=1")];
-        let request = |span| EventRequest {
-            field: graph::FieldId(0),
-            arguments: Bytes::new(),
-            headers: &forwarded,
-            claims: None,
-            deadline: std::time::Instant::now(),
-            span,
-        };
+        let request = |span| EventRequest { headers: &forwarded, ..message(span) };
         let own = format!("00-{trace}-{}-01", span.id);
         let sent: Headers =
             vec![("traceparent".into(), own.into()), ("tracestate".into(), "b=2".into())];
@@ -202,7 +207,7 @@ mod tests {
             });
             let span = OutgoingSpan::new(&context);
             let expected = format_headers(headers, span.id);
-            assert_eq!(message_context(&sent_with(&span)), expected, "{format:?}");
+            assert_eq!(message_context(&message(Some(&span))), expected, "{format:?}");
 
             let event = Event { headers: Some(Arc::new(expected)), ..Event::new("t", "{}") };
             let read = read_event_trace(propagation, &event).parent.expect("a parent");
@@ -213,18 +218,6 @@ mod tests {
                 let found = read_event_trace(Propagation::new([other]), &event);
                 assert_eq!(found, IncomingContext::default(), "{format:?} read as {other:?}");
             }
-        }
-    }
-
-    /// Returns the request of a message with a span.
-    fn sent_with(span: &OutgoingSpan) -> EventRequest<'_> {
-        EventRequest {
-            field: graph::FieldId(0),
-            arguments: Bytes::new(),
-            headers: &[],
-            claims: None,
-            deadline: std::time::Instant::now(),
-            span: Some(span),
         }
     }
 
@@ -246,7 +239,7 @@ mod tests {
         let parent = format!("00-{}-{}-01", context.trace, span.id);
         let sent: Headers =
             vec![("traceparent".into(), parent.into()), ("baggage".into(), "user=1".into())];
-        assert_eq!(message_context(&sent_with(&span)), sent);
+        assert_eq!(message_context(&message(Some(&span))), sent);
     }
 
     #[test]
