@@ -32,6 +32,13 @@ const ALWAYS: SamplingRules = SamplingRules { ratio: 1.0, ..NEVER };
 const WATCHED: &str = r#"subscription { watched(id: "7") { id total } }"#;
 const STATE: &str = r#"{"data":{"watched":{"id":"7","total":42}}}"#;
 
+/// Checks that the last request to the subgraph had the span of the only fetch as its parent.
+fn assert_fetch_is_parent(router: &Router, trace: &FinishedTrace) {
+    let fetch = trace.spans.iter().find(|it| it.kind == SpanKind::Client).expect("a fetch");
+    let sent = router.orders.trace.lock().expect("one thread").clone();
+    assert_eq!(sent, Some(format!("00-{}-{}-01", trace.context.trace, fetch.id)));
+}
+
 fn tracer(sampling: SamplingRules) -> Arc<Tracer> {
     tracer_of(sampling, 1000)
 }
@@ -142,9 +149,7 @@ async fn an_event_has_a_span_for_each_step_from_its_receipt_to_the_last_subscrib
         let trace = next_trace(&tracer).await;
         assert_eq!(tree(&trace), TREE);
         assert_eq!(trace.spans[0].link, None);
-        let fetch = trace.spans.iter().find(|it| it.kind == SpanKind::Client).expect("a fetch");
-        let sent = router.orders.trace.lock().expect("one thread").clone();
-        assert_eq!(sent, Some(format!("00-{}-{}-01", trace.context.trace, fetch.id)));
+        assert_fetch_is_parent(&router, &trace);
         router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert!(tracer.take_batch().is_empty(), "no subscriber listens to this topic");
     })
@@ -232,9 +237,7 @@ async fn an_initial_state_has_one_trace_for_all_that_share_it_with_a_link_to_the
         assert_eq!(lines, [root, group]);
         assert_eq!(trace.spans[0].link.as_deref(), Some(&causes[0]));
         assert_ne!(trace.context.trace, causes[0].trace);
-        let fetch = trace.spans.iter().find(|it| it.kind == SpanKind::Client).expect("a fetch");
-        let sent = router.orders.trace.lock().expect("one thread").clone();
-        assert_eq!(sent, Some(format!("00-{}-{}-01", trace.context.trace, fetch.id)));
+        assert_fetch_is_parent(&router, &trace);
         assert!(tracer.take_batch().is_empty(), "the second subscriber caused no state");
     })
     .await;
