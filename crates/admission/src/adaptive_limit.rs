@@ -103,6 +103,14 @@ const PROBE_SHARE_SPARE: f64 = 0.8;
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL_RATIO: u32 = 15;
 
+/// A probe that has confirmed the floor multiplies the time to the next one by this, up to the maximum
+/// together. Until then the floor rises less by as much.
+const CONFIRMED_FACTOR: u32 = 2;
+const CONFIRMED_FACTOR_MAX: u32 = 8;
+
+/// The part of the floor by which a measurement that confirms it differs at most.
+const CONFIRMED_WITHIN: f64 = 0.1;
+
 /// The same while the slow-down of several windows is this multiple of that at which the limit comes to rest.
 const SLOW_RATIO: f64 = 1.2;
 const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
@@ -223,6 +231,8 @@ pub struct AdaptiveLimit {
     /// The end of the last probe, and the time that it took.
     last_probe: Duration,
     last_probe_took: Duration,
+    /// The factor of the time to the next probe, by the probes that have confirmed the floor.
+    confirmed_factor: u32,
     /// True if the last probe has found a queue that it did not empty.
     has_deep_queue: bool,
     probe: Option<Probe>,
@@ -259,6 +269,7 @@ impl AdaptiveLimit {
             effect_windows: 0,
             last_probe: Duration::ZERO,
             last_probe_took: Duration::ZERO,
+            confirmed_factor: 1,
             has_deep_queue: false,
             probe: None,
         }
@@ -410,7 +421,10 @@ impl AdaptiveLimit {
             self.floor += (self.slow_down - self.floor) * FLOOR_STEP;
         } else {
             let is_stuck = is_at_min && self.is_reached && excess > TOLERANCE;
-            let rise = if is_stuck { FLOOR_RISE_AT_MIN } else { FLOOR_RISE };
+            let rise = match is_stuck {
+                true => FLOOR_RISE_AT_MIN,
+                false => FLOOR_RISE / f64::from(self.confirmed_factor),
+            };
             self.floor *= 1.0 + rise * elapsed.as_secs_f64().min(10.0);
         }
         if self.probe.is_some() {
@@ -472,7 +486,7 @@ impl AdaptiveLimit {
         let (interval, ratio) = if self.slow_windows >= SLOW_WINDOWS {
             (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_RATIO)
         } else {
-            (PROBE_INTERVAL, PROBE_INTERVAL_RATIO)
+            (PROBE_INTERVAL * self.confirmed_factor, PROBE_INTERVAL_RATIO)
         };
         let interval = interval.max(self.last_probe_took * ratio);
         let share = if is_spare { PROBE_SHARE_SPARE } else { PROBE_SHARE };
@@ -520,13 +534,19 @@ impl AdaptiveLimit {
         self.last_probe_took = now.saturating_sub(probe.started);
         self.begin_window(now);
         if !is_measured {
-            self.has_deep_queue = false;
+            (self.has_deep_queue, self.confirmed_factor) = (false, 1);
             return;
         }
         let measured = probe.sums.slow_down();
         let elasticity =
             (probe.slow_down_before / measured).ln() / (probe.in_flight_before / probe_limit).ln();
         self.has_deep_queue = elasticity > DEEP_QUEUE_ELASTICITY;
+        let is_confirmed =
+            !self.has_deep_queue && (measured / self.floor - 1.0).abs() <= CONFIRMED_WITHIN;
+        self.confirmed_factor = match is_confirmed {
+            true => (self.confirmed_factor * CONFIRMED_FACTOR).min(CONFIRMED_FACTOR_MAX),
+            false => 1,
+        };
         if self.has_deep_queue {
             // The same work is done with less in flight.
             self.floor = self.floor.min(measured);
@@ -653,6 +673,33 @@ mod tests {
         }
         run(&mut limit, from, 2.0, 0.050, 100.0, 10_000.0);
         assert!(limit.last_probe > Duration::ZERO, "the limit is reached all the time: {limit:?}");
+    }
+
+    /// Runs with a load that stays the same, and returns the times at which probes ended.
+    fn probe_ends(limit: &mut AdaptiveLimit, from: f64, seconds: u32, capacity: f64) -> Vec<f64> {
+        let mut ends = Vec::new();
+        for tenth in 0..seconds * 10 {
+            let before = limit.last_probe;
+            run(limit, from + f64::from(tenth) / 10.0, 0.1, 0.050, capacity, 10_000.0);
+            if limit.last_probe != before {
+                ends.push(limit.last_probe.as_secs_f64());
+            }
+        }
+        ends
+    }
+
+    #[test]
+    fn probes_that_confirm_the_floor_become_rare_until_one_does_not() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 100.0, 10_000.0);
+        let ends = probe_ends(&mut limit, 60.0, 600, 100.0);
+        let last = ends.last_chunk().map(|[before, last]| last - before);
+        assert!(last.is_some_and(|it| (79.0..83.0).contains(&it)), "{ends:?}");
+        is_near_capacity(&limit, 100.0);
+        // Half of the capacity makes operations slow, so the limit is lowered at once.
+        let ends = probe_ends(&mut limit, 660.0, 20, 50.0);
+        is_near_capacity(&limit, 50.0);
+        assert!(ends.len() <= 3, "{ends:?}");
     }
 
     #[test]

@@ -153,9 +153,9 @@ impl Default for Admission {
             enabled: true,
             limit: AdmissionLimit::default(),
             queue: AdmissionQueue::default(),
-            // A refusal takes some 25 µs of CPU time, so these take a fortieth of each core. With fewer, one client
+            // A refusal takes some 25 µs of CPU time, so these take a hundredth of each core. With fewer, one client
             // that sends too much would occupy the connections of a load balancer with refusals that are held.
-            refusals_per_core: 1000,
+            refusals_per_core: 400,
             // Without a bound, 10,000 clients returned at 3,800 a second to one core, and the p99 of queries at 70 % of
             // the capacity was 6.6 times as high meanwhile (`cargo xtask bench overload --filter reconnects`).
             handshakes_per_core: 1100,

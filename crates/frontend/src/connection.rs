@@ -94,11 +94,11 @@ pub(super) async fn serve(
     match established {
         Ok(Some((stream, ClientProtocol::Http1))) => {
             let serving = serve_http1(Arc::clone(&server), stream, permit, served, origin);
-            serve_in_turn(&server.first_turns, pin!(serving)).await;
+            serve_in_turn(&server.pipeline.first_turns, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Http2))) => {
             let serving = http2::serve(Arc::clone(&server), stream, &permit, served, origin);
-            serve_in_turn(&server.first_turns, pin!(serving)).await;
+            serve_in_turn(&server.pipeline.first_turns, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}

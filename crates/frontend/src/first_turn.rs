@@ -4,22 +4,114 @@
 //! about the same time. Reading all of them in one turn would keep a worker from everything else for hundreds of
 //! milliseconds. So only a few connections have their first turn at a time ([`FIRST_TURNS_PER_CORE`]), and the requests
 //! of all others come between them.
+//!
+//! A turn of a worker is long while many requests are in progress, so that alone would keep new clients waiting for ten
+//! seconds and more. Responses therefore earn places for further connections, as they do in [`crate::accept_pace`].
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::Semaphore;
+use http::StatusCode;
+use telemetry::{GaugeGuard, Metric, read};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The number of connections that have their first turn at a time, for each worker on average. They take half a
 /// millisecond.
 pub const FIRST_TURNS_PER_CORE: usize = 8;
 
+/// The number of responses that earn a place for one more connection. Its first request takes as much time as the
+/// requests of other connections.
+const RESPONSES_PER_TURN: u64 = 4;
+
+/// The places of connections that have their first turn.
+#[derive(Debug)]
+pub struct FirstTurns {
+    places: Semaphore,
+    /// The connections that wait for a place.
+    waiting: AtomicU64,
+    /// The responses while connections waited.
+    responses: AtomicU64,
+    /// The places that responses have earned and no connection has used up.
+    earned: AtomicU64,
+}
+
+/// The metrics of first turns.
+pub const FIRST_TURN_METRICS: &[Metric<FirstTurns>] = &[Metric::gauge(
+    "starling_http_connections_waiting",
+    "Connections whose first request waits for its turn",
+    |it| read(&it.waiting),
+)];
+
+impl FirstTurns {
+    /// Creates the places for a number of workers.
+    pub fn new(workers: usize) -> Self {
+        Self::with_places(FIRST_TURNS_PER_CORE * workers)
+    }
+
+    fn with_places(places: usize) -> Self {
+        Self {
+            places: Semaphore::new(places),
+            waiting: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            earned: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for a place.
+    async fn take(&self) -> FirstTurn<'_> {
+        let permit = match self.places.try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                let _waiting = GaugeGuard::up(&self.waiting);
+                // Never fails, because the semaphore is never closed.
+                self.places.acquire().await.ok()
+            }
+        };
+        FirstTurn { turns: self, permit }
+    }
+
+    /// Notes a response, which may earn a place for a connection that waits. Refusals earn none: a router that refuses
+    /// ten times what it can do would begin the more connections the more it refuses.
+    // hot path: one load while no connection waits
+    pub(super) fn note_response(&self, status: StatusCode) {
+        let waiting = read(&self.waiting);
+        if waiting == 0 || status == StatusCode::SERVICE_UNAVAILABLE {
+            return;
+        }
+        let responses = self.responses.fetch_add(1, Ordering::Relaxed) + 1;
+        if responses.is_multiple_of(RESPONSES_PER_TURN) && read(&self.earned) < waiting {
+            self.earned.fetch_add(1, Ordering::Relaxed);
+            self.places.add_permits(1);
+        }
+    }
+}
+
+/// The place of a connection that has its first turn. Dropping it gives the place to the next one, unless it was
+/// earned for one connection.
+struct FirstTurn<'a> {
+    turns: &'a FirstTurns,
+    /// `None` while it is dropped only.
+    permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for FirstTurn<'_> {
+    fn drop(&mut self) {
+        let use_up = |earned: u64| earned.checked_sub(1);
+        let earned = &self.turns.earned;
+        if earned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, use_up).is_ok()
+            && let Some(permit) = self.permit.take()
+        {
+            permit.forget();
+        }
+    }
+}
+
 /// Serves a connection after its first bytes have arrived, once there is a place for its first turn.
 pub(super) async fn serve_in_turn<F: Future>(
-    places: &Semaphore,
+    turns: &FirstTurns,
     mut serving: Pin<&mut F>,
 ) -> F::Output {
-    // Never fails, because the semaphore is never closed.
-    let mut place = places.acquire().await.ok();
+    let mut place = Some(turns.take().await);
     // The turn ends when the worker has looked for input of other connections.
     let mut turn = pin!(tokio::task::yield_now());
     std::future::poll_fn(|context| {
@@ -38,6 +130,7 @@ mod tests {
     use std::convert::Infallible;
     use std::rc::Rc;
 
+    use futures_util::FutureExt;
     use tokio::task::yield_now;
 
     use super::*;
@@ -50,11 +143,11 @@ mod tests {
 
     #[tokio::test]
     async fn connections_begin_a_few_at_a_time() {
-        let (places, begun) = (Semaphore::new(2), Cell::new(0));
-        let serve = || async { serve_in_turn(&places, pin!(connection(&begun))).await };
+        let (turns, begun) = (FirstTurns::with_places(2), Cell::new(0));
+        let serve = || async { serve_in_turn(&turns, pin!(connection(&begun))).await };
         let mut connections: Vec<_> = (0..5).map(|_| Box::pin(serve())).collect();
         // Both places are taken by connections that begin elsewhere.
-        let elsewhere = places.acquire_many(2).await;
+        let elsewhere = (turns.take().await, turns.take().await);
         for connection in &mut connections {
             assert!(futures_util::poll!(connection).is_pending());
         }
@@ -73,12 +166,12 @@ mod tests {
     async fn other_work_comes_between_first_turns() {
         const CONNECTIONS: u32 = 20;
         let work = async {
-            let (places, begun) = (Rc::new(Semaphore::new(1)), Rc::new(Cell::new(0)));
+            let (turns, begun) = (Rc::new(FirstTurns::with_places(1)), Rc::new(Cell::new(0)));
             // Tasks of one worker, which are ready at the same time.
             for _ in 0..CONNECTIONS {
-                let (places, begun) = (Rc::clone(&places), Rc::clone(&begun));
+                let (turns, begun) = (Rc::clone(&turns), Rc::clone(&begun));
                 tokio::task::spawn_local(async move {
-                    serve_in_turn(&places, pin!(connection(&begun))).await
+                    serve_in_turn(&turns, pin!(connection(&begun))).await
                 });
             }
             let mut seen = 0;
@@ -91,5 +184,36 @@ mod tests {
         let tasks = tokio::task::LocalSet::new();
         let work = tasks.spawn_local(work);
         tasks.run_until(work).await.expect("the task has not panicked");
+    }
+
+    /// Takes up to 20 places without waiting.
+    fn take_all(turns: &FirstTurns) -> Vec<FirstTurn<'_>> {
+        (0..20).map_while(|_| turns.take().now_or_never()).collect()
+    }
+
+    #[tokio::test]
+    async fn responses_earn_one_connection_each_while_some_wait() {
+        let turns = FirstTurns::with_places(2);
+        let respond = |status: StatusCode, count: u32| {
+            (0..count).for_each(|_| turns.note_response(status));
+        };
+        respond(StatusCode::OK, 100);
+        let held = take_all(&turns);
+        assert_eq!(held.len(), 2, "no connection waited for those responses");
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take())).collect();
+        for place in &mut waiting {
+            assert!(futures_util::poll!(place).is_pending());
+        }
+        respond(StatusCode::SERVICE_UNAVAILABLE, 100);
+        respond(StatusCode::OK, 3);
+        assert!(futures_util::poll!(&mut waiting[0]).is_pending());
+        respond(StatusCode::BAD_REQUEST, 1);
+        assert!(futures_util::poll!(&mut waiting[0]).is_ready());
+        // A place that was used up is not there for the next one.
+        assert!(futures_util::poll!(&mut waiting[1]).is_pending());
+        respond(StatusCode::OK, 1000);
+        assert!(waiting.drain(1..).all(|it| it.now_or_never().is_some()));
+        drop((held, waiting));
+        assert_eq!((take_all(&turns).len(), read(&turns.earned)), (2, 0));
     }
 }

@@ -33,9 +33,6 @@ pub struct HttpServer {
     pub accept_pace: Mutex<AcceptPace>,
     /// The places of TLS handshakes in progress ([`TLS_HANDSHAKES_PER_CORE`]).
     pub tls_handshakes: Semaphore,
-    /// The places of connections that have their first turn
-    /// ([`FIRST_TURNS_PER_CORE`](crate::first_turn::FIRST_TURNS_PER_CORE)).
-    pub first_turns: Semaphore,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

@@ -23,6 +23,7 @@ use super::cors::CrossOriginAccess;
 use super::cors_rules::CorsRules;
 use super::csrf::CsrfRules;
 use super::endpoint::{Endpoint, Endpoints};
+use super::first_turn::FirstTurns;
 use super::load_report::LoadReports;
 use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::metrics::HttpMetrics;
@@ -78,6 +79,8 @@ pub struct Pipeline {
     pub tracer: Option<Arc<Tracer>>,
     /// Holds the refusals of an overloaded router that are too many.
     pub refusals: RefusalPacer,
+    /// The places of connections whose first request begins.
+    pub first_turns: FirstTurns,
 }
 
 /// Responds to one request. Never fails: errors become responses.
@@ -149,6 +152,7 @@ pub(super) async fn handle(
         span.finish(&response);
     }
     pipeline.metrics.count_response(response.status());
+    pipeline.first_turns.note_response(response.status());
     // After the span has ended and the line of the access log is written: the pause is no work, and refusals must not
     // count as slow requests, which are exported.
     pipeline.refusals.hold(&response, deadline).await;

@@ -31,7 +31,7 @@ const HELD_MAX: Duration = Duration::from_secs(6);
 /// The number of held refusals that are sent each second for each core. The time between the least and the most
 /// follows from it. So refusals are held for longer only if a thousand connections and more have one: a load balancer
 /// that keeps fewer does not run out of connections for longer.
-const SENT_PER_CORE: u64 = 500;
+const SENT_PER_CORE: u64 = 400;
 
 /// The maximum number of held refusals for each core: each keeps the buffers of its connection, which an idle one has
 /// as well, and its task. Further ones are sent at once, as are all while the memory is short.
@@ -199,7 +199,7 @@ mod tests {
         let now = Duration::from_secs(5);
         // The next one is sent at once.
         assert_eq!(pacer.pause(now), None);
-        for (per_core, seconds) in [(0, 2), (1499, 2), (1500, 3), (2000, 4), (3500, 6), (16_000, 6)]
+        for (per_core, seconds) in [(0, 2), (1199, 2), (1200, 3), (1600, 4), (2800, 6), (16_000, 6)]
         {
             pacer.held.store(2 * per_core, Ordering::Relaxed);
             let least = (0..SPREAD_STEPS).filter_map(|_| pacer.pause(now)).min();

@@ -17,7 +17,7 @@ use frontend::compression::Compressor;
 use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
 use frontend::endpoint::Endpoints;
-use frontend::first_turn::FIRST_TURNS_PER_CORE;
+use frontend::first_turn::FirstTurns;
 use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, TLS_HANDSHAKES_PER_CORE};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
@@ -234,11 +234,11 @@ pub(crate) fn assemble(
                 &limits.memory,
                 &shutdown,
             ),
+            first_turns: FirstTurns::new(workers.count()),
         },
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         accept_pace: Mutex::default(),
         tls_handshakes: Semaphore::new(TLS_HANDSHAKES_PER_CORE * workers.count()),
-        first_turns: Semaphore::new(FIRST_TURNS_PER_CORE * workers.count()),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),

@@ -25,6 +25,7 @@ use cost::COST_METRICS;
 use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
 use execute::{RESPONSE_MEMORY_METRICS, SubgraphFlights};
 use frontend::compression::COMPRESSION_METRICS;
+use frontend::first_turn::FIRST_TURN_METRICS;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
 use frontend::refusal_pacing::REFUSAL_METRICS;
@@ -222,6 +223,7 @@ fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::
     out.write(CONNECTION_METRICS, &sources.http.metrics)?;
     out.write(HTTP_METRICS, &sources.http.pipeline.metrics)?;
     out.write(REFUSAL_METRICS, &sources.http.pipeline.refusals)?;
+    out.write(FIRST_TURN_METRICS, &sources.http.pipeline.first_turns)?;
     if let Some(uploads) = &sources.http.pipeline.uploads {
         out.write(UPLOAD_METRICS, uploads)?;
     }

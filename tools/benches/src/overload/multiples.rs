@@ -1,7 +1,7 @@
 //! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
 //!
-//! The machine does not keep its speed for minutes, so the capacity is measured before and after each load, and the
-//! goodput is compared with the mean of both.
+//! The machine does not keep its speed for minutes, so the peak is measured before and after each load: the closed loop
+//! with a router whose protection admits everything. The goodput is compared with the mean of both.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};
@@ -16,10 +16,10 @@ const MULTIPLES: [u32; 4] = [1, 2, 3, 10];
 /// The load of the reference, as a part of the capacity.
 const REFERENCE_SHARE: f64 = 0.8;
 
-/// The maximum seconds in which the capacity is measured between two loads.
-const CAPACITY_SECONDS: u32 = 8;
+/// The maximum seconds in which the peak is measured between two loads.
+const PEAK_SECONDS: u32 = 8;
 
-/// The minimum goodput, in percent of the capacity.
+/// The minimum goodput, in percent of the peak.
 const GOODPUT_PERCENT_MIN: f64 = 95.0;
 
 /// The maximum p99 of admitted requests, as a multiple of that of the reference.
@@ -39,21 +39,21 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let name = format!("{REFERENCE_SHARE}x");
     let reference = stage.run_surge(&router, &name, load(REFERENCE_SHARE), &[])?;
     print_row(&name, &reference, bench.seconds);
-    let between = bench.within_seconds(CAPACITY_SECONDS);
-    let mut before = stage.measure_capacity_with(&between)?;
+    let between = bench.within_seconds(PEAK_SECONDS);
+    let mut before = stage.measure_peak(&between)?;
     let mut surges = Vec::new();
     for multiple in MULTIPLES {
         let name = format!("{multiple}x");
         let run = stage.run_surge(&router, &name, load(f64::from(multiple)), &[])?;
         print_row(&name, &run, bench.seconds);
-        let after = stage.measure_capacity_with(&between)?;
+        let after = stage.measure_peak(&between)?;
         surges.push((name, run, (before + after) / 2.0));
         before = after;
     }
     for (name, run, peak) in &surges {
         let share = share_of_peak(run, *peak, bench.seconds);
         let what = format!(
-            "{name}: goodput, share of the capacity around it ({peak:.0}/s) or of the offered load"
+            "{name}: goodput, share of the peak around it ({peak:.0}/s) or of the offered load"
         );
         bounds.check(what, share, Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
         let factor = p99_ms(run) / p99_ms(&reference);

@@ -18,6 +18,10 @@ pub(super) const UNSHARED: &str = "sharing: {operations: false, subgraph_queries
 /// than the limit admits in the beginning.
 pub(super) const UNPROTECTED: &str = "admission: {enabled: false}\n";
 
+/// The settings with which overload protection does its work for each request and admits all of them, to measure the
+/// peak of the goodput: what protection costs is no loss of an overload.
+const ADMITTING: &str = "admission: {limit: {initial: 20000, min: 20000, max: 20000}}\n";
+
 /// The connections of the load generator in the closed loop: more than requests are in flight at the capacity.
 const CAPACITY_CONNECTIONS: u32 = 2000;
 
@@ -78,9 +82,9 @@ impl<'a> OverloadStage<'a> {
         Ok((capacity, run))
     }
 
-    /// Measures the same again with other settings of the benchmark.
-    pub(super) fn measure_capacity_with(&self, bench: &Bench) -> Result<f64, Failure> {
-        let router = self.start_router(UNPROTECTED)?;
+    /// Measures the same of a router whose protection admits everything, with other settings of the benchmark.
+    pub(super) fn measure_peak(&self, bench: &Bench) -> Result<f64, Failure> {
+        let router = self.start_router(ADMITTING)?;
         Ok(measure_capacity(bench, &router, &self.operation)?.0)
     }
 
