@@ -78,7 +78,7 @@ fn established_inodes(table: &str, port: u16) -> Vec<String> {
 fn exchange_text(
     address: SocketAddr,
     text: &str,
-    is_enough: impl Fn(&str) -> bool,
+    is_enough: impl Fn(&[u8]) -> bool,
 ) -> Result<String, Failure> {
     let exchange = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, RESPONSE_TIMEOUT)?;
@@ -88,9 +88,8 @@ fn exchange_text(
         loop {
             let count = stream.read(&mut buffer)?;
             response.extend_from_slice(&buffer[..count]);
-            let text = String::from_utf8_lossy(&response);
-            if count == 0 || is_enough(&text) {
-                return Ok(text.into_owned());
+            if count == 0 || is_enough(&response) {
+                return Ok(String::from_utf8_lossy(&response).into_owned());
             }
         }
     };
@@ -106,6 +105,7 @@ fn send_redis_commands(address: &str, commands: &[&[&str]]) -> Result<String, Fa
         words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
     }
     exchange_text(address, &text, |response| {
+        let response = String::from_utf8_lossy(response);
         let bulk = response
             .rsplit_once("\r\n$")
             .map(|(_, bulk)| bulk)

@@ -32,15 +32,30 @@ impl HttpConnection {
     /// Posts JSON and returns the response. If an earlier connection fails the request is repeated, so it must be one
     /// that may be.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Result<HttpResponse, Failure> {
+        self.post_with_headers(path, &[], body)
+    }
+
+    /// Does what [`HttpConnection::post`] does, with further headers.
+    pub(crate) fn post_with_headers(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<HttpResponse, Failure> {
         let is_reused = self.stream.is_some();
-        let mut posted = self.exchange(path, body);
+        let mut posted = self.exchange(path, headers, body);
         if posted.is_err() && is_reused {
-            posted = self.exchange(path, body);
+            posted = self.exchange(path, headers, body);
         }
         posted.map_err(|error| format!("POST http://{}{path}: {error}", self.address))
     }
 
-    fn exchange(&mut self, path: &str, body: &str) -> io::Result<HttpResponse> {
+    fn exchange(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> io::Result<HttpResponse> {
         let address = self.address;
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -52,9 +67,11 @@ impl HttpConnection {
             }
         };
         let length = body.len();
+        let more: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let request = format!(
             "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: application/json\r\n\
-             content-length: {length}\r\n\r\n{body}"
+             {more}content-length: {length}\r\n\r\n{body}"
         );
         stream.get_mut().write_all(request.as_bytes())?;
         let (response, is_kept) = read_response(&mut stream)?;

@@ -8,7 +8,7 @@
 //!
 //! - [`router`]: the cost of a response above the floor, alone and under load that can and cannot be shared; the cost
 //!   of rules for requests ([`request_rules`]) and of ids of persisted documents ([`document_ids`]), which also
-//!   counts [`instructions`].
+//!   counts [`instructions`]; and the size and time of metrics after many names ([`scrape`]).
 //! - [`rate`]: latency at 70 % of the maximum rate.
 //! - [`sizes`]: cost and memory by the size of the response.
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
@@ -43,6 +43,7 @@ mod request_rules;
 mod router;
 mod router_metrics;
 mod scenario;
+mod scrape;
 mod server_process;
 mod servers;
 mod setup;

@@ -1,10 +1,12 @@
 //! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor, of the rules for its
-//! request, of the id of a persisted document in place of its text, and of traces and logs.
+//! request, of the id of a persisted document in place of its text, and of traces and logs; and the metrics after a
+//! hundred thousand names.
 
 use crate::document_ids;
 use crate::load_generator::LoadRun;
 use crate::request_rules;
 use crate::scenario::{Scenario, ScenarioSamples};
+use crate::scrape;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
 use crate::signals;
@@ -31,8 +33,11 @@ const COMPARISONS: [(&str, Comparison); 3] = [
 /// The router that the comparisons measure.
 const STARLING: &str = "starling";
 
+/// The name of the measurement of metrics, which has clients of its own.
+const SCRAPE: &str = "scrape";
+
 /// Runs every measurement with `filter` in its name: the scenarios beside the floor, then the comparisons in each
-/// scenario.
+/// scenario, then the metrics.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_chosen = |name: &str| filter.is_none_or(|filter| name.contains(filter));
     let compared: Vec<(&str, Comparison, &Scenario)> = COMPARISONS
@@ -42,15 +47,31 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         .filter(|(name, _, scenario)| is_chosen(&format!("{name}, {}", scenario.name)))
         .collect();
     let measured: Vec<&Scenario> = SCENARIOS.iter().filter(|it| is_chosen(it.name)).collect();
-    if measured.is_empty() && compared.is_empty() {
+    let is_scraped = bench.router == STARLING && is_chosen(SCRAPE);
+    if measured.is_empty() && compared.is_empty() && !is_scraped {
         return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
     }
+    if !measured.is_empty() || !compared.is_empty() {
+        measure_responses(bench, &measured, &compared)?;
+    }
+    if is_scraped {
+        scrape::measure(bench)?;
+    }
+    Ok(())
+}
+
+/// Measures responses of the federation benchmark: the given scenarios beside the floor, then the comparisons.
+fn measure_responses(
+    bench: &Bench,
+    measured: &[&Scenario],
+    compared: &[(&str, Comparison, &Scenario)],
+) -> Result<(), Failure> {
     let operation = bench.file("fixtures/federation-benchmark/operation.graphql");
     let subgraphs = bench.start_subgraphs(0)?;
     if !measured.is_empty() {
-        compare_with_floor(bench, &measured, &subgraphs, &operation)?;
+        compare_with_floor(bench, measured, &subgraphs, &operation)?;
     }
-    for (name, compare, scenario) in compared {
+    for &(name, compare, scenario) in compared {
         println!("\n## {name}, {}\n", scenario.name);
         let runs = compare(bench, scenario, &subgraphs, &operation)?;
         let report = format!("router-{name}-{}", scenario.name.replace(' ', "-"));

@@ -14,9 +14,24 @@ impl RouterMetrics {
         fetch_page(admin, "/metrics").map(Self)
     }
 
+    /// Returns the length of the text, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the sum of all samples of a metric; `None` if there are none.
     pub(crate) fn sum(&self, name: &str) -> Option<f64> {
-        let samples = self.0.lines().filter_map(|line| {
+        self.samples(name).reduce(|sum, sample| sum + sample)
+    }
+
+    /// Returns the number of samples of a metric.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.samples(name).count()
+    }
+
+    /// Returns the samples of a metric.
+    fn samples<'a>(&'a self, name: &'a str) -> impl Iterator<Item = f64> + 'a {
+        self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix(name)?;
             let value = match rest.strip_prefix('{') {
                 Some(labels) => labels.rsplit_once('}')?.1,
@@ -24,8 +39,7 @@ impl RouterMetrics {
             };
             // The name of another metric may begin with this one.
             value.strip_prefix(' ')?.split_whitespace().next()?.parse::<f64>().ok()
-        });
-        samples.reduce(|sum, sample| sum + sample)
+        })
     }
 }
 
@@ -34,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_samples_of_one_metric_are_added() {
+    fn the_samples_of_one_metric_are_added_and_counted() {
         let text = "# TYPE a gauge\na 3\na_total{x=\"1\"} 4\na_total{x=\"} 2\"} 5 1700\nb 6\n";
         let metrics = RouterMetrics(text.to_owned());
-        for (name, expected) in
-            [("a", Some(3.0)), ("a_total", Some(9.0)), ("b", Some(6.0)), ("c", None)]
+        for (name, sum, count) in
+            [("a", Some(3.0), 1), ("a_total", Some(9.0), 2), ("b", Some(6.0), 1), ("c", None, 0)]
         {
-            assert_eq!(metrics.sum(name), expected, "{name}");
+            assert_eq!((metrics.sum(name), metrics.count(name)), (sum, count), "{name}");
         }
     }
 }

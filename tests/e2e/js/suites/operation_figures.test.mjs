@@ -239,6 +239,57 @@ describe("metrics of single operations and clients", () => {
     assert.ok(Math.min(...times) < 100, `${times} ms`);
   });
 
+  it("have series of the 500 most used of 600 operations, and all others are `other`", async () => {
+    const router = await open();
+    const PLACES = 500;
+    // They come first and take places, of which the operations that come last have to get some.
+    const rare = Array.from({ length: 100 }, (_, index) => `Rare${index}`);
+    const early = Array.from({ length: PLACES - rare.length }, (_, index) => `Early${index}`);
+    const late = Array.from({ length: rare.length }, (_, index) => `Late${index}`);
+    const sent = new Map();
+    async function sendEach(names) {
+      for (let from = 0; from < names.length; from += 20) {
+        await Promise.all(names.slice(from, from + 20).map(async (name) => {
+          sent.set(name, (sent.get(name) ?? 0) + 1);
+          const { status } = await send(router, `query ${name} { products { id } }`, { "graphql-client-name": name });
+          assert.equal(status, 200);
+        }));
+      }
+    }
+    const REQUESTS = "starling_named_operation_requests_total";
+    await sendEach(rare);
+    for (let round = 0; round < 4; round += 1) await sendEach([...early, ...late]);
+    // A place changes hands at most every 5 ms, so it takes further requests until all of them have one.
+    let metrics, waiting;
+    for (let round = 0; round < 50; round += 1) {
+      metrics = await scrape(router);
+      waiting = late.filter((operation) => metrics.value(REQUESTS, { operation }) === undefined);
+      if (waiting.length === 0) break;
+      await sendEach(waiting);
+    }
+    assert.deepEqual(waiting, []);
+
+    const series = metrics.all(REQUESTS);
+    const names = series.map(({ labels }) => labels.operation);
+    assert.deepEqual(names.toSorted(), [...early, ...late, "other"].toSorted());
+    for (const operation of early) assert.equal(metrics.value(REQUESTS, { operation }), sent.get(operation), operation);
+    for (const operation of late) {
+      const counted = metrics.value(REQUESTS, { operation });
+      assert.ok(counted > 0 && counted < sent.get(operation), `${operation}: ${counted} of ${sent.get(operation)}`);
+    }
+    const all = [...sent.values()].reduce((sum, count) => sum + count, 0);
+    const own = series.filter(({ labels }) => labels.operation !== "other").reduce((sum, it) => sum + it.value, 0);
+    assert.equal(metrics.value(REQUESTS, { operation: "other" }), all - own);
+    for (const name of [REQUESTS, "starling_named_operation_duration_seconds_count",
+      "starling_client_requests_total", "starling_client_duration_seconds_count"]) {
+      assert.equal(metrics.sum(name), all, name);
+    }
+    assert.equal(metrics.sum("starling_named_operation_subgraph_requests_total"), all);
+    assert.equal(metrics.all("starling_client_requests_total").length, 201);
+    assert.equal(metrics.value("starling_metrics_names", { table: "operations" }), PLACES);
+    assert.ok(metrics.value("starling_metrics_names_replaced_total", { table: "operations" }) >= late.length);
+  });
+
   it("can be turned off", async () => {
     const router = await open({ metrics: { operations: { max: 0 }, clients: { max: 0 } } });
     await send(router, "query Top { products { name } }", WEB);
