@@ -1,6 +1,6 @@
 // The console on the admin listener: its data and its pages show the figures of a known load.
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -10,6 +10,7 @@ import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_pag
 import { closeAfterEach } from "../closing.mjs";
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { openSocket, openStreams } from "../live_client.mjs";
+import { readProfile } from "../pprof.mjs";
 import { freePort, startServe } from "../router.mjs";
 import { eventually, repeatUntil } from "../waiting.mjs";
 
@@ -669,6 +670,57 @@ describe("the console", () => {
       ]);
       assert.equal(saved.suggestedFilename(), "starling-heap.pb");
       await page.getByText("Saved as starling-heap.pb.").waitFor();
+      await close();
+    });
+
+    it("a CPU profile is saved as a file that pprof reads", async () => {
+      const config = { subgraphs: subgraphs.configuration, admin: { profiling: true } };
+      const target = keep(await startServe({ supergraph: memorySupergraph(), config }));
+      const { page, close } = await open("#tools", { target });
+      await updated(page);
+      const button = page.locator("#cpu-profile button");
+      const probe = await fetch(`${target.admin}/debug/pprof/profile?seconds=1`);
+      if (probe.status === 501) {
+        // The build or the system has no profiler.
+        const reason = (await probe.text()).trim();
+        await button.click();
+        await page.locator("#cpu-profile output.bad").filter({ hasText: reason }).waitFor();
+        return close();
+      }
+      assert.equal(probe.status, 200);
+      await probe.arrayBuffer();
+
+      const SECONDS = 2;
+      const asked = [];
+      await page.route("**/debug/pprof/profile?*", (route) => {
+        const url = new URL(route.request().url());
+        asked.push(url.search);
+        url.searchParams.set("seconds", String(SECONDS));
+        return route.continue({ url: url.href });
+      });
+      // Only a busy router has samples.
+      let isOver = false;
+      const load = (async () => {
+        while (!isOver) await target.query(BOARD);
+      })();
+      let saved;
+      try {
+        [saved] = await Promise.all([page.waitForEvent("download"), button.click()]);
+      } finally {
+        isOver = true;
+        await load;
+      }
+      assert.deepEqual(asked, ["?seconds=30"], "as the button says");
+      assert.equal(saved.suggestedFilename(), "starling-profile.pb");
+      await page.getByText("Saved as starling-profile.pb.").waitFor();
+      const { types, samples, seconds } = readProfile(await readFile(await saved.path()));
+      assert.deepEqual(types, ["samples count", "cpu nanoseconds"]);
+      assert.ok(seconds >= SECONDS && seconds < 30, `${seconds} s`);
+      assert.ok(samples.length > 0 && samples.every(({ values }) => values.every((value) => value > 0)));
+      const threads = new Set(samples.map(({ thread }) => thread));
+      assert.ok([...threads].some((name) => name.startsWith("worker-")), `threads: ${[...threads]}`);
+      const functions = new Set(samples.flatMap(({ stack }) => stack));
+      assert.ok([...functions].some((name) => name.includes("::")), `functions: ${[...functions].slice(0, 20)}`);
       await close();
     });
 
