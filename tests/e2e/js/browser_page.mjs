@@ -1,8 +1,7 @@
 // Pages of the router in a real browser, for suites that look at them as users do.
-import path from "node:path";
-import process from "node:process";
 import { after, before } from "node:test";
 import { chromium } from "playwright-core";
+import { savePicture } from "./pictures.mjs";
 import * as programs from "./programs.mjs";
 import { WAIT_TIMEOUT_MS } from "./waiting.mjs";
 
@@ -10,9 +9,6 @@ const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ];
-
-/** A folder for pictures of the pages, if a person wants to look at them. */
-const PICTURES = process.env.STARLING_TEST_PICTURES;
 
 /** For the `skip` option of a test: false, or the reason. */
 export const skipWithoutBrowser = () => programs.skipWithout(programs.chromium, "chromium");
@@ -54,7 +50,5 @@ export function browserForTests() {
   return { openPage: (...page) => openPage(browser, ...page) };
 }
 
-/** Takes a picture of the whole page, if pictures are wanted. */
-export async function takePicture(page, name) {
-  if (PICTURES) await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
-}
+/** Takes a picture of the whole page for a person to look at (`pictures.mjs`), and returns its size. */
+export const takePicture = (page, name) => savePicture(page, name, { fullPage: true });

@@ -1,6 +1,7 @@
 // Runs the suites with the test runner of Node.js, one file after the other (a browser and a router at a time are
 // enough for two cores): `node run.mjs REPORT TIMEOUT_MS FOLDER [FILTER]`, where the timeout applies to one file. Prints
-// the report of Node.js and writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
+// the report of Node.js and, if suites have taken pictures of pages, their folder. Writes
+// `{passed, failed, skipped: ["name: reason"]}` to REPORT.
 // A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
 // contains it.
 import { readdir, writeFile } from "node:fs/promises";
@@ -9,6 +10,7 @@ import process from "node:process";
 import { Readable } from "node:stream";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
+import { PICTURES, countPictures } from "./pictures.mjs";
 
 /** Node.js 20 reports a filtered test as skipped with this reason; newer versions do not. */
 const LEFT_OUT = "test name does not match pattern";
@@ -20,6 +22,7 @@ const named = filter ? all.filter((name) => name.includes(filter)) : all;
 const files = (named.length > 0 ? named : all).map((name) => path.join(folder, name));
 const byName = filter && named.length === 0;
 
+const began = Date.now();
 const events = run({
   files,
   concurrency: 1,
@@ -31,6 +34,8 @@ await new Promise((resolve, reject) => {
   Readable.from(counted(events)).compose(new spec()).on("error", reject).on("end", resolve)
     .pipe(process.stdout, { end: false });
 });
+const pictures = await countPictures(began);
+if (pictures > 0) console.log(`${pictures} pictures of pages are in ${PICTURES}`);
 await writeFile(reportFile, JSON.stringify(report));
 process.exitCode = report.failed > 0 ? 1 : 0;
 

@@ -772,7 +772,9 @@ describe("the console", () => {
           const { page, problems, close } = await open(`#${name}`, { width, colorScheme });
           await updated(page);
           await assertAccessible(page);
-          await takePicture(page, `console-${name.replaceAll(/[^a-z]/gi, "-")}-${width}-${colorScheme}`);
+          const file = `console-${name.replaceAll(/[^a-z]/gi, "-")}-${width}-${colorScheme}`;
+          const picture = await takePicture(page, file);
+          assert.equal(picture.width, width);
           assert.deepEqual(problems, []);
           await close();
         });

@@ -6,7 +6,6 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { chromium } from "playwright-core";
@@ -15,14 +14,12 @@ import { anchorOf, linksOf } from "../../../../site/markdown.mjs";
 import { serveFolder } from "../../../../site/serve.mjs";
 import { isInstalled, stage } from "../../../../site/stage.mjs";
 import { closeAfterEach } from "../closing.mjs";
+import { savePicture } from "../pictures.mjs";
 import * as programs from "../programs.mjs";
 import { WAIT_TIMEOUT_MS } from "../waiting.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-
-/** A folder for pictures of the pages, if a person wants to look at them. */
-const PICTURES = process.env.STARLING_TEST_PICTURES;
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
@@ -182,10 +179,8 @@ describe("the documentation site", { skip }, () => {
       assert.ok(overflow <= 0, `${overflow} pixels too wide`);
       await page.evaluate(axe);
       const { violations } = await page.evaluate(() => window.axe.run());
-      if (PICTURES) {
-        const file = `site-${name.replaceAll("/", "-")}-${options.width}-${options.colorScheme}.png`;
-        await page.screenshot({ path: path.join(PICTURES, file) });
-      }
+      const picture = `site-${name.replaceAll("/", "-")}-${options.width}-${options.colorScheme}`;
+      assert.equal((await savePicture(page, picture)).width, options.width);
       assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map((it) => it.html)]), []);
       assert.deepEqual(problems, []);
       await close();
