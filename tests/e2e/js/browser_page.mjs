@@ -17,12 +17,14 @@ export const launchBrowser = () => chromium.launch({ executablePath: programs.ch
 
 /**
  * Opens `address` of the server at `origin` in a fresh profile. `problems` collects the errors of the page and its
- * requests to other servers, which fail as in a browser without network access.
+ * requests to other servers, which fail as in a browser without network access. `script` is a function that runs in the
+ * page before its own scripts.
  */
 export async function openPage(
-  browser, origin, address, { width = 1280, height = 900, colorScheme = "light", ...options } = {},
+  browser, origin, address, { width = 1280, height = 900, colorScheme = "light", script, ...options } = {},
 ) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme, ...options });
+  if (script) await context.addInitScript(script);
   const page = await context.newPage();
   page.setDefaultTimeout(WAIT_TIMEOUT_MS);
   const problems = [];

@@ -1,4 +1,5 @@
-// The console of a graph with 200 subgraphs: it shows all of them, and stays usable.
+// The console of a graph with 200 subgraphs: it shows all of them, stays usable, and is hardly slower than that of a
+// graph with three.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { assertAccessible } from "../accessibility.mjs";
@@ -6,6 +7,7 @@ import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_pag
 import { cells, readConsole, rowOf, updated } from "../console_api.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
+import { firstContentMs, longestFrameMs, recordFirstContent } from "../page_times.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
@@ -23,8 +25,19 @@ const DRAWN_MAX = 24;
 /** The elements that a page may have: some 20 for each subgraph, and those of the frame, the charts and the drawing. */
 const ELEMENTS_MAX = 6_000;
 
+/** The subgraphs of the graph whose console is the measure of time. */
+const FEW_SUBGRAPHS = SUBGRAPHS.slice(0, 3);
+
+/** A time of the large graph may be this many times that of the small one, and some milliseconds more. */
+const TIMES_MAX = 5;
+const FIRST_CONTENT_MORE_MS = 500;
+const FRAME_MORE_MS = 100;
+
+/** How often each page is opened and updated. The shortest time is that without other work of the machine. */
+const MEASUREMENTS = 3;
+
 describe("the console of a graph with 200 subgraphs", () => {
-  let subgraph, router;
+  let subgraph, router, small;
 
   before(async () => {
     subgraph = await startSubgraph((body) => {
@@ -32,7 +45,10 @@ describe("the console of a graph with 200 subgraphs", () => {
       const item = { __typename: "Item", id: "1", ...Object.fromEntries(names.map((name) => [name, name])) };
       return body.query.includes("_entities") ? { _entities: representations(body).map(() => item) } : { item };
     });
-    router = await startServe({ supergraph: largeSupergraph(subgraph.url) });
+    router = await startServe({ supergraph: supergraphOf(SUBGRAPHS, subgraph.url) });
+    small = await startServe({ supergraph: supergraphOf(FEW_SUBGRAPHS, subgraph.url) });
+    const few = await small.query(`query Part0 { item { ${FEW_SUBGRAPHS.map(fieldOf).join(" ")} } }`);
+    assert.equal(few.body.errors, undefined, JSON.stringify(few.body));
     // Each subgraph is asked once for its field, and the first one for the item, too.
     for (let part = 0; part < OPERATIONS; part += 1) {
       const fields = SUBGRAPHS.slice(part * FIELDS_AT_ONCE, (part + 1) * FIELDS_AT_ONCE).map(fieldOf);
@@ -42,6 +58,7 @@ describe("the console of a graph with 200 subgraphs", () => {
   });
   after(async () => {
     await router?.stop();
+    await small?.stop();
     await subgraph?.stop();
   });
 
@@ -62,8 +79,8 @@ describe("the console of a graph with 200 subgraphs", () => {
   describe("in a browser", { skip: skipWithoutBrowser() }, () => {
     const browser = browserForTests();
 
-    async function open(address) {
-      const opened = await browser.openPage(router.admin, `/console/${address}`);
+    async function open(address, { target = router, ...options } = {}) {
+      const opened = await browser.openPage(target.admin, `/console/${address}`, options);
       await updated(opened.page);
       return opened;
     }
@@ -146,6 +163,37 @@ describe("the console of a graph with 200 subgraphs", () => {
       });
     }
 
+    /** The times of one visit of a page, in milliseconds. */
+    async function visit(target, name) {
+      const { page, close } = await open(`#${name}`, { target, script: recordFirstContent });
+      const times = { content: await firstContentMs(page), frame: await longestFrameMs(page, MEASUREMENTS) };
+      await close();
+      return times;
+    }
+
+    for (const name of ["overview", "operations", "graph", "live", "slow", "tools"]) {
+      it(`${name} is shown and updated hardly more slowly than that of a small graph`, async (test) => {
+        const best = { large: { content: Infinity, frame: Infinity }, small: { content: Infinity, frame: Infinity } };
+        for (let count = 0; count < MEASUREMENTS; count += 1) {
+          // In turn, so that other work of the machine affects both.
+          for (const [size, target] of [["small", small], ["large", router]]) {
+            for (const [figure, took] of Object.entries(await visit(target, name))) {
+              best[size][figure] = Math.min(best[size][figure], took);
+            }
+          }
+        }
+        for (const [figure, what, more] of [
+          ["content", "until its data is shown", FIRST_CONTENT_MORE_MS],
+          ["frame", "the longest frame of an update", FRAME_MORE_MS],
+        ]) {
+          const [took, base] = [best.large[figure], best.small[figure]];
+          const text = `${name}, ${what}: ${took.toFixed(0)} ms, with three subgraphs ${base.toFixed(0)} ms`;
+          test.diagnostic(text);
+          assert.ok(took <= TIMES_MAX * base + more, text);
+        }
+      });
+    }
+
     it("the plan of an operation over 40 subgraphs is one stop of the Tab key", async () => {
       const { page, problems, close } = await open("#operations/query%2FPart1");
       const nodes = page.locator(".plan svg .node");
@@ -160,8 +208,8 @@ describe("the console of a graph with 200 subgraphs", () => {
 });
 
 /** A supergraph with all of its subgraphs at one address. */
-function largeSupergraph(url) {
-  const graphs = SUBGRAPHS.map((name) => name.toUpperCase());
+function supergraphOf(subgraphs, url) {
+  const graphs = subgraphs.map((name) => name.toUpperCase());
   return `schema
   @link(url: "https://specs.apollo.dev/link/v1.0")
   @link(url: "https://specs.apollo.dev/join/v0.4", for: EXECUTION)
@@ -171,7 +219,7 @@ function largeSupergraph(url) {
 
 ${JOIN_DEFINITIONS}
 enum join__Graph {
-${SUBGRAPHS.map((name) => `  ${name.toUpperCase()} @join__graph(name: "${name}", url: "${url}")`).join("\n")}
+${subgraphs.map((name) => `  ${name.toUpperCase()} @join__graph(name: "${name}", url: "${url}")`).join("\n")}
 }
 
 type Query
@@ -184,7 +232,7 @@ type Item
 ${graphs.map((graph) => `  @join__type(graph: ${graph}, key: "id")`).join("\n")}
 {
   id: ID!
-${SUBGRAPHS.map((name) => `  ${fieldOf(name)}: String @join__field(graph: ${name.toUpperCase()})`).join("\n")}
+${subgraphs.map((name) => `  ${fieldOf(name)}: String @join__field(graph: ${name.toUpperCase()})`).join("\n")}
 }
 `;
 }
