@@ -171,18 +171,24 @@ impl Bulkhead {
         }
     }
 
-    /// Returns how long requests to the subgraph take now, in seconds.
-    pub fn latency(&self, now: Duration) -> f64 {
-        let ages = now.as_nanos() * u128::from(self.requests);
-        let ages = ages.saturating_sub(self.began_sum) as f64 / 1e9;
-        let age = ages / (self.requests as f64).max(1.0);
-        age.max(self.recent)
+    /// Returns the time after which the subgraph is slow, as long as no request begins or ends: zero if it is slow
+    /// already, and `None` if it is not and has no requests in flight, so that no time makes it slow.
+    pub fn slow_after(&self) -> Option<Duration> {
+        let usual = if self.usual == 0.0 { UNKNOWN_USUAL } else { self.usual };
+        let slow = (usual * SLOW_RATIO).max(SLOW_MIN);
+        if self.recent > slow {
+            return Some(Duration::ZERO);
+        }
+        // The mean age of the requests in flight is the age of one that began at the mean of their times.
+        let began = self.began_sum.checked_div(u128::from(self.requests))?;
+        let began = Duration::from_nanos(u64::try_from(began).unwrap_or(u64::MAX));
+        let slow = Duration::try_from_secs_f64(slow).unwrap_or(Duration::MAX);
+        Some(began.saturating_add(slow))
     }
 
     /// True if requests take much longer than they usually do.
     pub fn is_slow(&self, now: Duration) -> bool {
-        let usual = if self.usual == 0.0 { UNKNOWN_USUAL } else { self.usual };
-        self.latency(now) > (usual * SLOW_RATIO).max(SLOW_MIN)
+        self.slow_after().is_some_and(|time| now > time)
     }
 
     /// True if the subgraph is slow and has a bound: its share, and not the limit, is what keeps the operations that
@@ -328,6 +334,32 @@ mod tests {
     }
 
     #[test]
+    fn the_time_after_which_a_subgraph_is_slow_is_known_before() {
+        // The times at which requests begin, and the time after which the subgraph is slow.
+        for (begin, expected) in [
+            (&[][..], None),
+            (&[0], Some(100)),
+            (&[40], Some(140)),
+            (&[0, 40, 80], Some(140)),
+            (&[0; 1000], Some(100)),
+        ] {
+            let mut bulkhead = Bulkhead::default();
+            let now = usual(&mut bulkhead);
+            begin.iter().for_each(|after| bulkhead.begin_request(at(now + after)));
+            let expected = expected.map(|after| at(now + after));
+            assert_eq!(bulkhead.slow_after(), expected, "{begin:?}");
+            let is_slow = |time| bulkhead.is_slow(time);
+            assert!(expected.is_none_or(|time| !is_slow(time) && is_slow(time + at(1))));
+            assert_eq!(is_slow(at(now + 1_000_000)), expected.is_some());
+        }
+        let mut bulkhead = Bulkhead::default();
+        let now = usual(&mut bulkhead);
+        bulkhead.begin_request(at(now));
+        bulkhead.end_request(at(now), true, at(now + 60_000));
+        assert_eq!(bulkhead.slow_after(), Some(Duration::ZERO), "its latest responses were slow");
+    }
+
+    #[test]
     fn critical_operations_use_a_slow_subgraph_beside_those_of_others() {
         let mut bulkhead = Bulkhead::default();
         let now = usual(&mut bulkhead);
@@ -421,6 +453,6 @@ mod tests {
             bulkhead.begin_request(at(now + request));
             bulkhead.end_request(at(now + request), false, at(now + request + 1));
         }
-        assert!((bulkhead.latency(at(now + 1001)) - 0.02).abs() < 1e-9);
+        assert!((bulkhead.recent - 0.02).abs() < 1e-9);
     }
 }

@@ -15,11 +15,17 @@ use graph::{SubgraphId, Supergraph};
 use plan::Plan;
 use telemetry::{Metric, read};
 
+/// The time after which a subgraph is slow that is fast and has no requests in flight.
+const NEVER: u64 = u64::MAX;
+
 /// The share of one subgraph. It survives reloads.
 #[derive(Debug)]
 pub struct SubgraphBulkhead {
     name: Box<str>,
     state: Mutex<Bulkhead>,
+    /// The time after which the subgraph is slow, in nanoseconds since `started`, or [`NEVER`]. Each change of the
+    /// requests in flight writes it under the lock, so that reading it takes none.
+    slow_after: AtomicU64,
     started: Instant,
     /// The number of operations that did without the subgraph.
     left_out: AtomicU64,
@@ -144,6 +150,7 @@ impl SubgraphBulkhead {
         Self {
             name: name.into(),
             state: Mutex::new(Bulkhead::new(arrived)),
+            slow_after: AtomicU64::new(NEVER),
             started: Instant::now(),
             left_out: AtomicU64::new(0),
         }
@@ -172,10 +179,34 @@ impl SubgraphBulkhead {
         self.started.elapsed()
     }
 
+    /// True if requests to the subgraph take several times longer than usual.
+    // hot path: no lock, because it is read for each fetch of each event
+    fn is_slow(&self) -> bool {
+        let after = self.slow_after.load(Ordering::Relaxed);
+        // Without requests in flight the clock does not matter.
+        after != NEVER && is_later(self.now(), after)
+    }
+
+    /// Writes the time after which the subgraph is slow. `state` is the locked state, which has changed.
+    fn publish_slowness(&self, state: &Bulkhead) {
+        let after = state.slow_after().map_or(NEVER, nanos);
+        self.slow_after.store(after, Ordering::Relaxed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Bulkhead> {
         // The state machine makes no calls that could panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if a time is later than one in nanoseconds.
+fn is_later(now: Duration, time: u64) -> bool {
+    now.as_nanos() > u128::from(time)
+}
+
+/// Returns a time in nanoseconds. A process does not live for the 584 years that are too many.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER)
 }
 
 /// A client of a subgraph that measures its requests.
@@ -197,8 +228,9 @@ impl<'a> MeasuredRequest<'a> {
         let mut state = bulkhead.lock();
         // Read while the lock is held, so that the time of the state machine does not go back.
         let began = bulkhead.now();
-        let is_slow = state.is_slow(began);
+        let is_slow = is_later(began, bulkhead.slow_after.load(Ordering::Relaxed));
         state.begin_request(began);
+        bulkhead.publish_slowness(&state);
         drop(state);
         (Self { bulkhead, began, has_ended: false }, is_slow)
     }
@@ -208,6 +240,7 @@ impl Drop for MeasuredRequest<'_> {
     fn drop(&mut self) {
         let mut state = self.bulkhead.lock();
         state.end_request(self.began, self.has_ended, self.bulkhead.now());
+        self.bulkhead.publish_slowness(&state);
     }
 }
 
@@ -237,8 +270,7 @@ impl Subgraph for MeasuredSubgraph {
     }
 
     fn is_slow(&self) -> bool {
-        let state = self.bulkhead.lock();
-        state.is_slow(self.bulkhead.now())
+        self.bulkhead.is_slow()
     }
 
     fn note_split(&self) {
@@ -268,10 +300,7 @@ pub const BULKHEAD_METRICS: &[Metric<SubgraphBulkhead>] = &[
     Metric::gauge(
         "starling_subgraph_slow",
         "1 if requests to the subgraph take several times longer than usual",
-        |it| {
-            let state = it.lock();
-            u64::from(state.is_slow(it.now()))
-        },
+        |it| u64::from(it.is_slow()),
     ),
     Metric::counter(
         "starling_subgraph_share_exceeded",
@@ -304,6 +333,33 @@ mod tests {
         assert_eq!(names(&bulkheads(&traffic, &graph)), ["a", "c"]);
         traffic.all = TrafficSettings { max_in_flight_share: 100, ..Default::default() };
         assert_eq!(names(&bulkheads(&traffic, &graph)), [""; 0]);
+    }
+
+    #[test]
+    fn slowness_is_read_without_the_lock_and_is_that_of_the_state() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let mut bulkhead = SubgraphBulkhead::new("a", 0);
+        bulkhead.started = bulkhead.started.checked_sub(MINUTE).expect("a minute ago");
+        let is_slow = || {
+            let is_slow = bulkhead.is_slow();
+            assert_eq!(is_slow, bulkhead.lock().is_slow(bulkhead.now()));
+            is_slow
+        };
+        assert!(!is_slow());
+        let (young, was_slow) = MeasuredRequest::begin(&bulkhead);
+        assert_eq!((was_slow, is_slow()), (false, false));
+        // The mean age of the requests is half a minute now.
+        let mut state = bulkhead.lock();
+        state.begin_request(Duration::ZERO);
+        bulkhead.publish_slowness(&state);
+        drop(state);
+        let old = MeasuredRequest { bulkhead: &bulkhead, began: Duration::ZERO, has_ended: true };
+        assert!(is_slow());
+        assert!(MeasuredRequest::begin(&bulkhead).1, "the next request is told");
+        drop(young);
+        assert!(is_slow());
+        drop(old);
+        assert!(is_slow(), "the latest response took a minute");
     }
 
     #[test]
