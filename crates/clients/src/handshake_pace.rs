@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use admission::Pace;
 use admission::memory::{MemoryAccount, OPERATION_BYTES};
-use admission::{Pace, Refusal, RefusalReason};
 use config::Admission;
 use telemetry::{Metric, read};
 use tokio::sync::oneshot;
@@ -78,11 +78,26 @@ pub struct HandshakePace {
     refused: AtomicU64,
 }
 
+/// The refusal of a handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandshakeRefusal {
+    /// The whole seconds after which the client should try again.
+    pub retry_after_seconds: u64,
+}
+
+impl HandshakeRefusal {
+    /// Creates a refusal with a random time to return, so that clients come back spread out.
+    fn new() -> Self {
+        let most = WAIT_MAX.as_secs();
+        Self { retry_after_seconds: fastrand::u64(most..=2 * most) }
+    }
+}
+
 /// The turns, and the handshakes that wait for them. Each gets its decision once.
 #[derive(Debug)]
 struct Turns {
     pace: Pace,
-    queue: HandshakeQueue<oneshot::Sender<Result<(), Refusal>>>,
+    queue: HandshakeQueue<oneshot::Sender<Result<(), HandshakeRefusal>>>,
 }
 
 impl HandshakePace {
@@ -124,7 +139,7 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), HandshakeRefusal> {
         let decision = self.wait_for_decision(client, memory).await;
         if decision.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -136,19 +151,19 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), HandshakeRefusal> {
         let Some(mut waiting) = self.enter(client, memory)? else { return Ok(()) };
         tokio::select! {
             biased;
             decision = &mut waiting.decision => {
                 waiting.has_left = true;
                 // The queue drops no sender.
-                decision.unwrap_or_else(|_| Err(refusal()))
+                decision.unwrap_or_else(|_| Err(HandshakeRefusal::new()))
             }
             never = self.keep_time() => match never {},
             // The decision may have been made in this moment.
             () = tokio::time::sleep(WAIT_MAX) => {
-                waiting.leave().unwrap_or_else(|| Err(refusal()))
+                waiting.leave().unwrap_or_else(|| Err(HandshakeRefusal::new()))
             }
         }
     }
@@ -158,7 +173,7 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-    ) -> Result<Option<WaitingHandshake<'_>>, Refusal> {
+    ) -> Result<Option<WaitingHandshake<'_>>, HandshakeRefusal> {
         let now = self.started.elapsed();
         let mut turns = self.lock();
         self.hand_out(&mut turns, now);
@@ -171,10 +186,10 @@ impl HandshakePace {
         let pushed = turns.queue.push(client, sender, waiting_max);
         self.note_waiting(&turns);
         drop(turns);
-        let (place, displaced) = pushed.ok_or_else(refusal)?;
+        let (place, displaced) = pushed.ok_or_else(HandshakeRefusal::new)?;
         if let Some(displaced) = displaced {
             // A handshake that has just left needs no decision.
-            let _ = displaced.send(Err(refusal()));
+            let _ = displaced.send(Err(HandshakeRefusal::new()));
         }
         Ok(Some(WaitingHandshake { pace: self, place, decision, has_left: false }))
     }
@@ -218,13 +233,13 @@ impl HandshakePace {
 struct WaitingHandshake<'a> {
     pace: &'a HandshakePace,
     place: HandshakePlace,
-    decision: oneshot::Receiver<Result<(), Refusal>>,
+    decision: oneshot::Receiver<Result<(), HandshakeRefusal>>,
     has_left: bool,
 }
 
 impl WaitingHandshake<'_> {
     /// Leaves the queue. Returns the decision if there has been one.
-    fn leave(&mut self) -> Option<Result<(), Refusal>> {
+    fn leave(&mut self) -> Option<Result<(), HandshakeRefusal>> {
         self.has_left = true;
         let mut turns = self.pace.lock();
         let was_waiting = turns.queue.remove(self.place).is_some();
@@ -241,13 +256,6 @@ impl Drop for WaitingHandshake<'_> {
             self.pace.lock().pace.give_back();
         }
     }
-}
-
-/// Returns the refusal of a handshake, with a random time to return, so that clients come back spread out.
-fn refusal() -> Refusal {
-    let most = WAIT_MAX.as_secs();
-    let retry_after_seconds = fastrand::u64(most..=2 * most);
-    Refusal { reason: RefusalReason::QueueFull, retry_after_seconds, opens_stream: true }
 }
 
 /// Returns the number of handshakes that may wait at a time.

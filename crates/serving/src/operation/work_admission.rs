@@ -86,7 +86,7 @@ pub async fn admit_handshake(
         let is_anonymous = identity.is_anonymous();
         let client = HandshakeClient { is_anonymous, key: overload.client(&arriving) };
         let turn = pace.wait(client, &serving.limits.memory).await;
-        turn.map_err(|refusal| refused(serving, overloaded(&refusal)))?;
+        turn.map_err(|refusal| refused(serving, overloaded(refusal.retry_after_seconds)))?;
     }
     admit_to_limit(serving, &[], arriving, Instant::now()).await.map(drop)
 }

@@ -133,7 +133,7 @@ impl SharedAdmission {
         };
         admitted.map_err(|refusal| {
             self.stats.count_refused(request.class, &refusal);
-            overloaded(&refusal)
+            overloaded(refusal.retry_after_seconds)
         })
     }
 
@@ -190,12 +190,12 @@ impl SharedAdmission {
             let (Event::Admitted(id, ..) | Event::Refused(id, _)) = event;
             decisions.push((state.waiting.remove(&id), event));
         }
+        // The task reads the clock itself when it runs.
+        let decided = self.started + state.latest;
         drop(state);
         for (waiter, event) in decisions {
             let decision = match event {
-                Event::Admitted(_, ticket, waited) => {
-                    Ok(self.hold(ticket, Some(waited), Instant::now()))
-                }
+                Event::Admitted(_, ticket, waited) => Ok(self.hold(ticket, Some(waited), decided)),
                 Event::Refused(_, refusal) => Err(refusal),
             };
             if let Some(waiter) = waiter {
@@ -305,9 +305,8 @@ impl Drop for WaitingPlace<'_> {
     }
 }
 
-/// Returns the error of a refused request.
-pub(crate) fn overloaded(refusal: &Refusal) -> GraphqlError {
-    let seconds = refusal.retry_after_seconds;
+/// Returns the error of a refused request, which the client should send again after this time.
+pub(crate) fn overloaded(seconds: u64) -> GraphqlError {
     let message = format!("the router is overloaded: try again in {seconds} s");
     GraphqlError::overloaded(message, seconds)
 }
