@@ -25,8 +25,11 @@ pub(super) enum Yielding {
 }
 
 impl Yielding {
+    /// All kinds, each at the place of its number.
+    pub(super) const ALL: [Self; 2] = [Self::State, Self::SlowSubgraph];
+
     /// The number of kinds.
-    pub(super) const COUNT: usize = 2;
+    pub(super) const COUNT: usize = Self::ALL.len();
 }
 
 /// The permits that any shard may take.
@@ -175,9 +178,15 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_is_at_the_place_of_its_number() {
+        assert!(Yielding::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+    }
+
+    #[test]
     fn every_shard_has_a_permit_however_few_there_are() {
         let limit = ConcurrencyLimit::new(1, 3);
-        for kind in [None, Some(Yielding::State), Some(Yielding::SlowSubgraph)] {
+        let kinds = Yielding::ALL.map(Some);
+        for kind in kinds.into_iter().chain([None]) {
             let mut permits = ShardPermits::new(&limit);
             assert!(permits.acquire(kind) && !permits.acquire(kind));
         }

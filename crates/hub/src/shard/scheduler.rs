@@ -30,7 +30,8 @@ pub(super) struct Scheduler {
     /// For each kind of resolutions that give way to others, the groups with a next resolution of that kind. They wait
     /// until another one of the kind has ended.
     yielding: [VecDeque<GroupId>; Yielding::COUNT],
-    /// The queue from which the last group was taken, because they take turns: 0 is `ready`.
+    /// The queue from which the last group was taken, because they take turns: 0 is `ready`, and the others are those
+    /// of [`Yielding::ALL`] in their order.
     turn: usize,
     stats: Arc<HubStats>,
 }
@@ -111,8 +112,7 @@ impl Scheduler {
             self.turn = (self.turn + 1) % (1 + Yielding::COUNT);
             let next = match self.turn {
                 0 => self.ready.pop_front(),
-                1 => self.next_of(Yielding::State),
-                _ => self.next_of(Yielding::SlowSubgraph),
+                turn => self.next_of(Yielding::ALL[turn - 1]),
             };
             if next.is_some() {
                 return next;
