@@ -8,7 +8,8 @@
 //!
 //! - [`router`]: the cost of a response above the floor, alone and under load that can and cannot be shared; the cost
 //!   of rules for requests ([`request_rules`]) and of ids of persisted documents ([`document_ids`]), which also
-//!   counts [`instructions`]; and the size and time of metrics after many names ([`scrape`]).
+//!   counts [`instructions`]; the cost of [`signals`]; that of a request beside another build ([`baseline`]); and the
+//!   size and time of metrics after many names ([`scrape`]).
 //! - [`rate`]: latency at 70 % of the maximum rate.
 //! - [`sizes`]: cost and memory by the size of the response.
 //! - [`subscriptions`]: the cost of open subscriptions and of sending events.
@@ -23,6 +24,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 mod arguments;
+mod baseline;
 mod broker_connections;
 mod brokers;
 mod cache;

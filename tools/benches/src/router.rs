@@ -1,7 +1,8 @@
 //! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor, of the rules for its
-//! request, of the id of a persisted document in place of its text, and of traces and logs; and the metrics after a
-//! hundred thousand names.
+//! request, of the id of a persisted document in place of its text, and of traces and logs; the cost beside that of
+//! another build; and the metrics after a hundred thousand names.
 
+use crate::baseline;
 use crate::document_ids;
 use crate::load_generator::LoadRun;
 use crate::request_rules;
@@ -24,11 +25,15 @@ const SCENARIOS: [Scenario; 3] = [
 type Comparison = fn(&Bench, &Scenario, &ServerProcess, &Path) -> Result<Vec<Value>, Failure>;
 
 /// The comparisons that only Starling supports, by the first word of their names.
-const COMPARISONS: [(&str, Comparison); 3] = [
+const COMPARISONS: [(&str, Comparison); 4] = [
     ("rules", request_rules::compare),
     ("documents", document_ids::compare),
     ("signals", signals::compare),
+    (BASELINE, baseline::compare),
 ];
+
+/// The comparison with another build, which needs one.
+const BASELINE: &str = "baseline";
 
 /// The router that the comparisons measure.
 const STARLING: &str = "starling";
@@ -40,7 +45,7 @@ const SCRAPE: &str = "scrape";
 /// scenario, then the metrics.
 pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_chosen = |name: &str| filter.is_none_or(|filter| name.contains(filter));
-    let compared: Vec<(&str, Comparison, &Scenario)> = COMPARISONS
+    let mut compared: Vec<(&str, Comparison, &Scenario)> = COMPARISONS
         .iter()
         .filter(|_| bench.router == STARLING)
         .flat_map(|&(name, compare)| SCENARIOS.iter().map(move |it| (name, compare, it)))
@@ -50,6 +55,10 @@ pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_scraped = bench.router == STARLING && is_chosen(SCRAPE);
     if measured.is_empty() && compared.is_empty() && !is_scraped {
         return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
+    }
+    if bench.baseline.is_none() && compared.iter().any(|(name, ..)| *name == BASELINE) {
+        println!("{}", baseline::advice());
+        compared.retain(|(name, ..)| *name != BASELINE);
     }
     if !measured.is_empty() || !compared.is_empty() {
         measure_responses(bench, &measured, &compared)?;

@@ -15,6 +15,9 @@ const BINARY_VARIABLE: &str = "STARLING_BIN";
 /// Names another program for load generator, floor and mocks, for a router that does not contain them.
 const TOOL_VARIABLE: &str = "STARLING_BENCH_BIN";
 
+/// Names another build of Starling for `cargo xtask bench router --filter baseline`.
+pub(crate) const BASELINE_VARIABLE: &str = "STARLING_BASELINE_BIN";
+
 /// The defaults of `--seconds` and `--pairs`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
@@ -35,6 +38,8 @@ pub(crate) struct Bench {
     root: PathBuf,
     /// The release build of the router.
     pub(crate) starling: PathBuf,
+    /// Another build of the router, to compare with.
+    pub(crate) baseline: Option<PathBuf>,
     /// The program with load generator, floor and mocks.
     pub(crate) tool: PathBuf,
     /// The release build of the benchmark's subgraphs.
@@ -76,6 +81,11 @@ impl Bench {
         Self { router: name.to_owned(), ..self.clone() }
     }
 
+    /// Returns the same with another build of Starling.
+    pub(crate) fn with_starling(&self, path: &Path) -> Self {
+        Self { starling: path.to_owned(), ..self.clone() }
+    }
+
     /// Checks the machine and builds the programs.
     pub(crate) fn prepare(defaults: Defaults, options: &Options) -> Result<Self, Failure> {
         check_cores()?;
@@ -97,6 +107,7 @@ impl Bench {
         Ok(Self {
             root,
             starling,
+            baseline: std::env::var_os(BASELINE_VARIABLE).map(PathBuf::from),
             tool,
             subgraphs,
             reports,
