@@ -2,6 +2,7 @@
 import { eventually } from "./waiting.mjs";
 
 const KINDS = ["unspecified", "internal", "server", "client", "producer", "consumer"];
+const STATUSES = ["unset", "ok", "error"];
 const TEMPORALITIES = ["unspecified", "delta", "cumulative"];
 
 /** The data that a collector has received. */
@@ -46,8 +47,8 @@ export class Received {
 /** An id in hexadecimal digits, as JSON has it. */
 const hex = (id) => (typeof id === "string" ? id : Buffer.from(id ?? []).toString("hex"));
 
-function spansOf({ resource, scopeSpans }) {
-  return scopeSpans.flatMap(({ spans }) => spans.map((span) => ({
+function spansOf({ resource, scopeSpans, schemaUrl: resourceSchema = "" }) {
+  return scopeSpans.flatMap(({ scope, spans, schemaUrl: schema = "" }) => spans.map((span) => ({
     trace: hex(span.traceId),
     id: hex(span.spanId),
     parent: hex(span.parentSpanId),
@@ -57,9 +58,13 @@ function spansOf({ resource, scopeSpans }) {
     began: BigInt(span.startTimeUnixNano),
     ended: BigInt(span.endTimeUnixNano),
     attributes: attributesOf(span.attributes),
+    status: STATUSES[span.status?.code ?? 0],
     error: span.status?.code === 2 ? span.status.message : undefined,
+    events: (span.events ?? []).map((event) => ({ name: event.name, attributes: attributesOf(event.attributes) })),
     links: (span.links ?? []).map((link) => ({ trace: hex(link.traceId), span: hex(link.spanId) })),
     resource: attributesOf(resource.attributes),
+    resourceSchema,
+    scope: { name: scope.name, version: scope.version, schema, attributes: attributesOf(scope.attributes) },
   })));
 }
 

@@ -5,6 +5,9 @@ import { representations, startSubgraph } from "./counting_subgraph.mjs";
 export const TRACE = "0af7651916cd43dd8448eb211c80319c";
 export const PARENT = "b7ad6b7169203331";
 
+/** The name and the attributes of a router, in `tracing`, with which its traces equal those of `snapshots`. */
+export const ROUTER_IDENTITY = { service_name: "shop", resource: { "deployment.environment.name": "test" } };
+
 export const TOP = "query Top { products { name reviews stock } }";
 
 /** The tree of the spans of `TOP`, as `treeOf` writes it. */

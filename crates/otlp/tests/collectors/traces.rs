@@ -100,6 +100,46 @@ fn record(tracer: &Arc<Tracer>, name: &'static str) {
     });
 }
 
+/// Exports one trace by a protocol. Returns its message without the identity of the span and the times, which differ in
+/// each run.
+async fn exported_by(protocol: ExportProtocol) -> ExportTraceServiceRequest {
+    let mut collector = match protocol {
+        ExportProtocol::Http => MockCollector::start(|_| Some(status(StatusCode::OK))).await,
+        ExportProtocol::Grpc => MockCollector::start_grpc(&[]).await,
+    };
+    let tracer = tracer(1 << 20);
+    let (trace, span) = (TraceId::new(1).expect("an id"), SpanId::new(2).expect("an id"));
+    let parent = RemoteParent { trace, span, is_sampled: Some(true), state: Some("a=1".into()) };
+    let incoming = IncomingContext { parent: Some(parent), baggage: None };
+    RequestSpans::start(&tracer, incoming).finish(true, || RootSpan {
+        name: "POST /graphql".into(),
+        kind: SpanKind::Server,
+        attributes: vec![
+            Attribute::text("a", "b"),
+            Attribute::number("n", 7_u8),
+            Attribute::flag("f", false),
+        ],
+        error: Some("HTTP status 500".into()),
+    });
+    let settings = settings(collector.address);
+    let way = CollectorSettings { protocol, ..settings.collector };
+    let task = start(ExporterSettings { collector: way, ..settings }, &tracer);
+    let received = collector.next().await;
+    let mut message = match protocol {
+        ExportProtocol::Http => message(&received.body),
+        // A flag and the length come before the message.
+        ExportProtocol::Grpc => message(&received.body[5..]),
+    };
+    task.end().await;
+    let scopes = message.resource_spans.iter_mut().flat_map(|it| &mut it.scope_spans);
+    for span in scopes.flat_map(|it| &mut it.spans) {
+        assert_eq!(span.span_id.len(), 8);
+        span.span_id.clear();
+        (span.start_time_unix_nano, span.end_time_unix_nano) = (0, 0);
+    }
+    message
+}
+
 /// Waits until a counter has a value. The exporter counts after the collector has responded.
 async fn reaches(counter: &AtomicU64, value: u64) {
     let reached = async {
@@ -144,6 +184,19 @@ async fn a_trace_has_its_identity_and_that_of_the_router() {
     assert!(span.start_time_unix_nano > 0 && span.start_time_unix_nano <= span.end_time_unix_nano);
     reaches(&tracer.stats.exported, 1).await;
     task.end().await;
+}
+
+#[tokio::test]
+async fn both_protocols_send_the_same_message() {
+    let http = exported_by(ExportProtocol::Http).await;
+    assert_eq!(http, exported_by(ExportProtocol::Grpc).await);
+    let [resource] = &*http.resource_spans else { panic!("one resource: {http:?}") };
+    let [scope] = &*resource.scope_spans else { panic!("one scope: {resource:?}") };
+    let [span] = &*scope.spans else { panic!("one span: {scope:?}") };
+    assert!(!scope.schema_url.is_empty() && scope.schema_url == resource.schema_url);
+    let scope = scope.scope.as_ref().expect("a scope");
+    assert_eq!((&*scope.name, &*scope.version), ("starling", "1.2.3"));
+    assert_eq!((&*span.name, span.attributes.len()), ("POST /graphql", 3));
 }
 
 #[tokio::test]
