@@ -355,7 +355,7 @@ mod tests {
         drop(state);
         let old = MeasuredRequest { bulkhead: &bulkhead, began: Duration::ZERO, has_ended: true };
         assert!(is_slow());
-        assert!(MeasuredRequest::begin(&bulkhead).1, "the next request is told");
+        assert!(MeasuredRequest::begin(&bulkhead).1, "known to the next request");
         drop(young);
         assert!(is_slow());
         drop(old);
