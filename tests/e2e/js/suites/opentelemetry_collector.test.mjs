@@ -32,7 +32,7 @@ describe("a real OpenTelemetry collector", { skip: skipWithout(openTelemetryColl
 
   before(async () => {
     const respond = (body) => {
-      if (!body.query.includes("products")) {
+      if (body.query.includes("_entities")) {
         return { _entities: representations(body).map(({ id }) => product(id)) };
       }
       return { products: ["1", "2"].map(product) };
