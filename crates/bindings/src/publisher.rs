@@ -132,14 +132,20 @@ impl SentTopic {
 }
 
 /// Logs that a message was not sent or got no response. Clients can cause many of these, so there is one warning per
-/// interval for each provider. The topic may contain values of clients, so the warning has the topic of the schema.
+/// interval for each provider. The topic may contain values of clients, so the warning has the topic of the schema, and
+/// the debug line the masked one.
 fn log_failure(provider: &dyn Provider, topic: &SentTopic, reason: &str, problem: &'static str) {
     if let Some(suppressed) = provider.stats().publication_log.admit(Instant::now()) {
         let topic = topic.name.as_ref().map(|it| &*it.name);
         tracing::warn!(provider = provider.name(), topic, reason, suppressed, "{problem}");
     }
-    let topic = &*topic.rendered;
-    tracing::debug!(provider = provider.name(), topic, reason, "{problem}");
+    let (name, stats) = (provider.name(), provider.stats());
+    tracing::debug!(
+        provider = name,
+        topic = stats.masked_topic(&topic.rendered),
+        reason,
+        "{problem}"
+    );
 }
 
 /// Returns the error that clients get. The log has the details.

@@ -113,6 +113,19 @@ impl Source {
         }
     }
 
+    /// Returns the topics without values of clients, in the order of [`Source::topics`], for logs and the pages of
+    /// operators: see [`events::ProviderStats::masked_topic`].
+    pub fn masked_topics(&self) -> Vec<Box<str>> {
+        let topics = self.topics().iter();
+        match &self.0 {
+            SourceKind::Topics { provider, .. } => {
+                topics.map(|it| provider.stats().masked_topic(it).into()).collect()
+            }
+            // A coordinate of the schema, or the name of a field.
+            SourceKind::Subgraph { .. } | SourceKind::States(_) => topics.cloned().collect(),
+        }
+    }
+
     /// Opens a stream.
     ///
     /// # Errors

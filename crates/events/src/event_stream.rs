@@ -156,6 +156,13 @@ pub enum SourceError {
     },
 }
 
+impl StreamEnd {
+    /// Returns the reason without the topics of the stream, which may contain values of clients.
+    pub fn reason_without_topics(&self, topics: &[Box<str>]) -> String {
+        hide_topics(&self.to_string(), topics)
+    }
+}
+
 impl SourceError {
     /// Returns the reason without the topics that were requested, which may contain values of clients.
     pub fn reason_without_topics(&self, topics: &[Box<str>]) -> String {
@@ -171,6 +178,21 @@ impl SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_for_the_end_of_a_stream_has_no_topics() {
+        let topics: [Box<str>; 1] = ["moved.s3cret".into()];
+        for (end, expected) in [
+            (StreamEnd::Gone("topic moved.s3cret".into()), "topic … was deleted"),
+            (
+                StreamEnd::Refused("no permission to read \"moved.s3cret\"".into()),
+                "the broker refused: no permission to read \"…\"",
+            ),
+            (StreamEnd::Closed, "the provider was closed"),
+        ] {
+            assert_eq!(end.reason_without_topics(&topics), expected);
+        }
+    }
 
     #[test]
     fn the_reason_for_a_warning_has_no_topics() {

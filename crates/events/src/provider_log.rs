@@ -136,7 +136,8 @@ impl ProviderLog {
         self.log_topic_problem(&self.gaps, topic, (reason, ""), problem);
     }
 
-    /// Logs a problem with a topic. Warnings have the topic of the schema, and the reason without the text `hidden`.
+    /// Logs a problem with a topic. All lines have the reason without the text `hidden`. Warnings have the topic of the
+    /// schema, and debug lines the masked one.
     fn log_topic_problem(
         &self,
         limit: &LogLimit,
@@ -145,29 +146,29 @@ impl ProviderLog {
         problem: &'static str,
     ) {
         let provider = self.provider();
+        let reason = &*hide_topic(reason, hidden);
         if let Some(suppressed) = limit.admit(Instant::now()) {
-            let schema_topic = self.stats.schema_topic(topic);
-            let shown = hide_topic(reason, hidden);
-            tracing::warn!(
-                provider,
-                topic = schema_topic.as_deref(),
-                reason = &*shown,
-                suppressed,
-                "{problem}"
-            );
+            let topic = self.stats.schema_topic(topic);
+            tracing::warn!(provider, topic = topic.as_deref(), reason, suppressed, "{problem}");
         }
-        tracing::debug!(provider, topic, reason, "{problem}");
+        // A masked topic costs an allocation. Only an enabled line evaluates its fields.
+        tracing::debug!(provider, topic = self.masked(topic), reason, "{problem}");
+    }
+
+    /// Returns a topic without values of clients; `None` for an empty one, which is unknown.
+    fn masked(&self, topic: &str) -> Option<String> {
+        (!topic.is_empty()).then(|| self.stats.masked_topic(topic))
     }
 
     /// Logs that JetStream has no consumer for a stream. A reason may contain a subject in quotes.
     pub(crate) fn log_no_consumer(&self, reason: &str) {
         let provider = self.provider();
+        let reason = &*hide_topic(reason, quoted_part(reason).unwrap_or_default());
         match self.consumer_failures.record(1, Instant::now()) {
             Some(failures) => {
-                let shown = hide_topic(reason, quoted_part(reason).unwrap_or_default());
                 tracing::warn!(
                     provider,
-                    reason = &*shown,
+                    reason,
                     failures,
                     "no consumer of JetStream; trying again"
                 );

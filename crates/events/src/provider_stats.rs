@@ -122,6 +122,13 @@ impl ProviderStats {
         self.topics.template_of(topic)
     }
 
+    /// Returns a topic without values of clients, for logs and the pages of operators: the registered topic that it was
+    /// rendered from, and if that has placeholders, also a fingerprint of the rendered topic, such as
+    /// `moved.{{args.id}} #3fa9c1d2`. A topic that is not registered is a fingerprint only.
+    pub fn masked_topic(&self, topic: &str) -> String {
+        self.topics.masked(topic)
+    }
+
     /// Makes the counters for a new stream of these topics.
     pub(crate) fn stream_counts<'t>(
         &self,

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
+use telemetry::ValueFingerprint;
+
 use crate::event::SchemaTopic;
 use crate::topic::TOPIC_WILDCARDS;
 
@@ -221,6 +223,18 @@ impl TopicRegistry {
         Some(template.name.clone())
     }
 
+    /// Returns a topic without values of clients; see [`crate::ProviderStats::masked_topic`].
+    pub(crate) fn masked(&self, topic: &str) -> String {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        match names.find_template(topic) {
+            Some(it) if it.has_placeholders() => {
+                format!("{} {}", it.name, ValueFingerprint::of(topic))
+            }
+            Some(it) => it.name.to_string(),
+            None => ValueFingerprint::of(topic).to_string(),
+        }
+    }
+
     /// Returns all counters by name, with those of the other topics last if there are any.
     pub(crate) fn list(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
@@ -429,6 +443,23 @@ mod tests {
         let counted = counted.iter().map(|(name, stats)| (&**name, stats.published.load(Relaxed)));
         let expected = [("moved.all", 1), ("moved.{{args.id}}", 1)];
         assert_eq!(counted.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_masked_topic_has_the_text_of_its_template_and_a_fingerprint_of_its_values() {
+        let topics = TopicRegistry::default();
+        topics.register("moved.all", &["moved.all".to_owned()]);
+        topics.register("moved.{{args.id}}", &["moved.".to_owned(), String::new()]);
+        let [first, second] = ["moved.s3cret", "moved.other"].map(ValueFingerprint::of);
+        for (topic, expected) in [
+            ("moved.s3cret", format!("moved.{{{{args.id}}}} {first}")),
+            ("moved.other", format!("moved.{{{{args.id}}}} {second}")),
+            ("moved.all", "moved.all".to_owned()),
+            // The schema that it was rendered from is forgotten, or there never was one.
+            ("s3cret", ValueFingerprint::of("s3cret").to_string()),
+        ] {
+            assert_eq!(topics.masked(topic), expected);
+        }
     }
 
     #[test]

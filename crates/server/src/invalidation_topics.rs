@@ -208,6 +208,9 @@ enum StreamLoss {
 impl TopicFollower {
     /// Never returns.
     async fn follow(&self) {
+        // The configuration or the schema names it, so it has no values of clients, and logs may show it.
+        let topic = self.topic.topic();
+        self.topic.provider.stats().register_topic(topic, &[topic.to_owned()]);
         let mut backoff = Backoff::new(Retry::default());
         let mut is_first = true;
         loop {
@@ -295,7 +298,8 @@ impl TopicFollower {
                 if let Some(suppressed) = self.malformed.admit(received) {
                     tracing::warn!(
                         provider = self.topic.provider.name(),
-                        topic = &*event.topic,
+                        // That of the event may contain values of clients.
+                        topic = self.topic.topic(),
                         reason,
                         suppressed,
                         "an event does not say what is stale; nothing becomes stale because of it"

@@ -11,7 +11,8 @@
 //! Counters by names that clients choose are in a [`name_table`], which bounds their number. Counters that all workers
 //! write to at the same time are [`Striped`]. A [`TracedHistogram`] has [`Exemplars`]: traces of some observations.
 //!
-//! [`spans`] records the spans of requests. [`history`] keeps what metrics were in the last hour.
+//! [`spans`] records the spans of requests. [`history`] keeps what metrics were in the last hour. A
+//! [`ValueFingerprint`] stands for a value of a client where operators may not see it.
 //!
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.
@@ -38,6 +39,7 @@ mod rotating_file;
 pub mod spans;
 mod striped;
 mod traced_histogram;
+mod value_fingerprint;
 
 pub use duration_histogram::{Buckets, DurationHistogram, WorkBuckets};
 pub use exemplar::{Exemplar, Exemplars};
@@ -57,3 +59,4 @@ pub use prometheus_text::TextFormat;
 pub use spans::ExemplarSpan;
 pub use striped::Striped;
 pub use traced_histogram::TracedHistogram;
+pub use value_fingerprint::ValueFingerprint;

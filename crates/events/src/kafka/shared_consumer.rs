@@ -218,8 +218,13 @@ impl SharedConsumer {
             return Ok(());
         }
         if let Some(listener) = consumer.remove(vec![id]).await?.pop() {
-            let provider = self.common.health.log.provider();
-            tracing::debug!(provider, topics = ?listener.topics, "a stream has fallen behind and gets a consumer of its own");
+            let (provider, stats) = (self.common.health.log.provider(), &self.common.health.stats);
+            let topics: Vec<_> = listener.topics.iter().map(|it| stats.masked_topic(it)).collect();
+            tracing::debug!(
+                provider,
+                ?topics,
+                "a stream has fallen behind and gets a consumer of its own"
+            );
             let give_back = self.give_back.clone();
             let (common, client) = (Arc::clone(&self.common), Arc::clone(&consumer.client));
             tokio::spawn(dedicated_consumer::run_when_permitted(

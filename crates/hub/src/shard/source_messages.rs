@@ -107,8 +107,13 @@ impl Shard {
     fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
         let Some(trigger) = self.triggers.get_mut(id).filter(|it| !it.is_ending()) else { return };
         let provider = trigger.source.name();
-        // Topics may contain values of clients, and so may the reason.
-        tracing::debug!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
+        // The reason may contain a message of a subgraph.
+        tracing::debug!(
+            provider,
+            topics = ?trigger.source.masked_topics(),
+            reason = end.reason_without_topics(trigger.source.topics()),
+            "a source ended"
+        );
         let reason = match end {
             StreamEnd::Complete => EndReason::Complete,
             end => EndReason::Error(Box::new(source_end(provider, end))),

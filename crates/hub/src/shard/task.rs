@@ -607,15 +607,16 @@ async fn open_within_timeout(
 }
 
 /// Logs that a stream could not be opened. Clients choose the topics, so there is one warning per interval for each
-/// provider, and the topics are in debug lines only.
+/// provider. Masked topics are in debug lines only.
 fn log_refusal(source: &Source, error: &SourceError) {
     let provider = source.name();
+    let reason = error.reason_without_topics(source.topics());
     let admitted = source.refused_stream_log().and_then(|limit| limit.admit(Instant::now()));
     if let Some(suppressed) = admitted {
-        let reason = error.reason_without_topics(source.topics());
         tracing::warn!(provider, reason, suppressed, "a subscription could not be opened");
     }
-    tracing::debug!(provider, topics = ?source.topics(), %error, "a subscription could not be opened");
+    let problem = "a subscription could not be opened";
+    tracing::debug!(provider, topics = ?source.masked_topics(), reason, "{problem}");
 }
 
 /// Sleeps until `instant`, or for ever without one.

@@ -170,8 +170,7 @@ impl JetStreamReader {
             streams.dedup();
             match streams.as_slice() {
                 [] => {
-                    // The subject may contain values of clients.
-                    let (provider, subject) = (&*self.provider, &**subject);
+                    let (provider, subject) = (&*self.provider, self.stats.masked_topic(subject));
                     tracing::debug!(provider, subject, "no stream of JetStream has a subject");
                     return Err(ConsumerError::Refused(NO_STREAM.into()));
                 }

@@ -57,7 +57,7 @@ pub(super) struct JetStreamReader {
     pub(super) provider: Box<str>,
     log: Arc<ProviderLog>,
     state: watch::Receiver<ConnectionState<SharedClient>>,
-    stats: Arc<ProviderStats>,
+    pub(super) stats: Arc<ProviderStats>,
     backoff: Backoff,
     pub(super) sender: EventSender,
     /// True if the position advanced over messages that were not delivered, and the queue does not know it yet.

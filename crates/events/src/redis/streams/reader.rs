@@ -328,7 +328,8 @@ impl RedisStreamReader {
         self.stats.record_error(ErrorKind::Subscription);
         let streams = self.table.end_refused(key, reason);
         self.log.log_refusal(key, reason, "the broker refuses a stream");
-        tracing::debug!(provider = self.log.provider(), key, streams, "streams have ended");
+        let (provider, key) = (self.log.provider(), self.stats.masked_topic(key));
+        tracing::debug!(provider, key, streams, "streams have ended");
     }
 
     /// Returns the number of entries of each key to read at once, for that number of keys.
