@@ -176,14 +176,15 @@ const ITEMS: [HardeningItem; 18] = [
     },
     HardeningItem {
         name: "diagnostics",
-        state: "`trace.enabled` without `trace.when` or with a constant one, or `admin.profiling`",
+        state: "`trace.enabled` without `trace.when` or with a constant one, `admin.profiling`, or `admin.show_values`",
         change: "turn them off, except while you measure, or name the clients that get traces by `trace.when`",
-        why: "both reveal how the router and its subgraphs work",
+        why: "they reveal how the router and its subgraphs work, or values of clients",
         open_keys: |config| {
             let is_traced = config.trace.enabled && !is_condition(config.trace.when.as_ref());
             let trace = open("trace.enabled", is_traced);
             let profiling = config.admin.profiling != Admin::default().profiling;
-            [trace, open("admin.profiling", profiling)].concat()
+            let values = config.admin.show_values != Admin::default().show_values;
+            [trace, open("admin.profiling", profiling), open("admin.show_values", values)].concat()
         },
     },
 ];

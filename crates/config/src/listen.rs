@@ -115,6 +115,11 @@ pub struct Admin {
     /// a profile takes CPU time and reveals details of the program. Needs a build with the feature `profiling`.
     #[schemars(example = &true)]
     pub profiling: bool,
+    /// Shows values of clients on `/admin/subscriptions`, `/admin/cache` and in the console: those in rendered topics
+    /// and in keys of cached data. By default each of them is a fingerprint, such as `#3fa9c1d2`, which is the same for
+    /// equal values until the process ends. Private cached data is shown without its key in any case.
+    #[schemars(example = &true)]
+    pub show_values: bool,
     /// The console: pages for browsers that show what the router does.
     pub console: Console,
 }
@@ -126,6 +131,7 @@ impl Default for Admin {
             tls: None,
             allowed_hosts: Vec::new(),
             profiling: false,
+            show_values: false,
             console: Console::default(),
         }
     }

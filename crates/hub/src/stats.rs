@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bindings::Source;
 use telemetry::DurationHistogram;
 
 use crate::{GroupId, TransportCounts};
@@ -134,10 +135,8 @@ pub struct TriggerView {
     /// The number of the trigger, which no other one of the hub ever has. Triggers with equal topics differ by it: they
     /// began at different positions.
     pub number: u64,
-    /// The provider as `kind/id`.
-    pub provider: Box<str>,
-    /// The rendered topics, sorted.
-    pub topics: Vec<Box<str>>,
+    /// The source of its events, with the name of the provider and the rendered topics.
+    pub source: Source,
     /// Opening, live, or ending.
     pub state: TriggerState,
     /// The number of events so far.

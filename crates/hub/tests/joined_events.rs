@@ -179,7 +179,10 @@ async fn a_variable_chooses_the_topic() {
         let (router, mut listener) = (Router::load(), Listener::new());
         let query = "subscription($r: String!) { moved(region: $r) { key: id } }";
         let _held = router.subscribe(&hub, &listener, 1, query, r#"{"r":"us"}"#).await;
-        assert_eq!(hub.topology().await[0].topics, ["orders.us"].map(Box::<str>::from));
+        let source = hub.topology().await[0].source.clone();
+        assert_eq!(source.topics(), ["orders.us"].map(Box::<str>::from));
+        let shown = source.masked_topics();
+        assert!(shown[0].starts_with("orders.{{args.region}} #"), "{shown:?}");
         router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert_eq!(listener.next().await, "join");
         assert_eq!(listener.next().await, r#"{"data":{"moved":{"key":"7"}}}"#);

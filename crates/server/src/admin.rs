@@ -79,7 +79,10 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
         "/health/live" if get => response::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(admin),
         "/metrics" if get => metrics_text(&admin.metrics, request.headers()),
-        "/admin/subscriptions" if get => subscriptions(admin, graph, request.headers()).await,
+        "/admin/subscriptions" if get => {
+            let topic = parameter(&request, "topic");
+            subscriptions(admin, graph, request.headers(), topic.as_deref()).await
+        }
         "/admin/usage" if get => usage_page::respond(&admin.serving).await,
         "/admin/operations" if get => {
             let graph = graph.serving.current();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bindings::Source;
 use events::{ErrorKind, Lag, Provider, Providers};
 use hub::{GroupView, HubStats, TransportCounts, TriggerView};
 use live::metrics::Transport;
@@ -21,11 +22,18 @@ pub(crate) struct SubscriptionsView<'a> {
     pub(crate) triggers: &'a [TriggerView],
     /// The counters of the hub.
     pub(crate) stats: &'a HubStats,
+    /// True if topics are shown with the values of clients (`admin.show_values`).
+    pub(crate) shows_values: bool,
+}
+
+/// Returns the topics of a source as operators see them: with values of clients, or with a fingerprint in their place.
+pub(crate) fn shown_topics(source: &Source, shows_values: bool) -> Vec<Box<str>> {
+    if shows_values { source.topics().to_vec() } else { source.masked_topics() }
 }
 
 /// Returns the JSON of `GET /admin/subscriptions`.
 pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
-    let SubscriptionsView { providers, subgraphs, triggers, stats } = view;
+    let SubscriptionsView { providers, subgraphs, triggers, stats, shows_values } = view;
     let trigger = |trigger: &TriggerView| {
         let group = |group: &GroupView| {
             json!({
@@ -45,8 +53,8 @@ pub(crate) fn describe(view: &SubscriptionsView<'_>) -> Value {
         json!({
             // JavaScript has no integers of 64 bits.
             "id": trigger.number.to_string(),
-            "provider": trigger.provider,
-            "topics": trigger.topics,
+            "provider": trigger.source.name(),
+            "topics": shown_topics(&trigger.source, *shows_values),
             "state": trigger.state.as_str(),
             "events": trigger.events,
             "subscribers": trigger.members,
@@ -136,7 +144,7 @@ code { font-size: .9em }
 
 /// Returns the same as a page that refreshes itself.
 pub(crate) fn page(view: &SubscriptionsView<'_>) -> String {
-    let SubscriptionsView { providers, subgraphs, triggers, stats } = view;
+    let SubscriptionsView { providers, subgraphs, triggers, stats, shows_values } = view;
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
@@ -175,14 +183,21 @@ pub(crate) fn page(view: &SubscriptionsView<'_>) -> String {
     if !subgraphs.is_empty() {
         write_subgraphs(&mut page, subgraphs);
     }
+    if !shows_values {
+        page.push_str(
+            "<p>The values of clients in topics are shown as a fingerprint, unless <code>admin.show_values</code> is \
+             set. The parameter <code>topic</code> of the URL finds a topic with its values.</p>\n",
+        );
+    }
     for trigger in *triggers {
-        let topics: Vec<_> = trigger.topics.iter().map(|topic| escaped(topic)).collect();
+        let topics = shown_topics(&trigger.source, *shows_values);
+        let topics: Vec<_> = topics.iter().map(|topic| escaped(topic)).collect();
         let _ = write!(
             page,
             "<h2>{} <code>{}</code></h2><p>{}, {}, {} in {}</p>\n<table><tr>\
              <th>operation<th>root field<th>operation id<th>graph<th class=number>subscribers<th class=number>outlets\
              <th class=number>in flight<th class=number>waiting<th>filter</tr>\n",
-            escaped(&trigger.provider),
+            escaped(trigger.source.name()),
             topics.join("</code> <code>"),
             trigger.state.as_str(),
             counted(trigger.events, "event", "events"),
@@ -251,7 +266,7 @@ fn behind(events: Option<u64>, time: Option<Duration>) -> String {
     events.into_iter().chain(time).collect::<Vec<_>>().join(", ")
 }
 
-/// Escapes a text for HTML, because topics come from clients.
+/// Escapes a text for HTML, because topics may contain values of clients.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -274,8 +289,17 @@ mod tests {
 
     use super::*;
 
+    /// Returns a provider and a source of these topics there.
+    fn memory_source(topics: &[&str]) -> (Arc<dyn Provider>, Source) {
+        let memory = events::Memory::new("default", events::MemorySettings::default());
+        let memory: Arc<dyn Provider> = Arc::new(memory);
+        let topics = topics.iter().map(|&topic| topic.into()).collect();
+        (Arc::clone(&memory), Source::new(memory, topics))
+    }
+
     #[test]
     fn a_topic_cannot_put_markup_into_the_page() {
+        let (memory, source) = memory_source(&["a.<script>", "b&c"]);
         let group = GroupView {
             id: GroupId(1),
             generation: 2,
@@ -291,8 +315,7 @@ mod tests {
         };
         let trigger = TriggerView {
             number: 8,
-            provider: "nats/default".into(),
-            topics: vec!["a.<script>".into(), "b&c".into()],
+            source,
             state: TriggerState::Live,
             events: 6,
             members: 41,
@@ -300,8 +323,7 @@ mod tests {
             group_count: 2,
             groups: vec![group],
         };
-        let memory = events::Memory::new("default", events::MemorySettings::default());
-        let providers = Providers::new([Arc::new(memory) as Arc<dyn Provider>]).unwrap();
+        let providers = Providers::new([memory]).unwrap();
         let subgraph = SubscriptionStats::default();
         subgraph.operations.store(7, Relaxed);
         let (stats, triggers) = (HubStats::default(), [trigger]);
@@ -311,20 +333,51 @@ mod tests {
             subgraphs,
             triggers: &triggers,
             stats: &stats,
+            shows_values: true,
         };
         assert_eq!(describe(&view)["subgraphs"][0]["operations"], 7);
         let page = page(&view);
         assert!(page.contains("<tr><td>subgraph/reviews<td class=number>0<td class=number>7"));
-        assert!(
-            page.contains(
-                "<h2>nats/default <code>a.&lt;script&gt;</code> <code>b&amp;c</code></h2>"
-            )
-        );
+        assert!(page.contains(
+            "<h2>memory/default <code>a.&lt;script&gt;</code> <code>b&amp;c</code></h2>"
+        ));
         assert!(page.contains("<tr><td>memory/default<td>connected<td class=number>0"));
         assert!(page.contains("live, 6 events, 41 subscribers in 2 groups"));
         assert!(page.contains("<td class=number>40<td class=number>1"));
         assert!(page.contains("and 1 smaller group<"));
         assert!(!page.contains("<script>"));
+    }
+
+    #[test]
+    fn values_in_topics_are_shown_as_fingerprints_unless_they_are_allowed() {
+        let (memory, source) = memory_source(&["moved.s3cret"]);
+        memory.stats().register_topic("moved.{{args.id}}", &["moved.".to_owned(), String::new()]);
+        let masked = source.masked_topics().concat();
+        let triggers = [TriggerView {
+            number: 1,
+            source,
+            state: TriggerState::Live,
+            events: 0,
+            members: 0,
+            transports: TransportCounts::default(),
+            group_count: 0,
+            groups: Vec::new(),
+        }];
+        let (providers, stats) = (Providers::new([memory]).unwrap(), HubStats::default());
+        for (shows_values, expected) in [(false, &*masked), (true, "moved.s3cret")] {
+            let view = SubscriptionsView {
+                providers: &providers,
+                subgraphs: Vec::new(),
+                triggers: &triggers,
+                stats: &stats,
+                shows_values,
+            };
+            assert_eq!(describe(&view)["triggers"][0]["topics"], json!([expected]));
+            let page = page(&view);
+            assert!(page.contains(&format!("<code>{expected}</code>")), "{page}");
+            assert_eq!(page.contains("s3cret"), shows_values, "{page}");
+        }
+        assert!(masked.starts_with("moved.{{args.id}} #"), "{masked}");
     }
 
     #[test]
@@ -348,8 +401,7 @@ mod tests {
         let unnamed = GroupView { operation_name: None, ..group.clone() };
         let trigger = TriggerView {
             number: 8,
-            provider: "nats/default".into(),
-            topics: vec!["a".into()],
+            source: memory_source(&["a"]).1,
             state: TriggerState::Live,
             events: 1,
             members: 3,
@@ -365,6 +417,7 @@ mod tests {
             subgraphs: Vec::new(),
             triggers: &triggers,
             stats: &stats,
+            shows_values: true,
         };
         let page = page(&view);
         assert!(page.contains("<tr><td>Board<td><code>flightMoved</code><td><code>0000"), "{page}");

@@ -578,14 +578,15 @@ fn the_topology_shows_triggers_groups_and_counts() {
                 .iter()
                 .map(|group| (group.operation_id, group.members, group.outlets, group.in_flight))
                 .collect();
-            (it.provider, it.topics, it.state.as_str(), it.events, groups)
+            let (provider, topics) = (it.source.name().to_owned(), it.source.topics().to_vec());
+            (provider, topics, it.state.as_str(), it.events, groups)
         })
         .collect();
     assert_eq!(
         view,
         [
-            ("memory/default".into(), vec!["a".into()], "live", 1, vec![(1, 2, 1, 1)]),
-            ("memory/default".into(), vec!["b".into()], "opening", 0, vec![]),
+            ("memory/default".to_owned(), vec!["a".into()], "live", 1, vec![(1, 2, 1, 1)]),
+            ("memory/default".to_owned(), vec!["b".into()], "opening", 0, vec![]),
         ]
     );
 }

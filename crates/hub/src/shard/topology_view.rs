@@ -35,8 +35,7 @@ pub(super) fn view(
         groups.shrink_to_fit();
         TriggerView {
             number: id.0,
-            provider: trigger.source.name().into(),
-            topics: trigger.source.topics().to_vec(),
+            source: trigger.source.clone(),
             state: match trigger.phase {
                 TriggerPhase::Opening(_) => TriggerState::Opening,
                 TriggerPhase::Live => TriggerState::Live,

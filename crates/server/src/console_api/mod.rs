@@ -114,13 +114,14 @@ async fn handle_get(
         }
         "live" => {
             let (hub, serving) = (&graph.hub, &graph.serving);
-            let mut live = subscriptions::describe_subscriptions(admin, hub, serving).await;
+            let mut live = subscriptions::describe_subscriptions(admin, hub, serving, None).await;
             (live["transports"], live["slowReaders"]) = state.figures.describe_transports();
             json(&live)
         }
         "subscribers" => {
-            let group = parameter("group");
-            let group = subscribers::describe_group(&graph.hub, &graph.live, &group).await;
+            let (group, shows_values) = (parameter("group"), admin.settings.show_values);
+            let (hub, live) = (&graph.hub, &graph.live);
+            let group = subscribers::describe_group(hub, live, &group, shows_values).await;
             found(group, "there is no such group any more\n")
         }
         "subscriber" => {

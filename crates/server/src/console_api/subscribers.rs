@@ -8,10 +8,16 @@ use live::watches::{
 use serde_json::{Value, json};
 
 use super::overview::compact;
+use crate::subscriptions_page::shown_topics;
 
 /// Returns the JSON of `api/subscribers`: the group with this number, and some of its subscribers. `None` if there is
-/// no such group.
-pub(super) async fn describe_group(hub: &Hub, live: &LiveServer, number: &str) -> Option<Value> {
+/// no such group. The topics have values of clients if `shows_values` is true.
+pub(super) async fn describe_group(
+    hub: &Hub,
+    live: &LiveServer,
+    number: &str,
+    shows_values: bool,
+) -> Option<Value> {
     let group = GroupId(number.parse().ok()?);
     let operation = hub.operation_of(group).await?;
     let list = live.subscribers_of(group).await;
@@ -21,7 +27,7 @@ pub(super) async fn describe_group(hub: &Hub, live: &LiveServer, number: &str) -
         "operationId": format!("{:032x}", operation.group.operation_id),
         "field": &*operation.field,
         "provider": operation.source.name(),
-        "topics": operation.source.topics(),
+        "topics": shown_topics(&operation.source, shows_values),
         "filtered": operation.filter.is_some(),
         "generation": operation.generation,
         "count": list.count,

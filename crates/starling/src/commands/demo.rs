@@ -40,6 +40,8 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
             IncludeSubgraphErrors { all: true, ..IncludeSubgraphErrors::default() };
         let mut config = Config { log, include_subgraph_errors, ..Config::default() };
         config.admin.console.recorder.enabled = true;
+        // Nor do its clients have any, so operators see the values in topics.
+        config.admin.show_values = true;
         telemetry::logging::start(config.log.level.into(), config.log.is_json());
         if let Some(address) = arguments.listen {
             config.listen = vec![config::Listener::plain(address)];

@@ -97,6 +97,7 @@ fn router_config(arguments: &DevArguments) -> Result<Config, Vec<Diagnostic>> {
         // Only warnings and errors are logged; this command prints the rest.
         config.log = Log { level: LogLevel::Warn, ..Log::default() };
     }
+    config.admin.show_values = true;
     config.introspection = config::Introspection::default();
     config.ide.enabled = true;
     config.include_subgraph_errors.all = true;
