@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn label() -> EntryLabel {
-        EntryLabel::new(None, "a", "", false)
+        EntryLabel::new(None, "a", &[], false)
     }
 
     proptest! {

@@ -142,7 +142,7 @@ pub use client_caching::{AgeStyle, ClientCaching};
 pub use entity_key::{EntityKey, EntityKeyError, KEY_FIELDS_MAX};
 pub use entry::{ENTRY_OVERHEAD_BYTES, EXTRA_BYTES_MAX};
 pub use entry_classes::{ENTRY_METRICS, EntryTotals};
-pub use entry_label::{EntryLabel, LABEL_BYTES_MAX};
+pub use entry_label::{EntryLabel, LABEL_BYTES_MAX, LabelKey};
 pub use hints::{CacheHint, DeclaredPolicy, FieldHints, HintFold};
 pub use hot_entries::is_sampled;
 pub use insertion::{FetchStart, NewEntry, StoreOutcome};

@@ -70,7 +70,7 @@ impl Fixture {
         let address = self.address(entity);
         let stored = self.store.insert(&address, &new, Timestamp(now), &self.stats);
         assert_eq!(stored, StoreOutcome::Stored);
-        let label = || EntryLabel::new(Some(SUBGRAPHS[entity.0]), TYPES[entity.1], "", false);
+        let label = || EntryLabel::new(Some(SUBGRAPHS[entity.0]), TYPES[entity.1], &[], false);
         self.store.note_stored(&address, Scope::Public, &body, label);
     }
 
@@ -222,12 +222,13 @@ fn the_hottest_entries_are_those_that_are_found_most_often() {
             panic!("a hit")
         };
         if is_sampled(number) {
-            let label = || EntryLabel::new(Some("products"), "Product", &id.to_string(), false);
+            let label =
+                || EntryLabel::new(Some("products"), "Product", &[("id", &*id.to_string())], false);
             fixture.store.count_hit(&hit, now, label);
         }
     }
     let hottest = fixture.store.hottest(3, Timestamp(20_002));
-    let keys: Vec<_> = hottest.iter().map(|it| it.label.key.as_deref().unwrap()).collect();
+    let keys: Vec<_> = hottest.iter().map(|it| &*it.label.key.as_ref().unwrap().values).collect();
     assert_eq!(keys, ["0", "1", "2"]);
     let per_second = hottest[0].per_second;
     assert!((450.0..620.0).contains(&per_second), "{per_second} instead of 533");

@@ -90,7 +90,8 @@ async fn handle(admin: &Arc<Admin>, request: Request<Incoming>) -> Response {
         }
         "/admin/cache" if get => {
             let serving = admin.serving.current();
-            admin.cache_page.overview(serving.caching.as_ref(), request.headers())
+            let shows_values = admin.settings.show_values;
+            admin.cache_page.overview(serving.caching.as_ref(), request.headers(), shows_values)
         }
         "/admin/cache/page.js" if get => CachePage::script(),
         "/admin/cache/page.css" if get => CachePage::style(),

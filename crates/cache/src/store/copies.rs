@@ -154,7 +154,7 @@ mod tests {
         let store = store(64 << 20);
         insert(&store, 1, b"a long body", 10);
         let before = store.bytes();
-        let label = || EntryLabel::new(None, "query", "", false);
+        let label = || EntryLabel::new(None, "query", &[], false);
         store.note_stored(&address(1), Scope::Public, b"a long body", label);
         let first = copies(&store, 1);
         assert_eq!(first.find(GZIP), None);

@@ -207,9 +207,8 @@ impl PopulatingRequest {
         let outcome = caches.store.insert(address, &new, (caches.clock)(), &cache.stats);
         let is_private = policy.scope == Scope::Private;
         caches.store.note_stored(address, policy.scope, body, || {
-            let fields = key.fields().map(|(path, value)| format!("{path}: {value}"));
-            let key = fields.collect::<Vec<_>>().join(", ");
-            EntryLabel::new(Some(&cache.name), type_name, &key, is_private)
+            let fields: Vec<_> = key.fields().collect();
+            EntryLabel::new(Some(&cache.name), type_name, &fields, is_private)
         });
         Some(outcome)
     }

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use cache::{
-    EntryLabel, HotEntry, InvalidationPreview, InvalidationSourceStats, LargeEntry, Store,
+    EntryLabel, HotEntry, InvalidationPreview, InvalidationSourceStats, LabelKey, LargeEntry, Store,
 };
 use serde_json::{Value, json};
 use serving::caching::GenerationCaches;
+use serving::redaction::redact_literals;
 use telemetry::read;
 
 use super::history::{CacheCounts, CacheHistory, InvalidationCounts, LookupCounts, Window};
@@ -14,8 +15,12 @@ use super::history::{CacheCounts, CacheHistory, InvalidationCounts, LookupCounts
 /// The number of entries in each list of hot and of large entries.
 const ENTRIES_LISTED: usize = 20;
 
-/// Returns the JSON of `GET /admin/cache`.
-pub(super) fn describe(caching: &GenerationCaches, history: &CacheHistory) -> Value {
+/// Returns the JSON of `GET /admin/cache`. Entries have the values of their keys if `shows_values` is true.
+pub(super) fn describe(
+    caching: &GenerationCaches,
+    history: &CacheHistory,
+    shows_values: bool,
+) -> Value {
     let process = &caching.process;
     let counts = CacheCounts::of(caching);
     let windows = history.windows(Instant::now(), &counts);
@@ -61,8 +66,14 @@ pub(super) fn describe(caching: &GenerationCaches, history: &CacheHistory) -> Va
         "windows": windows.iter().map(window).collect::<Vec<_>>(),
         "stores": stores.map(store),
         "effectTimes": sources.map(|(source, stats)| effect_time(source, stats)),
-        "hottest": hottest.iter().map(|(level, entry)| hot_entry(level, entry)).collect::<Vec<_>>(),
-        "largest": largest.iter().map(|(level, entry)| large_entry(level, entry)).collect::<Vec<_>>(),
+        "hottest": hottest
+            .iter()
+            .map(|(level, entry)| hot_entry(level, entry, shows_values))
+            .collect::<Vec<_>>(),
+        "largest": largest
+            .iter()
+            .map(|(level, entry)| large_entry(level, entry, shows_values))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -123,9 +134,9 @@ fn effect_time(source: &str, stats: &InvalidationSourceStats) -> Value {
     })
 }
 
-fn hot_entry(level: &str, entry: &HotEntry) -> Value {
+fn hot_entry(level: &str, entry: &HotEntry, shows_values: bool) -> Value {
     let HotEntry { label, hits, error, per_second, bytes } = entry;
-    let mut value = labelled(level, label);
+    let mut value = labelled(level, label, shows_values);
     value["hits"] = (*hits).into();
     value["error"] = (*error).into();
     value["perSecond"] = (*per_second).into();
@@ -133,19 +144,26 @@ fn hot_entry(level: &str, entry: &HotEntry) -> Value {
     value
 }
 
-fn large_entry(level: &str, entry: &LargeEntry) -> Value {
-    let mut value = labelled(level, &entry.label);
+fn large_entry(level: &str, entry: &LargeEntry, shows_values: bool) -> Value {
+    let mut value = labelled(level, &entry.label, shows_values);
     value["bytes"] = entry.bytes.into();
     value
 }
 
-fn labelled(level: &str, label: &EntryLabel) -> Value {
+fn labelled(level: &str, label: &EntryLabel, shows_values: bool) -> Value {
+    let EntryLabel { subgraph, name, key } = label;
+    let name = match subgraph {
+        // A selection: a few literals stay in it, such as those of directives.
+        Some(_) if !shows_values => redact_literals(name),
+        _ => name.to_string(),
+    };
+    let shown = |key: &LabelKey| if shows_values { key.values.clone() } else { key.masked.clone() };
     json!({
         "level": level,
-        "subgraph": label.subgraph,
-        "name": label.name,
-        "key": label.key,
-        "isPrivate": label.key.is_none(),
+        "subgraph": subgraph,
+        "name": name,
+        "key": key.as_ref().map(shown),
+        "isPrivate": key.is_none(),
     })
 }
 
@@ -191,11 +209,30 @@ mod tests {
 
     #[test]
     fn a_private_entry_is_described_without_its_key() {
-        let label = EntryLabel::new(Some("users"), "User", "id: 7", true);
+        let label = EntryLabel::new(Some("users"), "User", &[("id", "7")], true);
         let entry = LargeEntry { label, bytes: 9 };
         let expected = json!({
             "level": "subgraph", "subgraph": "users", "name": "User", "key": null, "isPrivate": true, "bytes": 9,
         });
-        assert_eq!(large_entry("subgraph", &entry), expected);
+        for shows_values in [true, false] {
+            assert_eq!(large_entry("subgraph", &entry, shows_values), expected);
+        }
+    }
+
+    #[test]
+    fn values_in_keys_and_selections_are_shown_if_they_are_allowed() {
+        let selection = "user(id:$12 kind:\"s3cret\"){name}";
+        let label = EntryLabel::new(Some("users"), selection, &[("id", "s3cret")], false);
+        let masked = label.key.as_ref().map(|it| it.masked.clone()).expect("it is public");
+        for (shows_values, name, key) in
+            [(true, selection, "id: s3cret"), (false, "user(id:$12 kind:\"…\"){name}", &*masked)]
+        {
+            let value = labelled("subgraph", &label, shows_values);
+            assert_eq!((&value["name"], &value["key"]), (&json!(name), &json!(key)));
+        }
+        assert!(masked.starts_with("id: #"), "{masked}");
+        // The id of an operation has digits, and is no value.
+        let label = EntryLabel::new(None, "Board 00ff12", &[], false);
+        assert_eq!(labelled("response", &label, false)["name"], "Board 00ff12");
     }
 }

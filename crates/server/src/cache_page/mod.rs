@@ -51,17 +51,21 @@ impl CachePage {
         Self { history: Arc::new(CacheHistory::new()), previews }
     }
 
-    /// Returns the page to browsers, and JSON to all other clients. `caching` is `None` if nothing is cached.
+    /// Returns the page to browsers, and JSON to all other clients. `caching` is `None` if nothing is cached. Entries are
+    /// shown with the values of their keys if `shows_values` is true.
     pub(crate) fn overview(
         &self,
         caching: Option<&GenerationCaches>,
         headers: &HeaderMap,
+        shows_values: bool,
     ) -> Response {
         let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut response = match (accepted.any(|it| it.contains("text/html")), caching) {
             (true, _) => page_part("text/html; charset=utf-8", include_str!("page.html")),
             (false, None) => not_cached(),
-            (false, Some(caching)) => json(&description::describe(caching, &self.history)),
+            (false, Some(caching)) => {
+                json(&description::describe(caching, &self.history, shows_values))
+            }
         };
         response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
         response

@@ -18,13 +18,14 @@ pub(crate) struct CachedQuery<'a> {
 }
 
 impl CachedQuery<'_> {
-    /// Describes the whole response for operators: the operation, and the values of its variables in their order.
+    /// Describes the whole response for operators: the operation, and the values of its variables in their order, which
+    /// have no names here.
     pub(super) fn label(&self, is_private: bool) -> EntryLabel {
         let name =
             format!("{} {:032x}", self.name.unwrap_or("(without a name)"), self.operation_id);
-        let values = self.variables.values.iter().map(|it| it.as_deref().unwrap_or("–"));
-        let values: Vec<&str> = values.collect();
-        EntryLabel::new(None, &name, &values.join(", "), is_private)
+        let values = self.variables.values.iter().map(|it| ("", it.as_deref().unwrap_or("–")));
+        let values: Vec<_> = values.collect();
+        EntryLabel::new(None, &name, &values, is_private)
     }
 }
 

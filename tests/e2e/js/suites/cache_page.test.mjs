@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { browserForTests, skipWithoutBrowser, takePicture } from "../browser_page.mjs";
+import { closeAfterEach } from "../closing.mjs";
 import { compose } from "../composition.mjs";
 import { representations, startSubgraph } from "../counting_subgraph.mjs";
 import { startServe } from "../router.mjs";
@@ -15,7 +16,12 @@ type Account { name: String! }`;
 const STOCK = `${LINK}
 type Product @key(fields: "id") @cacheTag(format: "product-{$key.id}") { id: ID! inStock: Int }`;
 
-let catalogue, stock, router;
+/** Without room for whole responses, the entities are what is asked for. */
+const CACHE = {
+  enabled: true, jitter: 0, response_memory: "1KiB", subgraphs: { subgraphs: { stock: { ttl: "1h" } } },
+};
+
+let catalogue, stock, supergraph, router;
 
 before(async () => {
   catalogue = await startSubgraph((body, request) => {
@@ -26,16 +32,19 @@ before(async () => {
   stock = await startSubgraph((body) => ({
     _entities: representations(body).map(({ id }) => ({ __typename: "Product", inStock: Number(id) * 10 })),
   }));
-  const supergraph = await compose({
+  supergraph = await compose({
     catalogue: { sdl: CATALOGUE, url: catalogue.url },
     stock: { sdl: STOCK, url: stock.url },
   });
-  // Without room for whole responses, the entities are what is asked for.
-  const subgraphs = { subgraphs: { stock: { ttl: "1h" } } };
-  const cache = { enabled: true, jitter: 0, response_memory: "1KiB", private_by: { headers: ["authorization"] }, subgraphs };
   router = await startServe({
     supergraph,
-    config: { cache, trace: { enabled: true }, headers: { all: { request: [{ propagate: { named: "authorization" } }] } } },
+    config: {
+      // Keys are compared with those of the load.
+      admin: { show_values: true },
+      cache: { ...CACHE, private_by: { headers: ["authorization"] } },
+      trace: { enabled: true },
+      headers: { all: { request: [{ propagate: { named: "authorization" } }] } },
+    },
   });
 });
 
@@ -45,9 +54,9 @@ after(async () => {
   await router?.stop();
 });
 
-async function ask(query, variables, headers = {}) {
+async function ask(query, variables, headers = {}, target = router) {
   const body = JSON.stringify({ query, variables });
-  const response = await fetch(router.graphql, {
+  const response = await fetch(target.graphql, {
     method: "POST",
     headers: { "content-type": "application/json", ...headers },
     body,
@@ -57,10 +66,11 @@ async function ask(query, variables, headers = {}) {
   return data;
 }
 
-const products = (first) => ask("query ($first: Int) { products(first: $first) { inStock } }", { first });
+const PRODUCTS = "query ($first: Int) { products(first: $first) { inStock } }";
+const products = (first) => ask(PRODUCTS, { first });
 
-async function overview() {
-  const response = await fetch(`${router.admin}/admin/cache`);
+async function overview(target = router) {
+  const response = await fetch(`${target.admin}/admin/cache`);
   assert.equal(response.headers.get("content-type"), "application/json");
   return response.json();
 }
@@ -117,6 +127,25 @@ describe("the figures of the caches", () => {
     const entry = largest.find(({ subgraph }) => subgraph === "catalogue");
     assert.deepEqual([entry.name, entry.key, entry.isPrivate], ["me{name}", null, true]);
     assert.ok(!text.includes("secret-token"));
+  });
+});
+
+describe("the keys of a router that shows no values", () => {
+  const keep = closeAfterEach();
+
+  it("have fingerprints of the values, and are found by the values", async () => {
+    const target = keep(await startServe({ supergraph, config: { cache: CACHE } }));
+    const keys = async () => (await overview(target)).largest.map(({ name, key }) => `${name} ${key}`).sort();
+    await ask(PRODUCTS, { first: 4 }, {}, target);
+    const shown = await keys();
+    for (const key of shown) assert.match(key, /^Product id: #[0-9a-f]{8}$/);
+    assert.equal(new Set(shown).size, 4, "they differ");
+    await ask(PRODUCTS, { first: 5 }, {}, target);
+    const later = new Set(await keys());
+    assert.deepEqual([later.size, shown.filter((key) => later.has(key)).length], [5, 4], "they stay");
+    const body = JSON.stringify({ kind: "entity", type: "Product", key: { id: "3" } });
+    const found = await fetch(`${target.admin}/admin/cache/preview`, { method: "POST", body });
+    assert.equal((await found.json()).entries, 1);
   });
 });
 

@@ -124,7 +124,7 @@ describe("secrets", () => {
     reviews = await startSubgraph((body) => ({
       ratings: 1, _entities: representations(body).map(({ id }) => ({ __typename: "Product", id, reviews: 7 })),
     }));
-    // The page of the caches shows keys and variables of public responses.
+    // Another test has public responses, of which the page of the caches shows more.
     for (const subgraph of [products, reviews]) subgraph.headers = { "cache-control": "private, max-age=10" };
     awayUrl = `http://127.0.0.1:${await freePort()}/graphql`;
     supergraph = await compose({
@@ -456,6 +456,140 @@ describe("secrets", () => {
     await socket.dispose();
     assert.equal(await router.stop(), 0);
     for (const response of responses) assertNoSecret(response, "a response");
+    for (const { text } of collector.requests) assertNoSecret(text, "an export of traces");
+    assertNoSecret(router.output(), "the log");
+  });
+
+  it("in topics and in keys of caches come out on no page of operators and in no log", async () => {
+    const product = ({ id }) => ({ __typename: "Product", id, name: "Table" });
+    const catalogue = keep(await startSubgraph((body) => (body.query.includes("_entities")
+      ? { _entities: representations(body).map(product) }
+      : { product: product({ id: Object.values(body.variables)[0] }) })));
+    const ratings = keep(await startSubgraph((body) => ({
+      _entities: representations(body).map(({ id }) => ({ __typename: "Product", id, reviews: 7 })),
+    })));
+    for (const subgraph of [catalogue, ratings]) subgraph.headers = { "cache-control": "public, max-age=60" };
+    const collector = keep(await startCollector());
+    const router = keep(await startServe({
+      supergraph: await compose({
+        catalogue: { sdl: PRODUCTS.replace(" away: String", ""), url: catalogue.url },
+        ratings: { sdl: REVIEWS, url: ratings.url },
+        announcements: { sdl: ANNOUNCEMENTS },
+      }),
+      outputMax: 50_000_000,
+      config: {
+        authentication: { jwt: { issuers: [{ secret: secret("jwt"), algorithms: ["HS256"] }] } },
+        headers: { all: { request: [{ propagate: { named: "x-client-secret" } }] } },
+        websocket: { init_payload_headers: ["x-client-secret"] },
+        events: {
+          providers: {
+            memory: [{ id: "default" }], nats: [{ id: "default", url: `nats://127.0.0.1:${await freePort()}` }],
+          },
+        },
+        cache: { enabled: true, subgraphs: { all: { ttl: "60s" } } },
+        admin: { console: { token: secret("console"), recorder: { enabled: true, slow: "1ms" } } },
+        tracing: {
+          enabled: true, sample: { ratio: "100%" }, otlp: { endpoint: collector.endpoint, interval: "20ms" },
+        },
+        access_log: { enabled: true },
+        log: { level: "debug" },
+      },
+    }));
+    const claim = secret("claim-of-a-subscriber");
+    const jwt = signedToken(claim);
+    secrets.set("token-of-a-subscriber", jwt.slice(-30));
+    const authorization = `Bearer ${jwt}`;
+    const headers = {
+      "content-type": "application/json", authorization, "x-client-secret": secret("header-of-a-cached-request"),
+    };
+    const post = async (query, variables) => {
+      const body = JSON.stringify({ query, variables });
+      return (await fetch(router.graphql, { method: "POST", headers, body })).json();
+    };
+    const json = { accept: "application/json" };
+
+    // What is cached: an entity, a root field and a whole response.
+    const KNOWN = "query KnownProduct($id: ID!, $by: String) { product(id: $id) { name reviews(by: $by) } }";
+    const variables = { id: secret("key-of-an-entity"), by: secret("argument-of-a-cached-field") };
+    const cachePage = async () => JSON.parse(await readPage(router, "/admin/cache", '"key":"id: #', json));
+    await eventually(async () => {
+      for (let times = 0; times < 50; times += 1) assertData(await post(KNOWN, variables), TABLE);
+      return (await cachePage()).hottest.length > 0;
+    }, "a hot entry");
+    const { hottest, largest } = await cachePage();
+    for (const { level, name, key, isPrivate } of [...hottest, ...largest]) {
+      const entry = `${level} ${name}: ${key}`;
+      assert.ok(!isPrivate, entry);
+      assert.match(key, /^((\w+: )?#[0-9a-f]{8}(, |$))*$/, entry);
+    }
+    // The form takes a key from the operator.
+    const body = JSON.stringify({ kind: "entity", type: "Product", key: { id: variables.id } });
+    const preview = await fetch(`${router.admin}/admin/cache/preview`, { method: "POST", body });
+    assert.ok((await preview.json()).entries > 0, "entries with the key");
+
+    // Topics with a claim and an argument: one with subscribers, and one whose broker is absent.
+    const [by, id] = [secret("argument-of-a-subscription"), secret("key-in-an-event")];
+    const socket = keep(openSocket(router, { authorization, "x-client-secret": secret("header-of-a-socket") }));
+    const streams = keep(openStreams(router, headers));
+    const ANNOUNCE = "mutation Announce($id: ID!, $by: String!) { announce(id: $id, by: $by) { success } }";
+    const query = "subscription Announced($by: String!) { announced(by: $by) { id name } }";
+    for (const client of [socket, streams]) {
+      const announced = client.subscribe({ query, variables: { by } });
+      const event = await repeatUntil(announced.next(), () => post(ANNOUNCE, { id, by }), "an event");
+      assertData(event, { announced: { id, name: "Table" } });
+    }
+    const LOST = "subscription Lost($by: String!) { lost(by: $by) { id } }";
+    const ended = JSON.stringify(await socket.subscribe({ query: LOST, variables: { by } }).ended());
+    assert.ok(ended.includes('"PROVIDER_UNAVAILABLE"'), ended);
+    const LOSE = "mutation Lose($by: String!) { lose(by: $by) { success } }";
+    assert.deepEqual(await post(LOSE, { by }), { data: { lose: { success: false } } });
+
+    // Operators see the template and tell topics apart, and find one whose values they know.
+    const shown = `${TOPICS.announced} #`;
+    const rendered = TOPICS.announced.replace("{{claims.sub}}", claim).replace("{{args.by}}", by);
+    const subscriptions = async (topic) => {
+      const place = `/admin/subscriptions?${new URLSearchParams({ topic })}`;
+      return JSON.parse(await readPage(router, place, "triggers", json)).triggers;
+    };
+    const triggers = await subscriptions(rendered);
+    assert.ok(triggers.length > 0 && triggers.every(({ topics }) => topics.every((it) => it.startsWith(shown))));
+    assert.deepEqual(await subscriptions(`${rendered}0`), []);
+
+    await readPage(router, "/admin/subscriptions", shown, { accept: "text/html" });
+    await readPage(router, "/admin/subscriptions", shown, json);
+    await readPage(router, "/admin/cache", "Caches", { accept: "text/html" });
+    await readPage(router, "/admin/operations", "KnownProduct");
+    await readPage(router, "/admin/usage", "announce");
+    await readPage(router, "/metrics", `topic="${TOPICS.announced}"`);
+    await readPage(router, "/console/api/overview", "catalogue");
+    await readPage(router, "/console/api/operations", "KnownProduct");
+    await readPage(router, "/console/api/operation?name=KnownProduct&kind=query", "ratings");
+    await readPage(router, "/console/api/subgraph?name=catalogue", "catalogue");
+    await readPage(router, "/console/api/graph", "catalogue");
+    await readPage(router, "/console/api/type?name=Product", "ratings");
+    await readPage(router, "/console/api/tools", "{");
+    await readRecordedTraces(router, "KnownProduct");
+    const live = JSON.parse(await readPage(router, "/console/api/live", shown));
+    const groups = live.triggers.flatMap((it) => it.groups);
+    let watches = 0;
+    for (const group of groups) {
+      const page = JSON.parse(await readPage(router, `/console/api/subscribers?group=${group.id}`, shown));
+      for (const subscriber of page.subscribers) {
+        const options = { method: "POST", headers: { authorization: `Bearer ${secret("console")}` } };
+        const parameter = `id=${encodeURIComponent(subscriber.id)}`;
+        const watched = await fetch(`${router.admin}/console/api/watch?${parameter}`, options);
+        assert.equal(watched.status, 200);
+        watches += 1;
+        assertNoSecret(await watched.text(), "the history of a subscriber");
+        await readPage(router, `/console/api/subscriber?${parameter}`, "delivered");
+      }
+    }
+
+    assert.ok(watches > 0, JSON.stringify(live));
+    await collector.named("process announced");
+    await eventually(() => router.output().includes(`${TOPICS.lost} #`), "a debug line with a masked topic");
+    await socket.dispose();
+    assert.equal(await router.stop(), 0);
     for (const { text } of collector.requests) assertNoSecret(text, "an export of traces");
     assertNoSecret(router.output(), "the log");
   });
