@@ -26,12 +26,17 @@ pub fn string_member(extensions: &Bytes, name: &str) -> Result<Option<String>, N
     });
     read.map_err(|_| NotAString)?;
     let Some(value) = found.filter(|value| **value != *b"null") else { return Ok(None) };
+    string_of(value).map(Some)
+}
+
+/// Returns the string of which `value` is the text.
+pub(crate) fn string_of(value: Bytes) -> Result<String, NotAString> {
     if value.first() != Some(&b'"') {
         return Err(NotAString);
     }
     let mut document = Document::new();
     let string = document.parse(value).map_err(|_| NotAString)?;
-    document.as_str(string).map(|it| Some(Cow::into_owned(it))).ok_or(NotAString)
+    document.as_str(string).map(Cow::into_owned).ok_or(NotAString)
 }
 
 /// The message to a client that sends the hash of an operation instead of its text. Clients look for these words, and

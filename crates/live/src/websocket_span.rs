@@ -1,14 +1,14 @@
-//! The trace of one operation that a client has sent over a WebSocket. It continues no trace of the client: the headers
-//! of the handshake are not kept for it, because they would make the context of each connection different from all
-//! others.
+//! The trace of one operation that a client has sent over a WebSocket. It continues the trace that the operation names in
+//! its `extensions`. The headers of the handshake are not kept for it: they would make the context of each connection
+//! different from all others, and one trace would have all operations of a connection.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use clients::trace_headers::read_trace_extensions;
 use serving::operation_spans::OperationSpans;
 use serving::serving::Serving;
-use telemetry::spans::{
-    Attribute, IncomingContext, RequestSpans, RootSpan, SpanKind, TraceId, Tracer,
-};
+use telemetry::spans::{Attribute, RequestSpans, RootSpan, SpanKind, TraceId, Tracer};
 
 /// The span of the operation's message. It ends when it is dropped.
 pub(crate) struct WebSocketSpan {
@@ -20,10 +20,16 @@ pub(crate) struct WebSocketSpan {
 }
 
 impl WebSocketSpan {
-    /// Begins the span of an operation on the graph that `serving` has.
-    pub(crate) fn begin(tracer: &Arc<Tracer>, serving: &Serving, transport: &'static str) -> Self {
+    /// Begins the span of an operation with these `extensions` on the graph that `serving` has.
+    pub(crate) fn begin(
+        tracer: &Arc<Tracer>,
+        serving: &Serving,
+        transport: &'static str,
+        extensions: &Bytes,
+    ) -> Self {
+        let incoming = read_trace_extensions(tracer.propagation(), extensions);
         Self {
-            spans: RequestSpans::start(tracer, IncomingContext::default()),
+            spans: RequestSpans::start(tracer, incoming),
             path: serving.path.clone(),
             graph: serving.graph_name.clone(),
             transport,

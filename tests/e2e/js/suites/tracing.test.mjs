@@ -311,6 +311,20 @@ describe("traces", () => {
     await socket.dispose();
   });
 
+  it("continue the trace that an operation on a WebSocket names", async () => {
+    const { collector, router } = await open({ sample: { ratio: "0%", slow: "0s", failed: false } });
+    const socket = openSocket(router);
+    for (const traceparent of ["nonsense", parentHeader("00"), parentHeader("01")]) {
+      await socket.subscribe({ query: TOP, extensions: { traceparent } }).next();
+    }
+    const [top] = await collector.named("query Top");
+    const [message] = await collector.named("WebSocket operation");
+    assert.deepEqual([message.trace, message.parent, top.trace, top.parent], [TRACE, PARENT, TRACE, message.id]);
+    assert.equal(seen.at(-1)[1].traceparent.slice(3, 35), TRACE);
+    assert.equal(collector.spans.filter(({ name }) => name === "query Top").length, 1, "only the one that was selected");
+    await socket.dispose();
+  });
+
   it("contain no secret of a request", async () => {
     const { collector, router } = await open({
       otlp: { headers: [{ name: "authorization", value: "Bearer collector-secret" }] },

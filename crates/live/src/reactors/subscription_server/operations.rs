@@ -269,8 +269,9 @@ impl StartingOperation {
         let is_moved = matches!(wanted, StartRequest::Moved(_));
         // Ends after the operation.
         let span = match (&wanted, &runner.tracer) {
-            (StartRequest::Unprepared(_), Some(tracer)) => {
-                Some(WebSocketSpan::begin(tracer, &runner.serving, self.transport.name()))
+            (StartRequest::Unprepared(request), Some(tracer)) => {
+                let (transport, extensions) = (self.transport.name(), &request.extensions);
+                Some(WebSocketSpan::begin(tracer, &runner.serving, transport, extensions))
             }
             _ => None,
         };
