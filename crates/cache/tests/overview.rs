@@ -229,7 +229,7 @@ fn the_hottest_entries_are_those_that_are_found_most_often() {
     }
     let hottest = fixture.store.hottest(3, Timestamp(20_002));
     let keys: Vec<_> = hottest.iter().map(|it| &*it.label.key.as_ref().unwrap().values).collect();
-    assert_eq!(keys, ["0", "1", "2"]);
+    assert_eq!(keys, ["id: 0", "id: 1", "id: 2"]);
     let per_second = hottest[0].per_second;
     assert!((450.0..620.0).contains(&per_second), "{per_second} instead of 533");
     assert_eq!(hottest[0].error, 0);
