@@ -4,8 +4,11 @@
 //!
 //! [`EventSpans`] begins when the task of a shard receives the event, or a subscriber that may cause an initial state.
 //! [`GroupSpans`] begins when a group starts to resolve it. Both keep facts that exist anyway, and end with their last
-//! reference; the facts become spans if the trace is exported. Nothing here reads a clock. The times come from the task
-//! of the shard, from the worker that resolves the event, and from the outlets.
+//! reference; the facts become spans if the trace is exported. Only the beginning of a trace reads a clock. The other
+//! times come from the task of the shard, from the worker that resolves the event, and from the outlets.
+//!
+//! A stored event that is read again has one more trace: one for the groups that a side reader brings it to, or one for
+//! each group that takes it from the ring of its trigger.
 //!
 //! A trace costs a decrement per subscriber at most: an outlet reports only the time at which it had served the last
 //! recipient of a result.
@@ -22,7 +25,7 @@ use telemetry::spans::{
     SpanSource, Tracer,
 };
 
-use crate::LiveOperation;
+use crate::{LiveOperation, TriggerEvent};
 
 /// The maximum number of groups that a trace contains. One record of the trace is that of the filters.
 const GROUPS_MAX: usize = SOURCES_MAX - 1;
@@ -58,8 +61,8 @@ pub(crate) struct EventSpans {
 
 /// The subject of a trace.
 enum TraceSubject {
-    /// An event.
-    Event { topic: Arc<str>, payload_bytes: usize },
+    /// An event. `is_catching_up` is true if it was read again for groups that are behind.
+    Event { topic: Arc<str>, payload_bytes: usize, is_catching_up: bool },
     /// The initial state for a new subscriber, and for those that share it.
     State,
 }
@@ -67,10 +70,25 @@ enum TraceSubject {
 impl EventSpans {
     /// Begins the trace of an event that has just been received. hot path: each event while tracing is on.
     pub(crate) fn begin(tracer: &EventTracer, event: &Event) -> Arc<Self> {
+        Self::begin_event(tracer, event, event.payload.len(), false)
+    }
+
+    /// Begins the trace of a stored event that has just been read again, for groups that are behind.
+    pub(crate) fn begin_catching_up(tracer: &EventTracer, event: &TriggerEvent) -> Arc<Self> {
+        let payload_bytes = event.too_large.unwrap_or(event.event.payload.len());
+        Self::begin_event(tracer, &event.event, payload_bytes, true)
+    }
+
+    fn begin_event(
+        tracer: &EventTracer,
+        event: &Event,
+        payload_bytes: usize,
+        is_catching_up: bool,
+    ) -> Arc<Self> {
         let incoming = bindings::read_event_trace(tracer.tracer.propagation(), event);
         let spans = RequestSpans::start_linked(&tracer.tracer, incoming);
-        let (topic, payload_bytes) = (Arc::clone(&event.topic), event.payload.len());
-        Self::new(tracer, spans, TraceSubject::Event { topic, payload_bytes })
+        let topic = Arc::clone(&event.topic);
+        Self::new(tracer, spans, TraceSubject::Event { topic, payload_bytes, is_catching_up })
     }
 
     /// Begins the trace of the initial state for a subscriber that has just come. `cause` is the span of its operation.
@@ -179,7 +197,7 @@ impl EventFacts {
     fn into_span(self) -> RootSpan {
         let field = field_name(&self.first);
         let (name, kind, mut attributes) = match &self.subject {
-            TraceSubject::Event { topic, payload_bytes } => {
+            TraceSubject::Event { topic, payload_bytes, is_catching_up: _ } => {
                 let attributes = self.message_attributes(topic, *payload_bytes);
                 (format!("process {field}"), SpanKind::Consumer, attributes)
             }
@@ -190,8 +208,11 @@ impl EventFacts {
         attributes.push(Attribute::text("starling.field", field.to_owned()));
         let graph = self.graph.as_deref().map(String::from);
         attributes.extend(graph.map(|it| Attribute::text("starling.graph.name", it)));
-        if let TraceSubject::Event { .. } = self.subject {
+        if let TraceSubject::Event { is_catching_up, .. } = self.subject {
             attributes.push(Attribute::number("starling.event.groups", self.groups));
+            if is_catching_up {
+                attributes.push(Attribute::flag("starling.event.catching_up", true));
+            }
         }
         if self.dropped > 0 {
             attributes.push(Attribute::number("starling.event.groups_dropped", self.dropped));

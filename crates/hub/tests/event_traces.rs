@@ -10,7 +10,7 @@ use events::{Headers, Message};
 use execute::ForwardedHeaders;
 use hub::{Hub, HubSettings, OutletCommand};
 use stage::orders::{EVENT, JOINED, QUERY, Router};
-use stage::{Listener, with_hub, with_traced_hub};
+use stage::{Listener, with_hub, with_traced_hub, with_traced_hub_and_cursors};
 use telemetry::spans::{
     AttributeValue, FinishedTrace, Propagation, RemoteParent, SamplingRules, Span, SpanId,
     SpanKind, TraceId, Tracer, TracerSettings,
@@ -152,6 +152,41 @@ async fn an_event_has_a_span_for_each_step_from_its_receipt_to_the_last_subscrib
         assert_fetch_is_parent(&router, &trace);
         router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert!(tracer.take_batch().is_empty(), "no subscriber listens to this topic");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_read_again_has_the_same_spans_but_for_the_filters_and_says_so() {
+    let tracer = tracer(ALWAYS);
+    let settings =
+        HubSettings { position_interval: None, ring_events: 0, ..HubSettings::default() };
+    with_traced_hub_and_cursors(settings, &tracer, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let first = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        router.memory.publish(message(&[])).await.expect("published");
+        let payload = listener.next().await;
+        let cursor = payload.split('"').nth_back(1).expect("a cursor").to_owned();
+        assert!(tree(&next_trace(&tracer).await).contains("  filter\n"), "the event is new");
+        drop(first);
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        router.memory.publish(message(&[("traceparent", PUBLISHER)])).await.expect("published");
+        let _again = router.resume(&hub, &listener, 2, QUERY, &cursor).await;
+        assert_eq!(listener.next().await, "join");
+        let payload = listener.next().await;
+        assert!(payload.starts_with(JOINED.trim_end_matches('}')), "{payload}");
+        let trace = next_trace(&tracer).await;
+        let groups = "starling.event.groups=1";
+        let expected = TREE
+            .replace("  filter\n", "")
+            .replace(groups, &format!("{groups} starling.event.catching_up=true"))
+            .replace("starling.subscribers=2", "starling.subscribers=1");
+        assert_eq!(tree(&trace), expected);
+        let link =
+            trace.spans[0].link.as_deref().map(|it| format!("00-{}-{}-01", it.trace, it.span));
+        assert_eq!(link.as_deref(), Some(PUBLISHER));
+        assert_fetch_is_parent(&router, &trace);
     })
     .await;
 }

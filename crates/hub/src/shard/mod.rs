@@ -1,6 +1,7 @@
 //! One shard: a state machine that owns its triggers and groups. Each call reports an event and returns [`Effect`]s;
 //! the shard never waits, has no clock and takes no lock of its own. Tasks, streams and cores belong to [`task`], which
-//! also passes the times for the traces of events.
+//! also passes the times for the traces of events. Only the traces of events that are read again begin in the shard,
+//! with a time of their own that decides nothing.
 //!
 //! The shard is a composition of parts that do not know each other. Each owns its maps:
 //!
@@ -42,6 +43,8 @@ mod trigger_id;
 mod trigger_table;
 
 #[cfg(test)]
+mod catch_up_trace_tests;
+#[cfg(test)]
 mod fall_behind_tests;
 #[cfg(test)]
 mod position_tests;
@@ -68,6 +71,7 @@ use std::time::Instant;
 use execute::FetchCacheBudget;
 
 use crate::cursor::Cursors;
+use crate::event_spans::EventTracer;
 use crate::settings::VISITS_PER_STEP;
 use crate::stats::{HubStats, TriggerView};
 use crate::{EndReason, HubSettings};
@@ -157,6 +161,11 @@ impl Shard {
     /// Sets the time of the next inputs, for the traces of events. Nothing else depends on it.
     pub(crate) fn set_time(&mut self, now: Instant) {
         self.time = Some(now);
+    }
+
+    /// Records the traces of events that are read again, from now on. Those of other events begin in the task.
+    pub(crate) fn set_tracer(&mut self, tracer: EventTracer) {
+        self.catch_up.set_tracer(tracer);
     }
 
     /// Takes the actions to perform now. Must be called after each call of any other method.

@@ -119,13 +119,16 @@ struct PositionSchedule {
 
 impl ShardTask {
     pub(crate) fn new(
-        shard: Shard,
+        mut shard: Shard,
         stats: Arc<HubStats>,
         cores: Arc<dyn Workers>,
         (commands, leaves): (mpsc::Receiver<Command>, mpsc::UnboundedReceiver<Leave>),
         settings: HubSettings,
         tracer: Option<EventTracer>,
     ) -> Self {
+        if let Some(tracer) = &tracer {
+            shard.set_tracer(tracer.clone());
+        }
         Self {
             position_schedule: PositionSchedule {
                 interval: settings.position_interval,

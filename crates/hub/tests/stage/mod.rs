@@ -59,6 +59,18 @@ pub(crate) async fn with_traced_hub<F: Future<Output = ()>>(
     run_with_hub(settings, None, Some(tracer), test).await;
 }
 
+/// Does the same with cursors in payloads, also for the memory provider.
+pub(crate) async fn with_traced_hub_and_cursors<F: Future<Output = ()>>(
+    settings: HubSettings,
+    tracer: &Arc<Tracer>,
+    test: impl FnOnce(Arc<Hub>) -> F,
+) {
+    let tracer = EventTracer { tracer: Arc::clone(tracer), graph: Some("beta".into()) };
+    let cursors =
+        Cursors::new(std::iter::empty()).expect("random bytes").with_memory_providers(true);
+    run_with_hub(settings, Some(cursors), Some(tracer), test).await;
+}
+
 async fn run_with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     cursors: Option<Cursors>,

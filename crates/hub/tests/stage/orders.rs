@@ -243,6 +243,22 @@ impl Router {
         self.join(hub, listener, partition, prepared, resolver, &partition.to_string()).await
     }
 
+    /// Subscribes with a cursor.
+    pub(crate) async fn resume(
+        &self,
+        hub: &Hub,
+        listener: &Listener,
+        connection: u64,
+        query: &str,
+        cursor: &str,
+    ) -> Subscription {
+        let prepared = self.prepare(query);
+        let resolver = self.resolver(&prepared, "");
+        let request = self.request(listener, connection, &prepared, resolver, "");
+        let request = SubscribeRequest { resume: Some(cursor.into()), ..request };
+        hub.subscribe(request).await.expect("the provider has the events")
+    }
+
     pub(crate) async fn join(
         &self,
         hub: &Hub,
@@ -252,10 +268,22 @@ impl Router {
         resolver: EventResolver,
         partition: &str,
     ) -> Subscription {
+        let request = self.request(listener, connection, prepared, resolver, partition);
+        hub.subscribe(request).await.expect("the provider is there")
+    }
+
+    fn request(
+        &self,
+        listener: &Listener,
+        connection: u64,
+        prepared: &Prepared,
+        resolver: EventResolver,
+        partition: &str,
+    ) -> SubscribeRequest {
         let Some(SubscriptionRoot::Event(field)) = &prepared.plan.subscription else {
             panic!("an event field is planned as one: {:?}", prepared.plan)
         };
-        let request = SubscribeRequest {
+        SubscribeRequest {
             resume: None,
             operation: LiveOperation {
                 bound_to: Box::default(),
@@ -279,8 +307,7 @@ impl Router {
             outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
             member: Subscriber { connection, operation: 1 },
             transport: TransportId::new(0),
-        };
-        hub.subscribe(request).await.expect("the provider is there")
+        }
     }
 }
 

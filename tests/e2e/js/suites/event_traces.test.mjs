@@ -26,12 +26,12 @@ const PRODUCTS = `${LINK}
 type Query { product: Product }
 type Product @key(fields: "id") { id: ID! name: String }`;
 const TOPIC = "products.changed";
-const changesOf = (provider, more = "") => `${LINK}
+const changesOf = (provider, more = "", subscribed = more) => `${LINK}
 type Mutation {
   change(id: ID!): edfs__PublishResult! @events__publish(topic: "${TOPIC}", providerId: "${provider}/default"${more})
 }
 type Subscription {
-  changed: Product @events__subscribe(topics: ["${TOPIC}"], providerId: "${provider}/default"${more})
+  changed: Product @events__subscribe(topics: ["${TOPIC}"], providerId: "${provider}/default"${subscribed})
 }
 type Product @key(fields: "id", resolvable: false) { id: ID! }
 type edfs__PublishResult { success: Boolean! }`;
@@ -90,8 +90,8 @@ describe("traces of events", () => {
   });
   after(() => products?.stop());
 
-  const supergraphOf = (provider, more) => compose({
-    products: { sdl: PRODUCTS, url: products.url }, changes: { sdl: changesOf(provider, more) },
+  const supergraphOf = (provider, ...more) => compose({
+    products: { sdl: PRODUCTS, url: products.url }, changes: { sdl: changesOf(provider, ...more) },
   });
 
   /** The header that the subgraph got with the request for a product. */
@@ -255,6 +255,50 @@ describe("traces of events", () => {
     const names = treeOf(collector.trace(event.trace)).map((line) => line.trim());
     assert.ok(names.includes("broadcast") && names.includes("POST products (client)"), names.join());
     await socket.dispose();
+  });
+
+  const withoutNats = skipWithout(natsServer, "nats-server");
+  it("of JetStream that are read again with a cursor have these steps, and say so", { skip: withoutNats }, async () => {
+    const [nats, supergraph] = await Promise.all([
+      startNats(-1, { stores: true }), supergraphOf("nats", "", ', stream: {name: "PRODUCTS"}'),
+    ]);
+    keep(nats);
+    const publisher = await connect({ servers: nats.url });
+    keep({ stop: () => publisher.close() });
+    const manager = await publisher.jetstreamManager();
+    await manager.streams.add({ name: "PRODUCTS", subjects: ["products.>"] });
+    /** Returns when the event is stored. */
+    const publish = (id, traceparent) => {
+      const headers = natsHeaders();
+      if (traceparent) headers.set("traceparent", traceparent);
+      return publisher.jetstream().publish(TOPIC, JSON.stringify({ id }), { headers });
+    };
+    const { collector, router } = await open(keep, { supergraph, provider: "nats", settings: { url: nats.url } });
+    const first = openSocket(router);
+    const changes = first.subscribe(CHANGES);
+    await repeatUntil(changes.next(), () => publish("0"), "the first event");
+    await publish("1");
+    const { extensions: { cursor } } = await changes.find(withId("1"), "the event before the cursor");
+    await first.dispose();
+    await publish("7", parentHeader("01"));
+    const second = openSocket(router);
+    const again = second.subscribe({ query: CHANGES, extensions: { cursor } });
+    await again.find(withId("7"), "the event that was missed");
+    const isReadAgain = ({ attributes }) => attributes["starling.event.catching_up"] === true;
+    const isOfPublisher = ({ links }) => links.some(({ trace, span }) => trace === TRACE && span === PARENT);
+    // The router may have delivered the event to the first client before it noticed that the client was gone.
+    const event = await eventually(
+      () => collector.spans.find((it) => isReadAgain(it) && isOfPublisher(it)), "the event that was read again");
+    assert.deepEqual([event.name, event.kind, event.trace === TRACE], ["process changed", "consumer", false]);
+    assert.equal(event.attributes["starling.event.groups"], 1);
+    const spans = collector.trace(event.trace);
+    const names = spans.filter(({ id }) => id !== event.id).map(({ name }) => name);
+    assert.deepEqual(names.sort(), ["POST products", "broadcast", "print", "subscription Changes", "wait", "wave 1"]);
+    const fetched = spans.find(({ name }) => name === "POST products");
+    const sent = seen.filter(({ ids }) => ids.includes("7")).map(({ traceparent }) => traceparent);
+    assert.ok(sent.includes(`00-${event.trace}-${fetched.id}-01`), sent.join());
+    assert.equal(collector.spans.filter(isReadAgain).length, 1, "the others were new");
+    await second.dispose();
   });
 
   /** Publishes by mutations until an event comes, and checks that events are linked to messages. */

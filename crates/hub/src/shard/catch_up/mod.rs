@@ -36,6 +36,7 @@ use super::group::{Group, OfferedEvent};
 use super::pending_subscriber::PendingSubscriber;
 use super::trigger_id::TriggerId;
 use crate::cursor::{EventCursor, Resume};
+use crate::event_spans::{EventSpans, EventTracer};
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, HubSettings, LiveOperation, TriggerEvent};
 use group_progress::GroupProgress;
@@ -94,6 +95,8 @@ pub(crate) struct CatchUps {
     settings: HubSettings,
     ring_room: Arc<RingRoom>,
     stats: Arc<HubStats>,
+    /// Records the traces of events that are read again, if any are exported.
+    tracer: Option<EventTracer>,
     /// Boxed because up to half of the places in a table that doubles are empty.
     replays: HashMap<TriggerId, Box<Replay>, foldhash::fast::RandomState>,
     reader_polls: ReaderPolls,
@@ -113,12 +116,18 @@ impl CatchUps {
             settings,
             ring_room,
             stats,
+            tracer: None,
             replays: HashMap::default(),
             reader_polls: ReaderPolls::default(),
             backpressured: Vec::new(),
             signals: VecDeque::new(),
             effects: Vec::new(),
         }
+    }
+
+    /// Records the traces of the events that groups get from now on. Nothing else depends on it.
+    pub(crate) fn set_tracer(&mut self, tracer: EventTracer) {
+        self.tracer = Some(tracer);
     }
 
     /// Adds a trigger with a source that can be read again.
@@ -280,7 +289,10 @@ impl CatchUps {
                 stats::add(&self.stats.replayed, 1);
                 let (event, cursor) = (entry.event.clone(), Some(Arc::clone(&entry.cursor)));
                 let is_stored = self.settings.catch_up;
-                return Some(OfferedEvent { event, number, cursor, is_stored, spans: None });
+                // Each group takes it at a time of its own.
+                let tracer = self.tracer.as_ref();
+                let spans = tracer.map(|it| EventSpans::begin_catching_up(it, &event));
+                return Some(OfferedEvent { event, number, cursor, is_stored, spans });
             }
         }
     }

@@ -10,6 +10,7 @@ use execute::{ErrorCode, GraphqlError};
 use super::group_progress::CatchUpSource;
 use super::{CatchUpSignal, CatchUps, READ_AHEAD, wait_for_subscribers};
 use crate::cursor::EventCursor;
+use crate::event_spans::EventSpans;
 use crate::shard::client_errors::{source_end, source_error};
 use crate::shard::group::{Group, OfferedEvent};
 use crate::shard::trigger_id::TriggerId;
@@ -32,6 +33,8 @@ pub(crate) struct ReadEvent {
     /// The event at the offset. `None` if the broker had nothing for the trigger's topics up to it.
     event: Option<TriggerEvent>,
     values: Option<FilteredEvent>,
+    /// The trace of the event, if it has one: the same for all groups that the reader serves.
+    spans: Option<Arc<EventSpans>>,
     /// The groups that the reader serves.
     pub(crate) groups: Vec<GroupId>,
 }
@@ -80,7 +83,9 @@ impl CatchUps {
         let groups = replay.side(index).reading.iter().copied().collect();
         let event = event.map(|event| TriggerEvent::new(event, self.settings.event_bytes_max));
         let values = event.as_ref().and_then(|it| FilteredEvent::read(&it.event));
-        Some(ReadEvent { partition_offset, event, values, groups })
+        let traced = event.as_ref().zip(self.tracer.as_ref());
+        let spans = traced.map(|(event, tracer)| EventSpans::begin_catching_up(tracer, event));
+        Some(ReadEvent { partition_offset, event, values, spans, groups })
     }
 
     /// Records that a side reader has reached an offset, and handles the events that the broker has deleted before it.
@@ -153,8 +158,7 @@ impl CatchUps {
             number: 0,
             cursor: Some(Arc::new(cursor)),
             is_stored,
-            // An event that a group reads again has had a trace when it was new.
-            spans: None,
+            spans: read.spans.clone(),
         })
     }
 
