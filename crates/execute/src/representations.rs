@@ -27,6 +27,17 @@ pub(crate) struct CollectedBatch {
     pub(crate) list: Range<usize>,
 }
 
+impl CollectedBatch {
+    /// Returns the number of representations that were left out, because they equal another one of the batch.
+    pub(crate) fn deduplicated(&self) -> u32 {
+        // Root fields below objects are requested once for all of them, without a list.
+        match self.list.is_empty() {
+            true => 0,
+            false => (self.objects.len() as u32).saturating_sub(self.items),
+        }
+    }
+}
+
 /// An object whose entity is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RememberedObject {

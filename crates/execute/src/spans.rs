@@ -74,7 +74,7 @@ pub fn write_spans(
 fn fetch_span(span: Span, fetch: &FetchTrace, generation: &Generation) -> Span {
     let subgraph = generation.graph.subgraph(fetch.subgraph).name.to_string();
     // Room for all that such a span usually has.
-    let mut attributes = Vec::with_capacity(14);
+    let mut attributes = Vec::with_capacity(15);
     attributes.push(Attribute::text("http.request.method", "POST"));
     attributes.push(Attribute::number("http.request.body.size", fetch.request_bytes));
     if let Some(endpoint) = generation.subgraph(fetch.subgraph).endpoint() {
@@ -104,6 +104,10 @@ fn fetch_span(span: Span, fetch: &FetchTrace, generation: &Generation) -> Span {
     attributes.extend(kind.map(|it| Attribute::text("error.type", it)));
     if fetch.place.entities > 0 {
         attributes.push(Attribute::number("starling.fetch.entities", fetch.place.entities));
+    }
+    if fetch.place.deduplicated > 0 {
+        let deduplicated = fetch.place.deduplicated;
+        attributes.push(Attribute::number("starling.fetch.deduplicated", deduplicated));
     }
     let sharing = fetch.role.map(role_name).unwrap_or("alone");
     attributes.push(Attribute::text("starling.fetch.sharing", sharing));

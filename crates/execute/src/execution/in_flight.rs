@@ -242,7 +242,8 @@ impl SentRequest {
     /// Returns the place of the request in its execution.
     pub(super) fn place(&self) -> FetchPlace {
         let entities = self.collected.iter().map(|batch| batch.items).sum();
-        FetchPlace { fetch: self.fetch, entities }
+        let deduplicated = self.collected.iter().map(CollectedBatch::deduplicated).sum();
+        FetchPlace { fetch: self.fetch, entities, deduplicated }
     }
 
     /// Creates a request that is never repeated in parts.
