@@ -21,9 +21,9 @@ pub fn read_trace_context(formats: Propagation, headers: &HeaderMap) -> Incoming
     formats.read(|name| trace_header(headers, name))
 }
 
-/// Reads the members of `extensions`, the text of an object, that are named after headers in any case. Of several members
-/// for one header, the last one counts. Values that could not be a header are left out, because the router passes some
-/// of them on as such.
+/// Reads the members of `extensions`, the text of an object, that are named after headers in any case. Of several
+/// members for one header, the last one counts. Values that could not be a header are left out, because the router
+/// passes some of them on as such.
 pub fn read_trace_extensions(formats: Propagation, extensions: &Bytes) -> IncomingContext {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     if extensions.is_empty() || extensions.len() > EXTENSIONS_BYTES_MAX {

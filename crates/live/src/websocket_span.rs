@@ -1,6 +1,6 @@
-//! The trace of one operation that a client has sent over a WebSocket. It continues the trace that the operation names in
-//! its `extensions`. The headers of the handshake are not kept for it: they would make the context of each connection
-//! different from all others, and one trace would have all operations of a connection.
+//! The trace of one operation that a client has sent over a WebSocket. It continues the trace that the operation names
+//! in its `extensions`. The headers of the handshake are not kept for it: they would make the context of each
+//! connection different from all others, and one trace would have all operations of a connection.
 
 use std::sync::Arc;
 

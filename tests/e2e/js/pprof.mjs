@@ -7,9 +7,9 @@ const VARINT = 0;
 const BYTES = 2;
 
 /**
- * Returns `{types, samples, seconds}` of a profile: `types` as "NAME UNIT", `samples` as `{values, stack, thread}`, where
- * `stack` are the names of functions, the innermost first. Fails if the bytes are no profile, or if an index in it has
- * no target.
+ * Returns `{types, samples, seconds}` of a profile: `types` as "NAME UNIT", `samples` as `{values, stack, thread}`,
+ * where `stack` are the names of functions, the innermost first. Fails if the bytes are no profile, or if an index in
+ * it has no target.
  */
 export function readProfile(bytes) {
   const profile = fieldsOf(bytes);

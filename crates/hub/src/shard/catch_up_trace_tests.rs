@@ -1,5 +1,5 @@
-//! Tests of the traces of events that groups read again, with a scripted shard. Live events have no traces here, because
-//! those begin in the task.
+//! Tests of the traces of events that groups read again, with a scripted shard. Live events have no traces here,
+//! because those begin in the task.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -51,8 +51,8 @@ impl CachePage {
         Self { history: Arc::new(CacheHistory::new()), previews }
     }
 
-    /// Returns the page to browsers, and JSON to all other clients. `caching` is `None` if nothing is cached. Entries are
-    /// shown with the values of their keys if `shows_values` is true.
+    /// Returns the page to browsers, and JSON to all other clients. `caching` is `None` if nothing is cached. Entries
+    /// are shown with the values of their keys if `shows_values` is true.
     pub(crate) fn overview(
         &self,
         caching: Option<&GenerationCaches>,

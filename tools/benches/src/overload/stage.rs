@@ -26,8 +26,8 @@ const ADMITTING: &str = "admission: {limit: {initial: 20000, min: 20000, max: 20
 const CAPACITY_CONNECTIONS: u32 = 2000;
 
 /// The maximum number of connections of a surge, and of requests that wait for one. Further ones are never sent: users
-/// that find no connection are not served later in place of others. The wait counts as latency, and a router does nothing
-/// about it: 100 wait for some 10 ms.
+/// that find no connection are not served later in place of others. The wait counts as latency, and a router does
+/// nothing about it: 100 wait for some 10 ms.
 const SURGE_CONNECTIONS: &str = "6000";
 const SURGE_WAITING: &str = "100";
 
