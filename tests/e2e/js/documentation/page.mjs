@@ -249,7 +249,8 @@ async function runTerminals(page, block, commands) {
   const { annotation, place } = block;
   const wanted = new RegExp(annotation.expect ?? "^data: .", "m");
   const [first, ...others] = commands;
-  const subscriber = startShell(first, page);
+  const environment = { ...page.environment, ...(annotation.expect && { STREAM_OPEN: "1" }) };
+  const subscriber = startShell(first, { ...page, environment });
   page.running.push(subscriber);
   const shown = eventually(async () => {
     // No protocol reports when a subscription has reached its topic, so the later commands are repeated.

@@ -43,7 +43,10 @@ inode=$(awk -v port="$(printf ':%04X' "\${PAGE_ADMIN##*:}")" '$4 == "0A" && $2 ~
 find /proc/[0-9]*/fd -lname "socket:\\[$inode\\]" 2>/dev/null | head -n 1 | cut -d/ -f3
 `;
 
-/** Ends a stream after its first event, as a reader does with Ctrl-C. */
+/**
+ * Ends a stream after its first event, as a reader does with Ctrl-C. With `STREAM_OPEN` it stays open for the events that
+ * a sample shows after that.
+ */
 const CURL = `#!/bin/bash
 real=$(PATH="$PATH_BEFORE" command -v curl)
 until_event() {
@@ -56,6 +59,7 @@ until_event() {
   [[ -n "$seen" ]]
 }
 for word in "$@"; do
+  [[ -z "$STREAM_OPEN" ]] || break
   if [[ "$word" =~ ^-[a-zA-Z]*N || "$word" == --no-buffer ]]; then
     "$real" --max-time ${STREAM_SECONDS_MAX} "$@" | until_event
     exit "\${PIPESTATUS[1]}"
