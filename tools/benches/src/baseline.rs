@@ -1,11 +1,13 @@
 //! `cargo xtask bench router --filter baseline`: the CPU time of a request with all signals off, beside that of another
 //! build of Starling, such as one from before a change. `STARLING_BASELINE_BIN` names the other build. If it is the
-//! measured one itself, the ratios show the noise of the machine.
+//! measured one itself, the ratios show the noise of the machine. That is more than the bound on most machines, so the
+//! instructions of a request are counted as well.
 //!
 //! Builds refuse keys that they do not know. Each build prints the schema of its configuration, so the other one gets
 //! the keys that it knows: what it has no key for does not exist in it.
 
 use crate::comparison::{Side, measure_in_turn};
+use crate::instructions;
 use crate::reports::verdict;
 use crate::scenario::Scenario;
 use crate::server_process::ServerProcess;
@@ -13,12 +15,15 @@ use crate::servers::{BENCHMARK_SUBGRAPHS, replace_subgraph_urls};
 use crate::setup::{BASELINE_VARIABLE, Bench, read_file, write_file};
 use crate::statistics::Samples;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use test_kit::commands::{self, Failure};
 
 /// The maximum CPU time of a request with everything off, in multiples of that of the other build.
 const RATIO_MAX: f64 = 1.01;
+
+/// The number of connections of the scenario after which instructions are counted: they are sent over one.
+const COUNTED_CONNECTIONS: u32 = 1;
 
 /// A key of the configuration, with the value that turns a part of the router off.
 type OffKey = (&'static str, Value);
@@ -87,7 +92,33 @@ pub(crate) fn compare(
             ratio.format_with_range(3),
         );
     }
+    drop(routers);
+    if scenario.connections == COUNTED_CONNECTIONS {
+        count_instructions(&variants, operation)?;
+    }
     Ok(measured.runs)
+}
+
+/// Counts the instructions of a request for each variant, and prints them.
+fn count_instructions(variants: &[Variant<'_>], operation: &Path) -> Result<(), Failure> {
+    if !instructions::can_be_counted() {
+        println!("\nInstructions are not counted, because Valgrind is not installed.");
+        return Ok(());
+    }
+    let body = json!({ "query": read_file(operation)? }).to_string();
+    println!("\n| build | instructions | ratio | at most | met |\n|---|---|---|---|---|");
+    let mut baseline = None;
+    for variant in variants {
+        let [config, supergraph] = files(variant)?;
+        let count = instructions::count_for_each(variant.bench, &config, &supergraph, &body)?;
+        let ratio = count / *baseline.get_or_insert(count);
+        let (bound, met) = match variant.ratio_max {
+            Some(most) => (most.to_string(), verdict(ratio <= most)),
+            None => ("–".to_owned(), "–"),
+        };
+        println!("| {} | {count:.0} | {ratio:.4} | {bound} | {met} |", variant.name);
+    }
+    Ok(())
 }
 
 /// Returns the other build, and the measured one with more and more parts turned on.
@@ -171,14 +202,20 @@ fn start_router(
     subgraphs: &ServerProcess,
 ) -> Result<ServerProcess, Failure> {
     let bench = variant.bench;
-    let folder = bench.scratch_folder(&format!("baseline-{}", variant.name.replace(' ', "-")))?;
-    let (config, supergraph) = (folder.join("starling.yaml"), folder.join("supergraph.graphql"));
+    let [config, supergraph] = files(variant)?;
     // JSON is YAML.
     write_file(&config, &format!("{:#}\n", variant.settings))?;
     let text = read_file(&bench.file("fixtures/federation-benchmark/supergraph.graphql"))?;
     let placed = replace_subgraph_urls(&text, &BENCHMARK_SUBGRAPHS, subgraphs.address);
     write_file(&supergraph, &placed)?;
     bench.start_starling(&config, &supergraph)
+}
+
+/// Returns the files of a variant: its configuration and its supergraph.
+fn files(variant: &Variant<'_>) -> Result<[PathBuf; 2], Failure> {
+    let name = format!("baseline-{}", variant.name.replace(' ', "-"));
+    let folder = variant.bench.scratch_folder(&name)?;
+    Ok(["starling.yaml", "supergraph.graphql"].map(|file| folder.join(file)))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    OverloadStage, SurgeLoad, p99_ms, peak_goodput, print_head, print_row, share_of_peak,
-    surge_arguments,
+    ADMITTING, OverloadStage, SurgeLoad, p99_ms, peak_goodput, print_head, print_row,
+    share_of_peak, surge_arguments,
 };
 use crate::load_generator::LoadRun;
 use crate::reports::number;
@@ -34,10 +34,12 @@ const WARM_UP_CONNECTIONS: u32 = 16;
 /// The minimum goodput of Starling, in percent of its highest one.
 const GOODPUT_PERCENT_MIN: f64 = 95.0;
 
-/// A router, the way to start it, and its runs.
+/// A router, and the ways to start it.
 struct Contender<'a> {
     name: &'a str,
     start: &'a dyn Fn() -> Result<ServerProcess, Failure>,
+    /// The router with which the capacity is measured: it refuses nothing.
+    start_admitting: &'a dyn Fn() -> Result<ServerProcess, Failure>,
 }
 
 /// The runs of one router.
@@ -51,12 +53,16 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let stage = OverloadStage::start(bench)?;
     let peer = if bench.router == OWN { PEER_DEFAULT } else { &bench.router };
     let peer_bench = bench.with_router(peer);
-    let own = Contender { name: OWN, start: &|| stage.start_router("") };
+    let own = Contender {
+        name: OWN,
+        start: &|| stage.start_router(""),
+        start_admitting: &|| stage.start_router(ADMITTING),
+    };
     let start_peer = || {
         let graph = bench.file("benches/items/supergraph.graphql");
         peer_bench.start_router(&graph, &ITEMS_SUBGRAPHS, stage.mock.address, &stage.operation)
     };
-    let other = Contender { name: peer, start: &start_peer };
+    let other = Contender { name: peer, start: &start_peer, start_admitting: &start_peer };
     let (own, other) = (measure_router(&stage, &own)?, measure_router(&stage, &other)?);
     let seconds = bench.seconds;
     let [own_peak, other_peak] =
@@ -88,7 +94,7 @@ fn measure_router(
 ) -> Result<Measured, Failure> {
     let bench = stage.bench;
     let name = contender.name;
-    let capacity = closed_loop_capacity(stage, &(contender.start)()?)?;
+    let capacity = closed_loop_capacity(stage, &(contender.start_admitting)()?)?;
     println!("capacity of {name} in the closed loop: {capacity:.0} responses/s\n");
     print_head();
     let mut runs = Vec::new();

@@ -20,7 +20,7 @@ pub(super) const UNPROTECTED: &str = "admission: {enabled: false}\n";
 
 /// The settings with which overload protection does its work for each request and admits all of them, to measure the
 /// peak of the goodput: what protection costs is no loss of an overload.
-const ADMITTING: &str = "admission: {limit: {initial: 20000, min: 20000, max: 20000}}\n";
+pub(super) const ADMITTING: &str = "admission: {limit: {initial: 20000, min: 20000, max: 20000}}\n";
 
 /// The connections of the load generator in the closed loop: more than requests are in flight at the capacity.
 const CAPACITY_CONNECTIONS: u32 = 2000;
