@@ -42,7 +42,7 @@ pub struct FetchPlace {
     pub fetch: usize,
     /// The number of distinct entities that are requested; 0 for a request that is not for entities.
     pub entities: u32,
-    /// The number of objects whose representation was left out, because it equals that of another object.
+    /// The number of representations that were left out, because each equals that of another object.
     pub deduplicated: u32,
 }
 

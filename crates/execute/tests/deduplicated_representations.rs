@@ -41,7 +41,7 @@ fn plan(representations_max: u32) -> Arc<Plan> {
     })
 }
 
-/// An execution whose spans are exported.
+/// An execution with spans that are exported.
 struct Execution {
     trace: Arc<Trace>,
     plan: Arc<Plan>,

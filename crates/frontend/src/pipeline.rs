@@ -79,7 +79,7 @@ pub struct Pipeline {
     pub tracer: Option<Arc<Tracer>>,
     /// Holds the refusals of an overloaded router that are too many.
     pub refusals: RefusalPacer,
-    /// The places of connections whose first request begins.
+    /// The places of connections that begin their first requests.
     pub first_turns: FirstTurns,
 }
 

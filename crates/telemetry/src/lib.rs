@@ -12,7 +12,7 @@
 //! write to at the same time are [`Striped`]. A [`TracedHistogram`] has [`Exemplars`]: traces of some observations.
 //!
 //! [`spans`] records the spans of requests. [`history`] keeps what metrics were in the last hour. A
-//! [`ValueFingerprint`] stands for a value of a client where operators may not see it.
+//! [`ValueFingerprint`] replaces a value of a client where operators may not see it.
 //!
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.

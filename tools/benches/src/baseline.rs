@@ -66,13 +66,7 @@ pub(crate) fn compare(
     let sides: Vec<Side<'_>> = variants
         .iter()
         .zip(&routers)
-        .map(|(variant, router)| Side {
-            name: variant.name,
-            router,
-            operation: Some(operation),
-            arguments: Vec::new(),
-            unique_header: "authorization",
-        })
+        .map(|(variant, router)| Side::of_operation(variant.name, router, operation))
         .collect();
     let measured = measure_in_turn(bench, scenario, &sides)?;
     println!("| build | µs | ratio | at most | met |\n|---|---|---|---|---|");

@@ -9,6 +9,9 @@ use serde_json::Value;
 use std::path::Path;
 use test_kit::commands::Failure;
 
+/// The usual header with a unique value.
+const UNIQUE_HEADER: &str = "authorization";
+
 /// One variant: a router, and the requests that it gets.
 pub(crate) struct Side<'a> {
     pub(crate) name: &'a str,
@@ -19,6 +22,18 @@ pub(crate) struct Side<'a> {
     pub(crate) arguments: Vec<String>,
     /// The header that has a unique value in each request of a scenario that shares nothing.
     pub(crate) unique_header: &'a str,
+}
+
+impl<'a> Side<'a> {
+    /// Returns a variant that gets an operation, and the usual header in a scenario that shares nothing.
+    pub(crate) fn of_operation(
+        name: &'a str,
+        router: &'a ServerProcess,
+        operation: &'a Path,
+    ) -> Self {
+        let (operation, arguments) = (Some(operation), Vec::new());
+        Self { name, router, operation, arguments, unique_header: UNIQUE_HEADER }
+    }
 }
 
 /// The result of a measurement.

@@ -11,7 +11,7 @@ use crate::reports::verdict;
 use crate::router_metrics::RouterMetrics;
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
-use crate::setup::{Bench, write_file};
+use crate::setup::{Bench, read_file, write_file};
 use crate::statistics::Samples;
 use serde_json::json;
 use std::collections::HashSet;
@@ -52,44 +52,11 @@ const SUBGRAPH: &str = "wide";
 const COUNTERS: [&str; 2] =
     ["starling_named_operation_requests_total", "starling_client_requests_total"];
 
-/// The beginning of the supergraph, up to its subgraph.
-const SUPERGRAPH_HEAD: &str = r#"schema
-  @link(url: "https://specs.apollo.dev/link/v1.0")
-  @link(url: "https://specs.apollo.dev/join/v0.3", for: EXECUTION) {
-  query: Query
-}
-
-directive @join__field(
-  graph: join__Graph
-  requires: join__FieldSet
-  provides: join__FieldSet
-  type: String
-  external: Boolean
-  override: String
-  usedOverridden: Boolean
-) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
-
-directive @join__graph(name: String!, url: String!) on ENUM_VALUE
-
-directive @join__type(
-  graph: join__Graph!
-  key: join__FieldSet
-  extension: Boolean! = false
-  resolvable: Boolean! = true
-  isInterfaceObject: Boolean! = false
-) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
-
-directive @link(url: String, as: String, for: link__Purpose, import: [link__Import]) repeatable on SCHEMA
-
-scalar join__FieldSet
-
-scalar link__Import
-
-enum link__Purpose {
-  SECURITY
-  EXECUTION
-}
-"#;
+/// The supergraph that has the definitions of the join specification, between the beginnings of its subgraphs and of its
+/// types.
+const DEFINED_IN: &str = "benches/items/supergraph.graphql";
+const SUBGRAPHS: &str = "enum join__Graph {";
+const TYPES_BEGIN: &str = "\ntype Query";
 
 /// Sends all operations, scrapes the metrics, and prints size and time beside their bounds.
 ///
@@ -99,10 +66,11 @@ pub(crate) fn measure(bench: &Bench) -> Result<(), Failure> {
     println!("\n## scrape, {NAMES} operations, clients and fields\n");
     let folder = bench.scratch_folder("scrape")?;
     let [config, supergraph] = ["starling.yaml", "supergraph.graphql"].map(|it| folder.join(it));
-    write_file(&supergraph, &wide_supergraph())?;
+    let wide = wide_supergraph(&read_file(&bench.file(DEFINED_IN))?)?;
+    write_file(&supergraph, &wide)?;
     let mock = bench.start_mock(&supergraph)?;
     write_file(&config, DEFAULT_METRICS)?;
-    let placed = replace_subgraph_urls(&wide_supergraph(), &[SUBGRAPH], mock.address);
+    let placed = replace_subgraph_urls(&wide, &[SUBGRAPH], mock.address);
     write_file(&supergraph, &placed)?;
     let router = bench.start_starling(&config, &supergraph)?;
     // The checks of readiness are operations, too.
@@ -178,7 +146,7 @@ fn send_share(router: &ServerProcess, first: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the number of fields of the generated types whose use is counted.
+/// Returns the number of fields of the generated types that have a count of uses.
 fn count_used_fields(router: &ServerProcess) -> Result<usize, Failure> {
     let admin = router.admin.ok_or("the router has no admin listener")?;
     let usage = fetch_json_page(admin, "/admin/usage")?;
@@ -200,9 +168,14 @@ fn long_name(letter: char, number: u32) -> String {
     format!("{}{digits}", String::from(letter).repeat(NAME_LENGTH - digits.len()))
 }
 
-/// Returns a supergraph with one subgraph and all fields.
-fn wide_supergraph() -> String {
-    let mut sdl = SUPERGRAPH_HEAD.to_owned();
+/// Returns a supergraph with one subgraph and all fields, and with the definitions of `other`.
+fn wide_supergraph(other: &str) -> Result<String, Failure> {
+    let parts = other.split_once(SUBGRAPHS).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once("}\n")?;
+        Some((before, after.split_once(TYPES_BEGIN)?.0))
+    });
+    let (before, after) = parts.ok_or_else(|| format!("{DEFINED_IN} has another order"))?;
+    let mut sdl = format!("{before}{after}");
     // Any address will do: it is replaced by that of the mock. Writing to a string cannot fail.
     let url = format!("http://127.0.0.1:4200/{SUBGRAPH}");
     let graph = format!("WIDE @join__graph(name: \"{SUBGRAPH}\", url: \"{url}\")");
@@ -219,16 +192,19 @@ fn wide_supergraph() -> String {
         }
         sdl.push_str("}\n");
     }
-    sdl
+    Ok(sdl)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use test_kit::builds;
 
     #[test]
     fn each_operation_has_a_name_and_a_field_of_its_own() {
-        let sdl = wide_supergraph();
+        let other = read_file(&builds::workspace_root().join(DEFINED_IN)).expect("a supergraph");
+        let sdl = wide_supergraph(&other).expect("its definitions");
+        assert!(!sdl.contains("ITEMS") && sdl.contains("scalar link__Import"), "{sdl:.2000}");
         let fields = sdl.lines().filter(|line| line.starts_with("  f")).count();
         assert_eq!(fields, NAMES as usize);
         for (number, selection) in [(0, "{ t0 { f0 } }"), (NAMES - 1, "{ t19 { f4999 } }")] {

@@ -65,13 +65,7 @@ pub(crate) fn compare(
     let sides: Vec<Side<'_>> = VARIANTS
         .iter()
         .zip(&routers)
-        .map(|(variant, router)| Side {
-            name: variant.name,
-            router,
-            operation: Some(operation),
-            arguments: Vec::new(),
-            unique_header: "authorization",
-        })
+        .map(|(variant, router)| Side::of_operation(variant.name, router, operation))
         .collect();
     let measured = measure_in_turn(bench, scenario, &sides)?;
     println!("| signals | µs | more, µs | at most | met |\n|---|---|---|---|---|");

@@ -10,8 +10,8 @@ use serving::serving::Serving;
 use super::state::{Admin, SelectedGraph};
 use crate::subscriptions_page::{self, SubscriptionsView};
 
-/// Returns a page to browsers, and JSON to all other clients. With a rendered `topic`, only its triggers are listed: an
-/// operator who knows the values in it finds them also where they are not shown.
+/// Returns a page to browsers, and JSON to all other clients. With a rendered `topic`, only its triggers are listed, so
+/// that an operator can find them by values that the page does not show.
 pub(super) async fn subscriptions(
     admin: &Admin,
     graph: SelectedGraph<'_>,

@@ -183,7 +183,7 @@ impl SubgraphBulkhead {
     // hot path: no lock, because it is read for each fetch of each event
     fn is_slow(&self) -> bool {
         let after = self.slow_after.load(Ordering::Relaxed);
-        // Without requests in flight the clock does not matter.
+        // The clock does not matter if there are no requests in flight.
         after != NEVER && is_later(self.now(), after)
     }
 

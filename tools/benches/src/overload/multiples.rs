@@ -1,7 +1,7 @@
 //! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
 //!
 //! The machine does not keep its speed for minutes, so the peak is measured before and after each load: the closed loop
-//! with a router whose protection admits everything. The goodput is compared with the mean of both.
+//! with a router that refuses nothing. The goodput is compared with the mean of both.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};

@@ -83,7 +83,7 @@ impl<'a> OverloadStage<'a> {
         Ok((capacity, run))
     }
 
-    /// Measures the same of a router whose protection admits everything, with other settings of the benchmark.
+    /// Measures the same of a router with protection that admits everything, with other settings of the benchmark.
     pub(super) fn measure_peak(&self, bench: &Bench) -> Result<f64, Failure> {
         let router = self.start_router(ADMITTING)?;
         Ok(measure_capacity(bench, &router, &self.operation)?.0)
