@@ -103,8 +103,8 @@ const PROBE_SHARE_SPARE: f64 = 0.8;
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL_RATIO: u32 = 15;
 
-/// A probe that has confirmed the floor multiplies the time to the next one by this, up to the maximum
-/// together. Until then the floor rises less by as much.
+/// Each probe that confirms the floor multiplies the time to the next one by this, up to the maximum for all of them.
+/// Meanwhile the floor rises more slowly by the same factor.
 const CONFIRMED_FACTOR: u32 = 2;
 const CONFIRMED_FACTOR_MAX: u32 = 8;
 
