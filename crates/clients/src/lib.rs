@@ -7,7 +7,6 @@
 
 pub mod access_log;
 pub mod authentication;
-mod background_priority;
 pub mod byte_budget;
 pub mod cache_control;
 pub mod client_deadline;
@@ -31,5 +30,6 @@ pub mod request_ids;
 pub mod request_source;
 pub mod served_connections;
 pub mod shutdown;
+mod thread_priority;
 pub mod trace_headers;
 pub mod workers;

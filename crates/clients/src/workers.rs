@@ -14,7 +14,7 @@ use execute::LocalFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use crate::background_priority;
+use crate::thread_priority::ProcessPriority;
 
 /// Work for a worker. It is called there, and the future that it returns stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
@@ -75,10 +75,11 @@ impl Workers {
         let (stop, stopped) = watch::channel(false);
         let mut cores = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
+        let priority = ProcessPriority::of_current_thread();
         for index in 0..count {
             // The hook runs on the threads of the blocking pool only: the event loop has a thread of its own.
             let runtime = tokio::runtime::Builder::new_current_thread()
-                .on_thread_start(background_priority::lower_current_thread)
+                .on_thread_start(move || priority.begin_background())
                 .enable_all()
                 .build()?;
             let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
@@ -87,6 +88,7 @@ impl Workers {
             cores.push(Worker { jobs, events, load: Arc::clone(&load) });
             let mut stopped = stopped.clone();
             let body = move || {
+                priority.begin_worker();
                 LOAD.set(Some(Arc::clone(&load)));
                 let tasks = LocalSet::new();
                 let serve = async {
