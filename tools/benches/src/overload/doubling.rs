@@ -21,6 +21,11 @@ const P50_MS_MAX: f64 = 200.0;
 const PRIORITY: &str = "admission:\n  \
                         priority: [{when: \"request.headers['x-class'] == 'critical'\", class: critical}]\n";
 
+/// Returns the load, and the arguments of clients that repeat what is refused.
+pub(super) fn rising(capacity: f64) -> (SurgeLoad, [&'static str; 2]) {
+    (SurgeLoad::Rising(BEGIN_SHARE * capacity, 2.0 * BEGIN_SHARE * capacity), ["--retries", "3"])
+}
+
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;
     let (capacity, closed) = stage.measure_capacity()?;
@@ -30,8 +35,9 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     });
     let mix = bench.scratch_folder("overload")?.join("classes.json");
     write_file(&mix, &json!({ "operations": entries }).to_string())?;
-    let load = SurgeLoad::Rising(BEGIN_SHARE * capacity, 2.0 * BEGIN_SHARE * capacity);
-    let extra = ["--retries", "3", "--mix", &mix.display().to_string()];
+    let (load, repeating) = rising(capacity);
+    let mix = mix.display().to_string();
+    let extra = [&repeating[..], &["--mix", &mix]].concat();
     let run = bench.run_surge(&router, "doubling", &surge_arguments(bench, load, &extra)?)?;
     print_head();
     print_row("all", &run, bench.seconds);

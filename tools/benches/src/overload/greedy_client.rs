@@ -6,6 +6,7 @@
 use super::bounds::{Bound, Bounds};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, surge_arguments};
 use crate::reports::number;
+use crate::server_process::ServerProcess;
 use crate::setup::Bench;
 use serde_json::Value;
 use test_kit::commands::Failure;
@@ -15,7 +16,7 @@ const CLIENTS: u32 = 10;
 const LOAD_SHARE: f64 = 0.7;
 
 /// The load of the greedy client, as a multiple of its share.
-const GREED: u32 = 10;
+pub(super) const GREED: u32 = 10;
 
 /// The maximum number of connections of the greedy client, and of the others: together as many as in other surges. The
 /// others have more than they need, the greedy client keeps many open on which it is refused.
@@ -30,38 +31,16 @@ const REFUSED_PERCENT_MAX: f64 = 1.0;
 
 /// The header that tells clients apart, and the setting with it.
 const CLIENT_HEADER: &str = "x-client";
-const FAIR: &str = "admission: {fair_by: \"request.headers['x-client']\"}\n";
+pub(super) const FAIR: &str = "admission: {fair_by: \"request.headers['x-client']\"}\n";
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;
     let (capacity, closed) = stage.measure_capacity()?;
     let router = stage.start_router(FAIR)?;
-    let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
-    let operation = stage.operation.display().to_string();
     print_head();
-    // Returns the run of the others and that of the one client.
-    let measure = |name: &str, greed: u32| -> Result<[Value; 2], Failure> {
-        let start = |who: &str, shares: u32, extra: &[&str]| {
-            let extra = [&["--operation", &operation][..], extra].concat();
-            let load = SurgeLoad::Constant(share * f64::from(shares));
-            let arguments = surge_arguments(bench, load, &extra)?;
-            bench.start_surge(&router, &format!("{name}: {who}"), &arguments)
-        };
-        let count = (CLIENTS - 1).to_string();
-        let others = ["--client-header", CLIENT_HEADER, "--clients", &count];
-        let others = [&others[..], &["--connections", OTHER_CONNECTIONS]].concat();
-        let one = format!("{CLIENT_HEADER}: one");
-        let one = ["--header", &one, "--connections", GREEDY_CONNECTIONS];
-        let others = start("others", CLIENTS - 1, &others)?;
-        let one = start("one client", greed, &one)?;
-        let runs = [others.finish()?, one.finish()?];
-        for run in &runs {
-            print_row(run["name"].as_str().unwrap_or(name), run, bench.seconds);
-        }
-        Ok(runs)
-    };
-    let [before, one_before] = measure("equal shares", 1)?;
-    let [during, one_during] = measure("ten times its share", GREED)?;
+    let surge = |name: &str, greed: u32| surge_of_clients(&stage, &router, capacity, name, greed);
+    let [before, one_before] = surge("equal shares", 1)?;
+    let [during, one_during] = surge("ten times its share", GREED)?;
     let rise = 100.0 * (p99_ms(&during) / p99_ms(&before) - 1.0);
     bounds.check("rise of the p99 of the others", rise, Bound::AtMost(RISE_PERCENT_MAX), " %");
     let count = |what: &str| number(&during["totals"][what]);
@@ -73,4 +52,36 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
         " %",
     );
     Ok(vec![closed, before, one_before, during, one_during])
+}
+
+/// Sends the load of all clients, and that of one of them times `greed`. Prints and returns the run of the others and
+/// that of the one.
+pub(super) fn surge_of_clients(
+    stage: &OverloadStage<'_>,
+    router: &ServerProcess,
+    capacity: f64,
+    name: &str,
+    greed: u32,
+) -> Result<[Value; 2], Failure> {
+    let bench = stage.bench;
+    let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
+    let operation = stage.operation.display().to_string();
+    let start = |who: &str, shares: u32, extra: &[&str]| {
+        let extra = [&["--operation", &operation][..], extra].concat();
+        let load = SurgeLoad::Constant(share * f64::from(shares));
+        let arguments = surge_arguments(bench, load, &extra)?;
+        bench.start_surge(router, &format!("{name}: {who}"), &arguments)
+    };
+    let count = (CLIENTS - 1).to_string();
+    let others = ["--client-header", CLIENT_HEADER, "--clients", &count];
+    let others = [&others[..], &["--connections", OTHER_CONNECTIONS]].concat();
+    let one = format!("{CLIENT_HEADER}: one");
+    let one = ["--header", &one, "--connections", GREEDY_CONNECTIONS];
+    let others = start("others", CLIENTS - 1, &others)?;
+    let one = start("one client", greed, &one)?;
+    let runs = [others.finish()?, one.finish()?];
+    for run in &runs {
+        print_row(run["name"].as_str().unwrap_or(name), run, bench.seconds);
+    }
+    Ok(runs)
 }

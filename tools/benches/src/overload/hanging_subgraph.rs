@@ -9,6 +9,7 @@ use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
 use crate::setup::{Bench, read_file, write_file};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::Command;
 use test_kit::commands::Failure;
 
@@ -53,50 +54,106 @@ fn send_signal(server: &ServerProcess, signal: &str) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
-    let graph = bench.file("fixtures/federation-benchmark/supergraph.graphql");
-    let latency = ["--latency", LATENCY];
-    let (mock, hanging) =
-        (bench.start_mock_with(&graph, &latency)?, bench.start_mock_with(&graph, &latency)?);
-    let folder = bench.scratch_folder("overload")?;
-    let text = replace_subgraph_urls(&read_file(&graph)?, &OTHERS, mock.address);
-    let supergraph = folder.join("hanging-subgraph.graphql");
-    write_file(&supergraph, &replace_subgraph_urls(&text, &[HANGING], hanging.address))?;
-    let mut entries = Vec::new();
-    for (name, text, weight) in [INDEPENDENT, DEPENDENT] {
-        let operation = format!("{name}.graphql");
-        write_file(&folder.join(&operation), text)?;
-        entries.push(json!({"name": name, "weight": weight, "operation": operation}));
-    }
-    let mix = folder.join("dependencies.json");
-    write_file(&mix, &json!({ "operations": entries }).to_string())?;
+/// The graph of the federation benchmark, with the mocks of its subgraphs, and the mix of operations.
+pub(super) struct HangingStage<'a> {
+    bench: &'a Bench,
+    /// The mock of the subgraphs that respond.
+    mock: ServerProcess,
+    hanging: ServerProcess,
+    /// The graph, in which only the address of the hanging subgraph is set.
+    supergraph: PathBuf,
+    folder: PathBuf,
+    mix: PathBuf,
+}
 
-    let config = folder.join("hanging-subgraph.yaml");
-    write_file(&config, &format!("{UNSHARED}{UNPROTECTED}"))?;
-    let unprotected = bench.start_starling(&config, &supergraph)?;
-    let operation = folder.join(format!("{}.graphql", INDEPENDENT.0));
-    let (capacity, closed) = measure_capacity(bench, &unprotected, &operation)?;
-    print_capacity(capacity, &closed);
-    drop(unprotected);
-    write_file(&config, UNSHARED)?;
-    let router = bench.start_starling(&config, &supergraph)?;
-    let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
-    let arguments = surge_arguments(bench, load, &["--mix", &mix.display().to_string()])?;
-    print_head();
-    let measure = |name: &str| -> Result<Value, Failure> {
-        let run = bench.run_surge(&router, name, &arguments)?;
+impl<'a> HangingStage<'a> {
+    /// Starts the mocks.
+    pub(super) fn start(bench: &'a Bench) -> Result<Self, Failure> {
+        let graph = bench.file("fixtures/federation-benchmark/supergraph.graphql");
+        let latency = ["--latency", LATENCY];
+        let (mock, hanging) =
+            (bench.start_mock_with(&graph, &latency)?, bench.start_mock_with(&graph, &latency)?);
+        let folder = bench.scratch_folder("overload")?;
+        let supergraph = folder.join("hanging-subgraph-only.graphql");
+        let text = replace_subgraph_urls(&read_file(&graph)?, &[HANGING], hanging.address);
+        write_file(&supergraph, &text)?;
+        let mut entries = Vec::new();
+        for (name, text, weight) in [INDEPENDENT, DEPENDENT] {
+            let operation = format!("{name}.graphql");
+            write_file(&folder.join(&operation), text)?;
+            entries.push(json!({"name": name, "weight": weight, "operation": operation}));
+        }
+        let mix = folder.join("dependencies.json");
+        write_file(&mix, &json!({ "operations": entries }).to_string())?;
+        Ok(Self { bench, mock, hanging, supergraph, folder, mix })
+    }
+
+    /// The operation that does not need the hanging subgraph.
+    pub(super) fn independent(&self) -> PathBuf {
+        self.folder.join(format!("{}.graphql", INDEPENDENT.0))
+    }
+
+    /// Starts Starling with further settings.
+    pub(super) fn start_router(&self, settings: &str) -> Result<ServerProcess, Failure> {
+        let config = self.folder.join("hanging-subgraph.yaml");
+        write_file(&config, &format!("{UNSHARED}{settings}"))?;
+        let supergraph = self.folder.join("hanging-subgraph.graphql");
+        let text = replace_subgraph_urls(&read_file(&self.supergraph)?, &OTHERS, self.mock.address);
+        write_file(&supergraph, &text)?;
+        self.bench.start_starling(&config, &supergraph)
+    }
+
+    /// Starts the router of a benchmark.
+    pub(super) fn start_router_of(&self, bench: &Bench) -> Result<ServerProcess, Failure> {
+        bench.start_router(&self.supergraph, &OTHERS, self.mock.address, &self.independent())
+    }
+
+    /// Sends half of the capacity, and prints a row for each class.
+    pub(super) fn surge(
+        &self,
+        router: &ServerProcess,
+        capacity: f64,
+        name: &str,
+    ) -> Result<Value, Failure> {
+        let bench = self.bench;
+        let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
+        let arguments = surge_arguments(bench, load, &["--mix", &self.mix.display().to_string()])?;
+        let run = bench.run_surge(router, name, &arguments)?;
         for (class_name, ..) in [INDEPENDENT, DEPENDENT] {
             let row = format!("{name}: {class_name}");
             print_row(&row, class(&run, class_name)?, bench.seconds);
         }
         Ok(run)
-    };
-    let before = measure("all respond")?;
-    let during = {
-        let _stopped = StoppedProcess::stop(&hanging)?;
-        measure("one hangs")?
-    };
-    let (calm, hurt) = (class(&before, INDEPENDENT.0)?, class(&during, INDEPENDENT.0)?);
+    }
+
+    /// The same while the subgraph hangs.
+    pub(super) fn surge_while_one_hangs(
+        &self,
+        router: &ServerProcess,
+        capacity: f64,
+        name: &str,
+    ) -> Result<Value, Failure> {
+        let _stopped = StoppedProcess::stop(&self.hanging)?;
+        self.surge(router, capacity, name)
+    }
+}
+
+/// Returns what a run says about the operations that do not need the subgraph.
+pub(super) fn independent_class(run: &Value) -> Result<&Value, Failure> {
+    class(run, INDEPENDENT.0)
+}
+
+pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
+    let stage = HangingStage::start(bench)?;
+    let unprotected = stage.start_router(UNPROTECTED)?;
+    let (capacity, closed) = measure_capacity(bench, &unprotected, &stage.independent())?;
+    print_capacity(capacity, &closed);
+    drop(unprotected);
+    let router = stage.start_router("")?;
+    print_head();
+    let before = stage.surge(&router, capacity, "all respond")?;
+    let during = stage.surge_while_one_hangs(&router, capacity, "one hangs")?;
+    let (calm, hurt) = (independent_class(&before)?, independent_class(&during)?);
     let rate =
         100.0 * goodput(&hurt["counts"], bench.seconds) / goodput(&calm["counts"], bench.seconds);
     bounds.check(

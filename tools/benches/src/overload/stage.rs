@@ -187,16 +187,6 @@ pub(super) fn goodput(counts: &Value, seconds: u32) -> f64 {
     number(&counts["good"]) / f64::from(seconds)
 }
 
-/// Returns the highest goodput of some runs of one router, or its capacity if that is higher.
-pub(super) fn peak_goodput<'r>(
-    capacity: f64,
-    runs: impl IntoIterator<Item = &'r Value>,
-    seconds: u32,
-) -> f64 {
-    let rates = runs.into_iter().map(|run| goodput(&run["totals"], seconds));
-    rates.fold(capacity, f64::max)
-}
-
 /// Returns the goodput of a run in percent of the peak, or of all that was offered if that is less.
 pub(super) fn share_of_peak(run: &Value, peak: f64, seconds: u32) -> f64 {
     let totals = &run["totals"];
@@ -289,8 +279,6 @@ mod tests {
     fn the_share_of_the_peak_is_that_of_all_that_was_offered_if_that_is_less() {
         let run = |offered: u32, good: u32| json!({"totals": {"offered": offered, "good": good}});
         let runs = [run(1000, 900), run(3000, 1800)];
-        assert_eq!(peak_goodput(100.0, &runs, 10), 180.0);
-        assert_eq!(peak_goodput(200.0, &runs, 10), 200.0);
         assert_eq!(runs.each_ref().map(|run| share_of_peak(run, 200.0, 10)), [90.0, 90.0]);
     }
 

@@ -13,8 +13,9 @@ pub struct SurgeSeries {
     pub runs: Vec<SurgeRun>,
 }
 
-/// Draws the goodput of each server as a rate and as a part of its highest one, its p99, and the refused part. The
-/// loads are in the order of the first server; those that only others have are left out.
+/// Draws the goodput of each server as a rate and as a part of what it could have served, its p99, and the refused part.
+/// That is what was offered, up to the capacity of the server, or up to its highest goodput if the capacity is not known.
+/// The loads are in the order of the first server; those that only others have are left out.
 pub fn svg(title: &str, servers: &[SurgeSeries]) -> String {
     let loads: Vec<&str> =
         servers.first().iter().flat_map(|it| &it.runs).map(|run| run.name.as_str()).collect();
@@ -52,8 +53,11 @@ pub fn svg(title: &str, servers: &[SurgeSeries]) -> String {
                 lines(|run, _| Some(goodput(run))),
             ),
             (
-                axes("Goodput, percent of the highest of the same server", "%", false),
-                lines(|run, peak| (peak > 0.0).then(|| 100.0 * goodput(run) / peak)),
+                axes("Goodput, percent of what was offered, up to the capacity", "%", false),
+                lines(|run, peak| {
+                    let attainable = attainable(run, run.capacity.unwrap_or(peak));
+                    (attainable > 0.0).then(|| 100.0 * run.totals.good as f64 / attainable)
+                }),
             ),
             (
                 axes("Latency of correct responses, p99", "ms", true),
@@ -76,13 +80,29 @@ fn goodput(run: &SurgeRun) -> f64 {
     run.totals.good as f64 / run.duration_seconds.max(1e-9)
 }
 
+/// Returns the number of requests that a server with this capacity could have served: those that were offered, as far as
+/// they were no more than that at any time.
+fn attainable(run: &SurgeRun, capacity: f64) -> f64 {
+    let of = |offered: u64, seconds: f64| (offered as f64).min(capacity * seconds);
+    if run.intervals.is_empty() {
+        return of(run.totals.offered, run.duration_seconds);
+    }
+    run.intervals.iter().map(|interval| of(interval.counts.offered, interval.seconds)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{LatencySummary, SurgeCounts};
+    use crate::report::{LatencySummary, SurgeCounts, SurgeInterval};
 
     fn run(name: &str, good: u64, p99_ms: f64) -> SurgeRun {
-        let totals = SurgeCounts { sent: 1_000, good, refused: 1_000 - good, ..Default::default() };
+        let totals = SurgeCounts {
+            offered: 1_000,
+            sent: 1_000,
+            good,
+            refused: 1_000 - good,
+            ..Default::default()
+        };
         SurgeRun {
             name: name.to_owned(),
             duration_seconds: 2.0,
@@ -90,6 +110,11 @@ mod tests {
             latency: LatencySummary { p99_us: p99_ms * 1e3, ..LatencySummary::default() },
             ..SurgeRun::default()
         }
+    }
+
+    fn interval(offered: u64) -> SurgeInterval {
+        let counts = SurgeCounts { offered, ..Default::default() };
+        SurgeInterval { seconds: 1.0, counts, ..Default::default() }
     }
 
     /// The values that the marks of a line name, in the order of the plots.
@@ -118,6 +143,11 @@ mod tests {
             found.contains(&"400".to_owned()) && found.contains(&"90.0".to_owned()),
             "{found:?}"
         );
+        // A rising load: what is above the capacity (400 in a second) was not attainable.
+        let rising =
+            SurgeRun { intervals: [100, 900].map(interval).to_vec(), ..run("x", 450, 9.0) };
+        assert_eq!(attainable(&rising, 400.0), 500.0);
+        assert_eq!(attainable(&run("x", 450, 9.0), 400.0), 800.0);
         // Without goodput there is neither a rate on the logarithmic axis nor a latency.
         assert_eq!(marks(&svg, "slow").len(), 1 + 2 + 1 + 2);
     }

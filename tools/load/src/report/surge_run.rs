@@ -58,6 +58,10 @@ pub struct SurgeRun {
     pub generator: SurgeGeneratorUsage,
     /// The run over time.
     pub intervals: Vec<SurgeInterval>,
+    /// The correct responses in a second that the server can give, if somebody has measured them. A comparison of
+    /// servers draws the goodput as a part of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<f64>,
 }
 
 /// Counts of requests and of attempts to send them. A user's request has one attempt, and one more for each repetition.

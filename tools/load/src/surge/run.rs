@@ -331,6 +331,7 @@ fn report(
                 || totals.unsent > 0,
         },
         intervals: recorder.intervals.clone(),
+        capacity: None,
         classes,
     }
 }
