@@ -290,7 +290,7 @@ impl AdaptiveLimit {
 
     /// Returns how much longer operations take than without load: 1 for no longer.
     pub fn slow_down(&self) -> f64 {
-        (self.slow_down / self.floor).max(1.0)
+        (self.slow_down / self.floor.max(f64::MIN_POSITIVE)).max(1.0)
     }
 
     /// Notes the units of work that are in flight from now on.
@@ -306,6 +306,15 @@ impl AdaptiveLimit {
         {
             probe.drained = Some(now);
         }
+        // Without latencies that count, a measurement would never end.
+        if self.probe.as_ref().is_some_and(|it| self.is_overdue(it, now)) {
+            self.end_probe_if_complete(now);
+        }
+    }
+
+    /// True if a probe has taken so long that it ends in any case.
+    fn is_overdue(&self, probe: &Probe, now: Duration) -> bool {
+        now.saturating_sub(probe.started) >= self.latencies(8.0).max(WINDOW_TIMEOUT)
     }
 
     /// Notes whether the processors have time to spare.
@@ -414,7 +423,7 @@ impl AdaptiveLimit {
     /// Changes the limit after a window.
     fn adapt(&mut self, elapsed: Duration, now: Duration) {
         let is_at_min = self.limit <= self.min;
-        let excess = self.slow_down / self.floor;
+        let excess = self.slow_down / self.floor.max(f64::MIN_POSITIVE);
         // Only greedy clients and sheddable requests want more than there is.
         let is_spare_only = self.is_spare_reached && !self.is_reached;
         if excess < 1.0 {
@@ -519,8 +528,7 @@ impl AdaptiveLimit {
         let Some(probe) = &self.probe else { return };
         let is_measured = probe.sums.executions >= PROBE_EXECUTIONS
             && probe.measured_since.is_some_and(|it| now >= it + self.latencies(1.0));
-        let timeout = self.latencies(8.0).max(WINDOW_TIMEOUT);
-        if !is_measured && now.saturating_sub(probe.started) < timeout {
+        if !is_measured && !self.is_overdue(probe, now) {
             return;
         }
         let Some(probe) = self.probe.take() else { return };

@@ -252,7 +252,7 @@ impl AdmissionControl {
     /// Returns the load now.
     pub fn load(&self) -> Load {
         Load {
-            limit: self.with_ramp(self.limit.units()),
+            limit: self.limit(),
             in_flight: self.in_flight,
             requests: self.requests,
             waiting: Class::ALL.map(|class| self.waiting(class)),

@@ -20,8 +20,8 @@
 //! - [`memory`], beside the control: the memory that work takes, within a budget.
 //! - `pressure`: how much is refused, and with it the time after which clients should return.
 //!
-//! Invariant: every call takes constant time, apart from work that is paid for by earlier calls, and all tables are
-//! bounded. The crate knows nothing of GraphQL and HTTP.
+//! Invariant: every call takes at most logarithmic time, apart from work that is paid for by earlier calls, and all
+//! tables are bounded. The crate knows nothing of GraphQL and HTTP.
 
 pub mod adaptive_limit;
 mod baseline;

@@ -1,6 +1,6 @@
 //! The queue of one lane, in front of the limit.
 //!
-//! Each client has a line of its own, and clients take turns. While the queue is short, a line is served in order. A
+//! Each client has a line of its own, and clients take turns in the order in which their lines began. While the queue is short, a line is served in order. A
 //! queue that was never empty for [`QueueSettings::interval`] stands: it does not even out a burst, it only delays
 //! everything. Then the newest request of each line is served first, which still has time, and requests wait no longer
 //! than [`QueueSettings::target`] (controlled delay, as in CoDel, with adaptive LIFO, as at Facebook).
@@ -8,13 +8,12 @@
 //! A heavy request does not make light ones wait for which there is room: a few other lines are tried. It keeps its
 //! turn, and after a few requests have passed it, the others wait for it.
 //!
-//! If the queue is full, the client with the longest of some lines loses its oldest request.
+//! If the queue is full, the client with the longest line loses its oldest request. Every call takes logarithmic time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use indexmap::IndexMap;
 
 use crate::lane::Lane;
 use crate::request::Request;
@@ -60,15 +59,16 @@ pub(crate) struct Waiter {
 }
 
 /// The requests of one client, by their places. Places of requests that have left stay until the line is cleaned.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ClientLine {
+    /// The key of the client in [`WaitingQueue::order`].
+    turn: u64,
     places: VecDeque<(u32, u64)>,
     waiting: usize,
 }
 
-/// The number of lines that are compared when a full queue drops a request, that are tried for a request that fits, and
-/// of requests that pass one that does not.
-const LINES_COMPARED: usize = 8;
+/// The number of other lines that are tried for a request that fits, and of requests that pass one that does not.
+const PASSING_MAX: usize = 8;
 
 /// The queue of one lane.
 #[derive(Debug)]
@@ -77,12 +77,15 @@ pub(crate) struct WaitingQueue {
     settings: QueueSettings,
     waiters: Vec<Option<Waiter>>,
     free: Vec<u32>,
-    lines: IndexMap<u64, ClientLine, RandomState>,
-    /// The position in `lines` of the client that has its turn.
-    turn: usize,
+    lines: HashMap<u64, ClientLine, RandomState>,
+    /// The clients by the numbers of their turns. The first one has its turn.
+    order: BTreeMap<u64, u64>,
+    /// The clients by the number of their requests.
+    by_length: BTreeSet<(usize, u64)>,
     /// The last request that had its turn and did not fit, and the number of requests that have passed it.
     passed: Option<(WaiterId, usize)>,
     waiting: usize,
+    /// The next number of a request or a turn.
     next_number: u64,
     last_empty: Duration,
 }
@@ -94,8 +97,9 @@ impl WaitingQueue {
             settings,
             waiters: Vec::new(),
             free: Vec::new(),
-            lines: IndexMap::default(),
-            turn: 0,
+            lines: HashMap::default(),
+            order: BTreeMap::new(),
+            by_length: BTreeSet::new(),
             passed: None,
             waiting: 0,
             next_number: 0,
@@ -140,26 +144,26 @@ impl WaitingQueue {
             // The bound of the queue is a `u32`.
             (self.waiters.len() - 1) as u32
         });
-        let number = self.next_number;
-        self.next_number += 1;
+        let number = self.take_number();
         let id = WaiterId { lane: self.lane, place, number };
         self.waiters[place as usize] = Some(Waiter { id, request, weight, entered: now, deadline });
-        let line = self.lines.entry(request.client).or_default();
+        let client = request.client;
+        let line = self.lines.entry(client).or_insert_with(|| {
+            self.order.insert(number, client);
+            ClientLine { turn: number, places: VecDeque::new(), waiting: 0 }
+        });
         line.places.push_back((place, number));
         line.waiting += 1;
+        let length = line.waiting;
+        self.set_length(client, length - 1, length);
         self.waiting += 1;
         Some((id, deadline, dropped))
     }
 
-    /// Takes the oldest request of the longest of some lines, if that line is longer than `own`.
+    /// Takes the oldest request of the longest line, if that line is longer than `own`.
     fn drop_of_longest_line(&mut self, own: usize) -> Option<Waiter> {
-        let count = self.lines.len();
-        let candidates = (0..count.min(LINES_COMPARED)).map(|it| (self.turn + it) % count);
-        let longest = candidates.max_by_key(|&index| self.lines[index].waiting)?;
-        if self.lines[longest].waiting <= own {
-            return None;
-        }
-        self.pop_line(longest, false)
+        let &(length, longest) = self.by_length.last()?;
+        if length <= own { None } else { self.pop_line(longest, false) }
     }
 
     /// Takes the next request that `may_leave` accepts: that of the client that has its turn, or if that is not
@@ -172,16 +176,11 @@ impl WaitingQueue {
         if self.waiting == 0 {
             return None;
         }
-        self.turn %= self.lines.len();
         let newest_first = self.stands(now);
-        let first = self.head(self.turn, newest_first)?;
+        let (_, &client) = self.order.first_key_value()?;
+        let first = self.head(client, newest_first)?;
         let popped = if may_leave(&first) {
-            let lines = self.lines.len();
-            let popped = self.pop_line(self.turn, newest_first);
-            if self.lines.len() == lines {
-                self.turn += 1;
-            }
-            popped
+            self.pop_turn(client, newest_first)
         } else {
             self.pop_beside(&first, may_leave, newest_first)
         };
@@ -199,45 +198,46 @@ impl WaitingQueue {
         newest_first: bool,
     ) -> Option<Waiter> {
         let passed = self.passed.filter(|it| it.0 == first.id).map_or(0, |it| it.1);
-        if passed >= LINES_COMPARED {
+        if passed >= PASSING_MAX {
             return None;
         }
-        let others = self.lines.len() - 1;
-        // Those that have passed it before were the first ones.
-        for other in (0..others.min(LINES_COMPARED)).map(|it| (passed + it) % others) {
-            let index = (self.turn + 1 + other) % self.lines.len();
-            if self.head(index, newest_first).is_some_and(|it| may_leave(&it)) {
-                self.passed = Some((first.id, passed + 1));
-                let last = self.lines.len() - 1;
-                let popped = self.pop_line(index, newest_first);
-                if self.turn == last && self.lines.len() == last {
-                    // The last line has moved into the place of the one that was removed.
-                    self.turn = index;
-                }
-                return popped;
-            }
+        let others: Vec<u64> = self.order.values().copied().skip(1).take(PASSING_MAX).collect();
+        let fits = |it: &u64| self.head(*it, newest_first).is_some_and(|it| may_leave(&it));
+        let client = others.into_iter().find(fits)?;
+        self.passed = Some((first.id, passed + 1));
+        self.pop_turn(client, newest_first)
+    }
+
+    /// Takes a request of a client. The client has its next turn after all that wait now.
+    fn pop_turn(&mut self, client: u64, newest_first: bool) -> Option<Waiter> {
+        let popped = self.pop_line(client, newest_first);
+        let next_turn = self.take_number();
+        if let Some(line) = self.lines.get_mut(&client) {
+            self.order.remove(&line.turn);
+            line.turn = next_turn;
+            self.order.insert(next_turn, client);
         }
-        None
+        popped
     }
 
     /// Returns the request of a line that is served next.
-    fn head(&mut self, index: usize, newest_first: bool) -> Option<Waiter> {
+    fn head(&mut self, client: u64, newest_first: bool) -> Option<Waiter> {
         let Self { lines, waiters, .. } = self;
-        let line = &mut lines[index];
+        let line = lines.get_mut(&client)?;
         line.clean_ends(waiters);
         let end = if newest_first { line.places.back() } else { line.places.front() };
         end.and_then(|&(place, _)| waiters[place as usize])
     }
 
     /// Takes a request of a line, and removes the line if it was the last.
-    fn pop_line(&mut self, index: usize, newest_first: bool) -> Option<Waiter> {
+    fn pop_line(&mut self, client: u64, newest_first: bool) -> Option<Waiter> {
         let Self { lines, waiters, .. } = self;
-        let line = &mut lines[index];
+        let line = lines.get_mut(&client)?;
         line.clean_ends(waiters);
         let end = if newest_first { line.places.pop_back() } else { line.places.pop_front() };
         let waiter = waiters[end?.0 as usize].take()?;
         self.free.push(waiter.id.place);
-        self.remove_from_line(index);
+        self.remove_from_line(client);
         Some(waiter)
     }
 
@@ -246,26 +246,41 @@ impl WaitingQueue {
         let place = self.waiters.get_mut(id.place as usize)?;
         let waiter = place.take_if(|it| it.id == id)?;
         self.free.push(id.place);
-        if let Some(index) = self.lines.get_index_of(&waiter.request.client) {
-            self.remove_from_line(index);
-        }
+        self.remove_from_line(waiter.request.client);
         if self.waiting == 0 {
             self.last_empty = now;
         }
         Some(waiter)
     }
 
-    fn remove_from_line(&mut self, index: usize) {
+    /// Updates a line of which a request was taken.
+    fn remove_from_line(&mut self, client: u64) {
+        let Some(line) = self.lines.get_mut(&client) else { return };
         self.waiting -= 1;
-        let line = &mut self.lines[index];
         line.waiting -= 1;
-        if line.waiting == 0 {
-            self.lines.swap_remove_index(index);
-        } else if line.places.len() > 2 * line.waiting + 8 {
+        let (turn, length) = (line.turn, line.waiting);
+        if line.places.len() > 2 * length + 8 {
             // At least half of the places are of requests that have left, so each of those pays for one.
             let waiters = &self.waiters;
             line.places.retain(|&it| is_waiting(waiters, it));
         }
+        if length == 0 {
+            self.order.remove(&turn);
+            self.lines.remove(&client);
+        }
+        self.set_length(client, length + 1, length);
+    }
+
+    fn set_length(&mut self, client: u64, before: usize, after: usize) {
+        self.by_length.remove(&(before, client));
+        if after > 0 {
+            self.by_length.insert((after, client));
+        }
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
     }
 }
 
@@ -365,6 +380,34 @@ mod tests {
     }
 
     #[test]
+    fn clients_with_one_request_each_leave_in_order() {
+        let mut queue = queue(10);
+        let ids: Vec<_> = (0..8).map(|it| push(&mut queue, 90 - it, it, millis(1))).collect();
+        for id in [ids[0], ids[3]].into_iter().flatten() {
+            assert!(queue.remove(id, millis(1)).is_some());
+        }
+        let next =
+            |queue: &mut WaitingQueue| Some(queue.pop(|_| true, millis(1))?.request.operation);
+        assert_eq!((next(&mut queue), next(&mut queue)), (Some(1), Some(2)));
+        push(&mut queue, 90, 8, millis(1));
+        assert_eq!(pop_all(&mut queue, millis(1)), [4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_full_queue_finds_the_longest_line_among_many() {
+        let mut queue = queue(200);
+        for client in 0..100 {
+            push(&mut queue, client, client, millis(1));
+        }
+        for operation in 100..200 {
+            push(&mut queue, 55, operation, millis(1));
+        }
+        let request = Request { client: 1000, ..Request::default() };
+        let (_, _, dropped) = queue.push(request, 1, FOREVER, millis(1)).expect("room");
+        assert_eq!(dropped.map(|it| it.request.operation), Some(55));
+    }
+
+    #[test]
     fn a_few_light_requests_pass_a_heavy_one_which_keeps_its_turn() {
         let mut queue = queue(1000);
         let mut push = |client, operation, weight| {
@@ -377,10 +420,10 @@ mod tests {
         }
         push(1, 20, 1000);
         let mut passed = pop_weights(&mut queue, 1000, millis(1));
-        assert_eq!(passed.len(), LINES_COMPARED);
+        assert_eq!(passed.len(), PASSING_MAX);
         passed.sort_unstable();
         passed.dedup();
-        assert_eq!(passed.len(), LINES_COMPARED, "clients take turns");
+        assert_eq!(passed.len(), PASSING_MAX, "clients take turns");
         assert!(!passed.contains(&20), "{passed:?}");
         let left = pop_all(&mut queue, millis(1));
         assert_eq!((left[0], left.len()), (99, 6), "it is the first for which there is room");
@@ -420,5 +463,6 @@ mod tests {
             assert_eq!(left, expected);
         }
         assert!(queue.waiters.len() <= 50 && queue.lines.is_empty(), "{}", queue.waiters.len());
+        assert!(queue.order.is_empty() && queue.by_length.is_empty());
     }
 }

@@ -34,6 +34,9 @@ const RETURNED_PART: u64 = 32;
 /// The number of measurements of a shortage for which the longest pause of refused clients grows by a second.
 const MEASUREMENTS_PER_SECOND: u64 = 10;
 
+/// The longest time after which a refused client should return.
+const RETRY_AFTER_SECONDS_MAX: u64 = 30;
+
 /// The number of measurements of a shortage after which the pause grows no more: 30 s. A client that waits longer does
 /// not learn that the shortage is over.
 const SHORTAGE_MAX: u64 = 30 * MEASUREMENTS_PER_SECOND;
@@ -218,9 +221,10 @@ impl MemoryAccount {
     }
 
     /// Returns the whole seconds after which a refused client should return: a random number that grows with the
-    /// length of the shortage, so that clients come back spread out. `random` is any random number.
+    /// length of the shortage, so that clients come back spread out, and 30 at most. `random` is any random number.
     pub fn retry_after_seconds(&self, random: u64) -> u64 {
-        1 + random % (2 + self.shortage.load(Ordering::Relaxed) / MEASUREMENTS_PER_SECOND)
+        let spread = 2 + self.shortage.load(Ordering::Relaxed) / MEASUREMENTS_PER_SECOND;
+        1 + random % spread.min(RETRY_AFTER_SECONDS_MAX)
     }
 
     /// Counts a refusal of memory of this kind.

@@ -133,7 +133,7 @@ fn the_pause_of_refused_clients_grows_with_the_length_of_the_shortage() {
         account.count_refused(MemoryKind::Operations);
         account.measure(0);
     }
-    assert_eq!(longest(&account), Some(32));
+    assert_eq!(longest(&account), Some(30));
     for _ in 0..100 {
         account.measure(0);
     }

@@ -101,7 +101,9 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
                 // Random service times of one run may be shorter than their mean.
                 let peak = peak.min(capacity(servers, operation));
                 assert!(peak >= 0.95 * capacity(servers, operation), "{context}");
-                assert!(goodputs.iter().all(|it| *it >= 0.95 * peak), "{context}");
+                // At the capacity, what the pauses between random arrivals leave unused is never made up for.
+                assert!(goodputs[0] >= 0.93 * peak, "{context}");
+                assert!(goodputs[1..].iter().all(|it| *it >= 0.95 * peak), "{context}");
                 assert!(latencies.iter().all(|it| *it <= 3.0 * usual), "{context}");
             });
         }
