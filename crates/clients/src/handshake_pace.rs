@@ -22,7 +22,7 @@ use telemetry::{Metric, read};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub use crate::handshake_queue::HandshakeClient;
+pub use crate::handshake_queue::{HandshakeClient, HandshakeRank};
 use crate::handshake_queue::{HandshakePlace, HandshakeQueue};
 
 /// The longest wait of a handshake. Clients and load balancers give up after some more seconds, and each one that waits
@@ -277,8 +277,8 @@ mod tests {
         HandshakePace::new(&admission, cores)
     }
 
-    const CLIENT: HandshakeClient = HandshakeClient { is_anonymous: true, key: 1 };
-    const NEIGHBOUR: HandshakeClient = HandshakeClient { is_anonymous: true, key: 2 };
+    const CLIENT: HandshakeClient = HandshakeClient { rank: HandshakeRank::Anonymous, key: 1 };
+    const NEIGHBOUR: HandshakeClient = HandshakeClient { rank: HandshakeRank::Anonymous, key: 2 };
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_is_accepted_evenly_and_what_would_wait_too_long_is_refused() {

@@ -1,20 +1,36 @@
 //! The queue of WebSocket handshakes that wait for their turn. The handshakes of each client are in order, and clients
 //! take turns, so that a client with thousands of handshakes delays those of others by one turn each.
 //!
-//! Clients with an identity come before anonymous ones, which have a quarter of the turns while both wait. A full queue
-//! refuses the newest handshake of the client with the most. Every call takes logarithmic time.
+//! Critical handshakes come first, except for one turn in twenty while others wait as well. Among the others, clients
+//! with an identity come before anonymous ones, which have a quarter of the turns while both wait. A full queue refuses
+//! the newest handshake of the client with the most, and a critical one only if all that wait are critical. Every call
+//! takes logarithmic time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The number of turns that clients with an identity have for each turn of an anonymous client, while both wait.
 const TURNS_OF_IDENTIFIED: u32 = 3;
 
+/// The number of turns that critical handshakes have for each turn of another one, while both wait.
+const TURNS_OF_CRITICAL: u32 = 19;
+
+/// The rank of a handshake, which decides about its turn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HandshakeRank {
+    /// The request is of the class `critical`.
+    Critical,
+    /// The client has proved an identity.
+    Identified,
+    /// Any other handshake.
+    Anonymous,
+}
+
 /// The client of a handshake.
-// The order of the fields decides which of two equally long lines a full queue shortens: that of an anonymous client.
+// The order of the fields decides which of two equally long lines a full queue shortens: that of the lower rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandshakeClient {
-    /// True if the client has proved no identity.
-    pub is_anonymous: bool,
+    /// The rank of its handshakes.
+    pub rank: HandshakeRank,
     /// The key of the client, equal for all of its connections.
     pub key: u64,
 }
@@ -30,15 +46,17 @@ pub(crate) struct HandshakePlace {
 #[derive(Debug)]
 pub(crate) struct HandshakeQueue<T> {
     lines: HashMap<HandshakeClient, HandshakeLine<T>>,
-    /// The clients by the numbers of their turns: those with an identity, and anonymous ones.
-    order: [BTreeMap<u64, HandshakeClient>; 2],
-    /// The clients by the number of their handshakes.
-    by_length: BTreeSet<(usize, HandshakeClient)>,
+    /// The clients of each rank by the numbers of their turns.
+    order: [BTreeMap<u64, HandshakeClient>; 3],
+    /// The clients by the number of their handshakes: those with critical ones, and others.
+    by_length: [BTreeSet<(usize, HandshakeClient)>; 2],
     waiting: usize,
     /// The next number of a turn or a handshake. At a million in a second they suffice for 500,000 years.
     next_number: u64,
     /// The number of turns that clients with an identity had since the last turn of an anonymous client.
     since_anonymous: u32,
+    /// The number of turns of critical handshakes since the last turn of another one.
+    since_other: u32,
 }
 
 /// The handshakes of one client, in their order. There is at least one.
@@ -54,10 +72,11 @@ impl<T> Default for HandshakeQueue<T> {
         Self {
             lines: HashMap::new(),
             order: Default::default(),
-            by_length: BTreeSet::new(),
+            by_length: Default::default(),
             waiting: 0,
             next_number: 0,
             since_anonymous: 0,
+            since_other: 0,
         }
     }
 }
@@ -78,16 +97,11 @@ impl<T> HandshakeQueue<T> {
     ) -> Option<(HandshakePlace, Option<T>)> {
         let mut displaced = None;
         if self.waiting >= waiting_max {
-            let own = self.lines.get(&client).map_or(0, |it| it.waiters.len());
-            let &(length, longest) = self.by_length.last()?;
-            if (own + 1, client.is_anonymous) >= (length, longest.is_anonymous) {
-                return None;
-            }
-            displaced = self.pop_newest(longest);
+            displaced = Some(self.displace_for(client)?);
         }
         let number = self.take_number();
         let line = self.lines.entry(client).or_insert_with(|| {
-            self.order[usize::from(client.is_anonymous)].insert(number, client);
+            self.order[client.rank as usize].insert(number, client);
             HandshakeLine { turn: number, waiters: BTreeMap::new() }
         });
         line.waiters.insert(number, waiter);
@@ -99,16 +113,9 @@ impl<T> HandshakeQueue<T> {
 
     /// Takes the oldest handshake of the client that has its turn.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let [identified, anonymous] = &self.order;
-        let is_anonymous = match (identified.is_empty(), anonymous.is_empty()) {
-            (true, _) => true,
-            (false, true) => false,
-            (false, false) => self.since_anonymous >= TURNS_OF_IDENTIFIED,
-        };
-        self.since_anonymous =
-            if is_anonymous { 0 } else { self.since_anonymous.saturating_add(1) };
+        let rank = self.next_rank();
         let next_turn = self.take_number();
-        let order = &mut self.order[usize::from(is_anonymous)];
+        let order = &mut self.order[rank as usize];
         let (_, client) = order.pop_first()?;
         let line = self.lines.get_mut(&client)?;
         let (_, waiter) = line.waiters.pop_first()?;
@@ -116,6 +123,39 @@ impl<T> HandshakeQueue<T> {
         order.insert(next_turn, client);
         self.note_removal(client);
         Some(waiter)
+    }
+
+    /// Returns the rank that has the next turn, and counts the turn.
+    fn next_rank(&mut self) -> HandshakeRank {
+        let [critical, identified, anonymous] = self.order.each_ref().map(|it| !it.is_empty());
+        if critical && (self.since_other < TURNS_OF_CRITICAL || !(identified || anonymous)) {
+            self.since_other = self.since_other.saturating_add(1);
+            return HandshakeRank::Critical;
+        }
+        self.since_other = 0;
+        if identified && (self.since_anonymous < TURNS_OF_IDENTIFIED || !anonymous) {
+            self.since_anonymous = self.since_anonymous.saturating_add(1);
+            return HandshakeRank::Identified;
+        }
+        self.since_anonymous = 0;
+        HandshakeRank::Anonymous
+    }
+
+    /// Takes the handshake that leaves a full queue for one of this client. `None` if none does.
+    fn displace_for(&mut self, client: HandshakeClient) -> Option<T> {
+        let own = self.lines.get(&client).map_or(0, |it| it.waiters.len());
+        let [critical, others] = &self.by_length;
+        let is_critical = client.rank == HandshakeRank::Critical;
+        let &(length, longest) = match others.last() {
+            Some(longest) if is_critical => return self.pop_newest(longest.1),
+            Some(longest) => longest,
+            None if is_critical => critical.last()?,
+            None => return None,
+        };
+        if (own + 1, client.rank) >= (length, longest.rank) {
+            return None;
+        }
+        self.pop_newest(longest)
     }
 
     /// Takes a handshake that no longer waits. `None` if it has left before.
@@ -137,7 +177,7 @@ impl<T> HandshakeQueue<T> {
         let Some(line) = self.lines.get(&client) else { return };
         let (turn, length) = (line.turn, line.waiters.len());
         if length == 0 {
-            self.order[usize::from(client.is_anonymous)].remove(&turn);
+            self.order[client.rank as usize].remove(&turn);
             self.lines.remove(&client);
         }
         self.set_length(client, length + 1, length);
@@ -145,9 +185,10 @@ impl<T> HandshakeQueue<T> {
     }
 
     fn set_length(&mut self, client: HandshakeClient, before: usize, after: usize) {
-        self.by_length.remove(&(before, client));
+        let by_length = &mut self.by_length[usize::from(client.rank != HandshakeRank::Critical)];
+        by_length.remove(&(before, client));
         if after > 0 {
-            self.by_length.insert((after, client));
+            by_length.insert((after, client));
         }
     }
 
@@ -161,12 +202,16 @@ impl<T> HandshakeQueue<T> {
 mod tests {
     use super::*;
 
+    const fn critical(key: u64) -> HandshakeClient {
+        HandshakeClient { rank: HandshakeRank::Critical, key }
+    }
+
     const fn identified(key: u64) -> HandshakeClient {
-        HandshakeClient { is_anonymous: false, key }
+        HandshakeClient { rank: HandshakeRank::Identified, key }
     }
 
     const fn anonymous(key: u64) -> HandshakeClient {
-        HandshakeClient { is_anonymous: true, key }
+        HandshakeClient { rank: HandshakeRank::Anonymous, key }
     }
 
     /// Returns a queue with these handshakes.
@@ -182,7 +227,7 @@ mod tests {
     fn pop_all(mut queue: HandshakeQueue<u32>) -> Vec<u32> {
         let waiters = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(queue.len(), 0);
-        assert!(queue.lines.is_empty() && queue.by_length.is_empty());
+        assert!(queue.lines.is_empty() && queue.by_length.iter().all(BTreeSet::is_empty));
         assert!(queue.order.iter().all(BTreeMap::is_empty));
         waiters
     }
@@ -201,6 +246,32 @@ mod tests {
         let turns = pop_all(queue(&waiters));
         assert_eq!(turns[..8], [0, 0, 0, 100, 0, 0, 0, 100]);
         assert_eq!(turns[8..], [0, 0, 0, 100, 100, 100, 100, 100, 100], "the rest has its turns");
+    }
+
+    #[test]
+    fn critical_handshakes_come_first_and_leave_others_one_turn_in_twenty() {
+        let mut waiters: Vec<_> = (0..3).map(|it| (anonymous(it), 100)).collect();
+        waiters.extend((0..22).map(|it| (critical(it), 1)));
+        let turns = pop_all(queue(&waiters));
+        assert_eq!(turns[..19], [1; 19]);
+        assert_eq!(turns[19..], [100, 1, 1, 1, 100, 100]);
+    }
+
+    #[test]
+    fn a_critical_handshake_leaves_a_full_queue_only_for_another_critical_one() {
+        let mut queue = queue(&[(critical(1), 1), (critical(1), 2), (anonymous(1), 100)]);
+        let displaced = |queue: &mut HandshakeQueue<u32>, client, waiter| {
+            queue.push(client, waiter, 3).map(|(_, displaced)| displaced)
+        };
+        assert_eq!(
+            displaced(&mut queue, critical(1), 3),
+            Some(Some(100)),
+            "it has the most itself"
+        );
+        assert_eq!(displaced(&mut queue, identified(1), 50), None);
+        assert_eq!(displaced(&mut queue, critical(1), 4), None);
+        assert_eq!(displaced(&mut queue, critical(2), 5), Some(Some(3)));
+        assert_eq!(pop_all(queue), [1, 5, 2]);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use admission::Class;
 use admission::memory::MemoryCharge;
 use clients::authentication::Identity;
-use clients::handshake_pace::HandshakeClient;
+use clients::handshake_pace::{HandshakeClient, HandshakeRank};
 use clients::memory_refusal::memory_used_up;
 use clients::request_source::RequestSource;
 use execute::{ClientKey, GraphqlError};
@@ -58,14 +59,14 @@ async fn admit_arriving(
     // Everything that an admission at once needs the time for.
     let arrived = Instant::now();
     let memory = charge(serving)?;
-    let ticket = admit_to_limit(serving, operations, arriving, arrived).await?;
+    let ticket = admit_to_limit(serving, operations, arriving, None, arrived).await?;
     let began = ticket.as_ref().map_or(arrived, WorkTicket::began);
     Ok(AdmittedWork { ticket, memory, arrived, began })
 }
 
 /// Admits a WebSocket handshake: a router without memory or, with overload protection, at its limit takes no further
 /// connections, because their subscriptions would be more work. While the limit is reached, the handshake waits. With
-/// overload protection, handshakes have an even pace besides, in turns by client.
+/// overload protection, handshakes have an even pace besides, in turns by client, critical ones first.
 ///
 /// # Errors
 /// `OVERLOADED`: the handshake is refused.
@@ -82,13 +83,18 @@ pub async fn admit_handshake(
     // The metrics of clients count operations only.
     let is_handshake = true;
     let arriving = ArrivingRequest { identity, headers, address, source, is_handshake };
+    let class = serving.overload.as_ref().map(|it| it.class(&arriving));
     if let (Some(pace), Some(overload)) = (&serving.limits.handshakes, &serving.overload) {
-        let is_anonymous = identity.is_anonymous();
-        let client = HandshakeClient { is_anonymous, key: overload.client(&arriving) };
+        let rank = match (class.unwrap_or(Class::Normal), identity.is_anonymous()) {
+            (Class::Critical, _) => HandshakeRank::Critical,
+            (_, false) => HandshakeRank::Identified,
+            (_, true) => HandshakeRank::Anonymous,
+        };
+        let client = HandshakeClient { rank, key: overload.client(&arriving) };
         let turn = pace.wait(client, &serving.limits.memory).await;
         turn.map_err(|refusal| refused(serving, overloaded(refusal.retry_after_seconds)))?;
     }
-    admit_to_limit(serving, &[], arriving, Instant::now()).await.map(drop)
+    admit_to_limit(serving, &[], arriving, class, Instant::now()).await.map(drop)
 }
 
 /// Counts the memory of a request.
@@ -97,16 +103,19 @@ fn charge(serving: &Serving) -> Result<MemoryCharge, Vec<GraphqlError>> {
     MemoryCharge::of_operation(memory).map_err(|_| refused(serving, memory_used_up(memory)))
 }
 
-/// Waits for a place below the limit, from `now` on, if there is overload protection.
+/// Waits for a place below the limit, from `now` on, if there is overload protection. `class` is that of the request, if
+/// it is known already.
 async fn admit_to_limit(
     serving: &Serving,
     operations: &[OperationRequest],
     arriving: ArrivingRequest<'_>,
+    class: Option<Class>,
     now: Instant,
 ) -> Result<Option<WorkTicket>, Vec<GraphqlError>> {
     let Some(overload) = &serving.overload else { return Ok(None) };
     let deadline = arriving.source.deadline_within(now, serving.time_max);
-    let admitted = overload.admit(operations, arriving, now, deadline).await;
+    let class = class.unwrap_or_else(|| overload.class(&arriving));
+    let admitted = overload.admit(operations, arriving, class, now, deadline).await;
     admitted.map(Some).map_err(|error| refused(serving, error))
 }
 

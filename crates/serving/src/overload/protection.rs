@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::memory::{MemoryAccount, MemoryKind};
-use admission::{AdmissionSettings, LimitBounds, Load, QueueSettings, Request};
+use admission::{AdmissionSettings, Class, LimitBounds, Load, QueueSettings, Request};
 use config::Config;
 use config::diagnostic::Diagnostic;
 use execute::{ClaimPath, GraphqlError};
@@ -114,6 +114,11 @@ impl OverloadProtection {
         self.classes.claims()
     }
 
+    /// Returns the class of a request.
+    pub(crate) fn class(&self, request: &ArrivingRequest<'_>) -> Class {
+        self.classes.class(request)
+    }
+
     /// Returns the client of a request, which shares of the limit and turns are given to.
     pub(crate) fn client(&self, request: &ArrivingRequest<'_>) -> u64 {
         match self.classes.client(request) {
@@ -125,7 +130,7 @@ impl OverloadProtection {
         }
     }
 
-    /// Admits the operations of one request that arrives `now`, which are done as one piece of work: waits in the queue
+    /// Admits the operations of one request of this class that arrives `now`, which are done as one piece of work: waits in the queue
     /// while the limit is reached, until `deadline` at most. Dropping the future leaves the queue.
     ///
     /// # Errors
@@ -135,10 +140,10 @@ impl OverloadProtection {
         &self,
         operations: &[OperationRequest],
         request: ArrivingRequest<'_>,
+        class: Class,
         now: Instant,
         deadline: Instant,
     ) -> Result<WorkTicket, GraphqlError> {
-        let class = self.classes.class(&request);
         let client = self.client(&request);
         let operation = self.operation_key(operations);
         let request = Request { client, operation, class, opens_stream: request.is_handshake };
@@ -217,7 +222,15 @@ mod tests {
             is_handshake: operations.is_empty(),
         };
         let now = Instant::now();
-        protection.admit(operations, request, now, now + Duration::from_secs(60)).await
+        protection
+            .admit(
+                operations,
+                request,
+                protection.class(&request),
+                now,
+                now + Duration::from_secs(60),
+            )
+            .await
     }
 
     #[tokio::test]
