@@ -22,7 +22,7 @@ use net::{TlsServer, TlsServerStream};
 use telemetry::LogLimit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::first_turn::serve_in_turn;
@@ -38,6 +38,11 @@ use super::{http2, pipeline};
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The time after which a TLS handshake does not begin any more, because it could hardly end within
+/// [`HANDSHAKE_TIME_MAX`]. Without this bound, a storm that waits for as long as that has each handshake computed in its
+/// last moment, and none succeeds.
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(7);
 
 /// The time for which a TLS handshake in progress occupies a place. The computing is done by then, and clients that let
 /// their handshakes wait must not keep others out.
@@ -143,12 +148,12 @@ async fn establish(
                 Some(tls) => {
                     let handshake = tls_handshake(server, &tls, socket);
                     match tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await {
-                        Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
+                        Ok(Ok(Some(stream))) => ClientStream::new(Carrier::Tls(Box::new(stream))),
                         Ok(Err(error)) => {
                             server.metrics.count_tls_failure();
                             return Err(error);
                         }
-                        Err(_) => {
+                        Ok(Ok(None)) | Err(_) => {
                             server.metrics.count_timeout(TimeoutPhase::Handshake);
                             return Ok(None);
                         }
@@ -169,7 +174,7 @@ async fn establish(
 }
 
 /// Does the TLS handshake with a client that has begun it, once there is a place for it
-/// ([`HttpServer::tls_handshakes`]).
+/// ([`HttpServer::tls_handshakes`]). `None`: there is a place too late for it to end in time, and nothing is computed.
 ///
 /// # Errors
 /// The handshake fails, or the client has gone before it begins: then nothing is computed for it.
@@ -177,21 +182,32 @@ async fn tls_handshake(
     server: &HttpServer,
     tls: &TlsServer,
     socket: TcpStream,
-) -> io::Result<TlsServerStream<WriteTimeout<TcpStream>>> {
+) -> io::Result<Option<TlsServerStream<WriteTimeout<TcpStream>>>> {
+    let latest = tokio::time::Instant::now() + HANDSHAKE_WAIT_MAX;
     // A client that sends nothing needs no place.
     wait_for_input(&socket).await?;
-    let place = server.tls_handshakes.acquire().await;
+    let Some(place) = place_until(latest, &server.tls_handshakes).await else { return Ok(None) };
     // It may have gone while it waited.
     wait_for_input(&socket).await?;
     let socket = WriteTimeout::new(socket, server.settings.stall_timeout);
     let mut handshake = pin!(tls.handshake(socket));
     tokio::select! {
         biased;
-        done = &mut handshake => return done,
+        done = &mut handshake => return done.map(Some),
         () = tokio::time::sleep(TLS_PLACE_TIME_MAX) => {}
     }
     drop(place);
-    handshake.await
+    handshake.await.map(Some)
+}
+
+/// Waits for a place, until `latest` at most.
+async fn place_until(
+    latest: tokio::time::Instant,
+    places: &Semaphore,
+) -> Option<SemaphorePermit<'_>> {
+    // The semaphore is never closed.
+    let place = tokio::time::timeout_at(latest, places.acquire()).await.ok()?.ok()?;
+    (tokio::time::Instant::now() <= latest).then_some(place)
 }
 
 /// Waits until a client has sent something.
@@ -394,5 +410,19 @@ mod tests {
         };
         let noticed = tokio::time::timeout(Duration::from_secs(10), noticed).await;
         noticed.expect("input that waits does not hide that the client has gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tls_handshake_that_could_not_end_in_time_gets_no_place() {
+        let places = Semaphore::new(1);
+        let began = tokio::time::Instant::now();
+        let latest = began + HANDSHAKE_WAIT_MAX;
+        let first = place_until(latest, &places).await.expect("a free place");
+        assert!(place_until(latest, &places).await.is_none(), "no place is given back");
+        assert_eq!(began.elapsed(), HANDSHAKE_WAIT_MAX);
+        drop(first);
+        assert!(place_until(latest, &places).await.is_some(), "the last moment");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(place_until(latest, &places).await.is_none(), "too late for a free place");
     }
 }
