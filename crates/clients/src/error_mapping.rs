@@ -25,7 +25,7 @@ pub fn errors(error: &PrepareError) -> Vec<GraphqlError> {
             vec![error.at(path)]
         }
         PrepareError::Overloaded => {
-            vec![GraphqlError::new(ErrorCode::Overloaded, error.to_string())]
+            vec![GraphqlError::no_room(error.to_string())]
         }
         PrepareError::Plan(plan::PlanError::NotSupported(message)) => {
             vec![GraphqlError::new(ErrorCode::NotSupported, message.clone())]

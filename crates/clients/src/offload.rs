@@ -48,8 +48,7 @@ impl OffloadError {
     /// Returns the request error that the client gets.
     pub fn error(self) -> GraphqlError {
         match self {
-            Self::Overloaded => GraphqlError::new(
-                ErrorCode::Overloaded,
+            Self::Overloaded => GraphqlError::no_room(
                 "too many large requests are waiting to be parsed; try again later",
             ),
             Self::Failed => GraphqlError::new(

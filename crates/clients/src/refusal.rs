@@ -1,22 +1,18 @@
 //! Refusals of requests with an HTTP status of their own, as data: every transport over HTTP can make one, and the HTTP
 //! layer turns it into a response.
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ErrorCode, GraphqlError, spread_seconds};
 use http::StatusCode;
 use http::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::error_mapping;
 
-/// The number of seconds that a client should wait after the refusal of an overloaded router: queues are emptied within
-/// one.
-pub const RETRY_AFTER_SECONDS: &str = "1";
-
-/// Returns the value of `retry-after` for the refusal of an overloaded router: the time of the first error, if it has
-/// one.
+/// Returns the value of `retry-after` for the refusal of an overloaded router: the time of the first error, or a random
+/// one of some seconds.
 pub fn retry_after(errors: &[GraphqlError]) -> HeaderValue {
     match errors.first().and_then(|error| error.retry_after_seconds) {
         Some(seconds) => HeaderValue::from(seconds.get()),
-        None => HeaderValue::from_static(RETRY_AFTER_SECONDS),
+        None => HeaderValue::from(spread_seconds()),
     }
 }
 

@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn blocking_work_of_a_core_has_a_lower_priority_than_its_event_loop() {
+    fn the_pool_of_a_worker_has_a_lower_priority_than_its_event_loop() {
         use rustix::process::getpriority_process;
         let usual = getpriority_process(None).expect("the priority of this thread");
         let (cores, threads) = Workers::start(1).expect("a thread");
@@ -247,8 +247,9 @@ mod tests {
         }));
         let (event_loop, blocking) = receiver.recv().expect("the job runs");
         let blocking = blocking.expect("no panic").expect("the priority of a thread of the pool");
-        assert_eq!(event_loop.expect("the priority of the event loop"), usual);
-        assert!(blocking > usual, "{blocking} is not nicer than {usual}");
+        let event_loop = event_loop.expect("the priority of the event loop");
+        // 19 is the lowest one.
+        assert_eq!([event_loop, blocking], [(usual + 2).min(19), (usual + 7).min(19)]);
         threads.stop();
     }
 

@@ -191,6 +191,12 @@ impl GraphqlError {
         }
     }
 
+    /// Creates the error of a request for which a bounded queue or table has no room. The time after which the client
+    /// may send it again is random, so that clients come back spread out.
+    pub fn no_room(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::overloaded(message, spread_seconds())
+    }
+
     /// Creates the error of an operation that a rate limit refuses. The time after which the client may send it again
     /// is `extensions.retryAfter` too.
     pub fn rate_limited(message: impl Into<Cow<'static, str>>, limit: RateLimitState) -> Self {
@@ -206,6 +212,15 @@ impl GraphqlError {
         self.path = path;
         self
     }
+}
+
+/// The maximum number of seconds after which a client may try again what found no room. Queues are emptied within one;
+/// the rest is there so that thousands do not return at once.
+const SPREAD_SECONDS_MAX: u64 = 5;
+
+/// Returns the random number of seconds after which a client may try again what found no room.
+pub fn spread_seconds() -> u64 {
+    fastrand::u64(1..=SPREAD_SECONDS_MAX)
 }
 
 /// Returns `extensions` with the time after which the client may try again, in seconds.

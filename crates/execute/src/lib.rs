@@ -79,7 +79,7 @@ pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};
 pub use current_state::{StatePlan, fetch_current_state};
-pub use error::{ErrorCode, GraphqlError, Location, PathSegment, RateLimitState};
+pub use error::{ErrorCode, GraphqlError, Location, PathSegment, RateLimitState, spread_seconds};
 pub use error_masking::{
     DeniedPlaces, Disclosure, ErrorRule, MessageCondition, MessageRule, ResponseHeaders,
 };

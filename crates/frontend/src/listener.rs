@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
+use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use clients::connections::ConnectionRefused;
-use execute::{ErrorCode, GraphqlError};
+use execute::GraphqlError;
 use futures_util::FutureExt;
 use net::TlsServer;
 use telemetry::LogLimit;
@@ -236,10 +237,11 @@ fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
              (`http.max_connections_per_ip`); close one first",
         ),
     };
-    let error = GraphqlError::new(ErrorCode::Overloaded, message);
+    let error = GraphqlError::no_room(message);
+    let retry_after = error.retry_after_seconds.map_or(1, NonZeroU16::get);
     let body = execute::request_error(&[error]).bytes;
     let mut response = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: 1\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: {retry_after}\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
         ResponseFormat::Json.content_type(),
         body.len()

@@ -113,8 +113,7 @@ impl RequestReceiver {
                 self.operation_metrics.count_refusal(ErrorCode::Overloaded);
                 let message =
                     "too many files are in transit (`uploads.max_bytes_total`, `limits.memory`)";
-                let error = GraphqlError::new(ErrorCode::Overloaded, message);
-                response::request_errors(&[error], media, true)
+                response::request_errors(&[GraphqlError::no_room(message)], media, true)
             }
         }
     }

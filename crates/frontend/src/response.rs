@@ -10,7 +10,7 @@ use clients::authentication::TokenSources;
 use clients::cache_control;
 use clients::error_mapping;
 use clients::rate_limit_headers::rate_limit_headers;
-use clients::refusal::{RETRY_AFTER_SECONDS, Refusal, retry_after};
+use clients::refusal::{Refusal, retry_after};
 use execute::{ErrorCode, GraphqlError, Payload};
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
@@ -84,7 +84,7 @@ pub fn payload(payload: Payload, media: ResponseFormat) -> Response {
     let mut response = with_type(StatusCode::OK, media.content_type(), payload.bytes);
     if is_refused {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        response.headers_mut().insert(RETRY_AFTER, retry_after(&[]));
     }
     if payload.errors > 0 {
         let errors = ResponseErrors { count: payload.errors.into(), code: None };

@@ -121,7 +121,7 @@ impl Hub {
         else {
             stats::add(&self.stats.refused_overload, 1);
             let message = "There are too many subscriptions at present; try again later.";
-            return Err(GraphqlError::new(ErrorCode::Overloaded, message));
+            return Err(GraphqlError::no_room(message));
         };
         let SubscribeRequest { operation, outlet, member, transport, resume } = request;
         let resume = resume.map(|cursor| self.decode_cursor(&cursor, &operation)).transpose()?;

@@ -86,7 +86,8 @@ fn a_refusal_because_of_overload_is_503_with_retry_after_for_every_media_type() 
             response.is_some()
         });
         let response = response.unwrap();
-        assert_eq!((response.status, &*response.header("retry-after")), (503, "1"), "{accept}");
+        let seconds: u64 = response.header("retry-after").parse().unwrap();
+        assert!(response.status == 503 && (1..=5).contains(&seconds), "{accept}: {seconds}");
     }
 }
 

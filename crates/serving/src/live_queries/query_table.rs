@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cache::{Dependencies, InvalidationTable, Sequence, WatcherId};
 use events::{Event, EventStream, SourceMessage};
-use execute::{ErrorCode, GraphqlError, Payload, Revision, Sharing, SubgraphFlights};
+use execute::{GraphqlError, Payload, Revision, Sharing, SubgraphFlights};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -293,7 +293,7 @@ impl LiveQueries {
         let message = format!(
             "there are {max} different live queries, the maximum (`live_queries.max_queries`); try again later"
         );
-        Err(GraphqlError::new(ErrorCode::Overloaded, message))
+        Err(GraphqlError::no_room(message))
     }
 
     /// The number of tags that queries watch, and of the queries that every invalidation makes stale.

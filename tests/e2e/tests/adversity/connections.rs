@@ -29,11 +29,19 @@ fn a_connection_over_the_limit_is_refused_until_one_ends() {
     let socket = Socket::ready(shop.address());
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     let responses = exchange(shop.address(), request.as_bytes()).unwrap();
+    let seconds = responses[0].header("retry-after").unwrap().to_owned();
+    assert!(["1", "2", "3", "4", "5"].contains(&&*seconds), "{seconds}");
+    let text: String = responses.iter().map(format_response).collect();
     expect![[r#"
         503 application/json; charset=utf-8
-        retry-after: 1
-        {"errors":[{"message":"the router has as many connections as it may have (`http.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
-    "#]].assert_eq(&responses.iter().map(format_response).collect::<String>());
+        retry-after: N
+        {"errors":[{"message":"the router has as many connections as it may have (`http.max_connections`); try again later","extensions":{"code":"OVERLOADED","retryAfter":N}}]}
+    "#]]
+    .assert_eq(
+        &text
+            .replace(&format!("retry-after: {seconds}"), "retry-after: N")
+            .replace(&format!("\"retryAfter\":{seconds}"), "\"retryAfter\":N"),
+    );
     shop.wait_for_metric("starling_http_connections_refused_total", 1);
     drop(socket);
     shop.wait_for_metric("starling_http_connections", 1);

@@ -203,7 +203,8 @@ fn one_client_reserves_a_bounded_number_of_streams() {
     let reserve = || request(shop.address(), "PUT", "/graphql", &[], b"").unwrap();
     let tokens: Vec<String> = (0..3).map(|_| reserve().text()).collect();
     let refused = reserve();
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let seconds = refused.header("retry-after").and_then(|it| it.parse::<u64>().ok());
+    assert!(refused.status == 503 && (1..=5).contains(&seconds.unwrap()), "{seconds:?}");
     assert!(refused.text().contains("subscriptions.max_reserved_streams_per_client"));
     // A stream that is open does not count.
     let _open = Stream::open_reserved(shop.address(), &tokens[0]);
