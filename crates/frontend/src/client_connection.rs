@@ -35,6 +35,8 @@ pub(crate) struct ClientConnection {
     /// The number of requests that began in this turn of the event loop.
     begun: Cell<u32>,
     slots: Arc<RequestSlots>,
+    /// The number of refusals that are held now.
+    held_refusals: Cell<u32>,
     /// The bytes that live subscriptions on all streams of the connection keep.
     kept: Arc<KeptTotal>,
 }
@@ -81,6 +83,13 @@ impl ClientConnection {
         Self { origin, ..Self::of(client, account) }
     }
 
+    /// Returns a connection that nothing limits.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Self {
+        let client = ClientKey::UNKNOWN;
+        Self::of(client, clients::byte_budget::ByteBudget::new(1 << 20).open(client, 1 << 20))
+    }
+
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
         Self {
             client,
@@ -88,6 +97,7 @@ impl ClientConnection {
             account,
             begun: Cell::new(0),
             slots: Arc::default(),
+            held_refusals: Cell::new(0),
             kept: KeptTotal::new(),
         }
     }
@@ -147,6 +157,19 @@ impl ClientConnection {
         }
     }
 
+    /// Takes a place for a refusal that is to be held. `None` if refusals have half of the requests that may be served at
+    /// the same time, of which there are `streams_max` at most: the other half is for requests that are not refused. A
+    /// connection of HTTP/1.1 serves one request at a time, so it always has a place.
+    pub(crate) fn hold_refusal(&self, streams_max: u32) -> Option<HeldRefusal<'_>> {
+        let served = self.slots.read.load(Ordering::SeqCst).saturating_add(UNPROVEN_REQUESTS_MAX);
+        let held = self.held_refusals.get();
+        if held >= (served.min(streams_max) / 2).max(1) {
+            return None;
+        }
+        self.held_refusals.set(held + 1);
+        Some(HeldRefusal(self))
+    }
+
     /// Charges a body over HTTP/2 like [`ClientConnection::charge`]. The request keeps its slot until the body has been
     /// sent. The HTTP library takes the first piece of a body whether the client has room for it or not, so taking it
     /// does not show that the client reads.
@@ -169,6 +192,16 @@ impl ClientConnection {
             ResponseBody::Whole(bytes) => ResponseBody::Whole(self.account.charged(bytes)),
             body => body,
         }
+    }
+}
+
+/// The place of a refusal that is held, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldRefusal<'a>(&'a ClientConnection);
+
+impl Drop for HeldRefusal<'_> {
+    fn drop(&mut self) {
+        self.0.held_refusals.set(self.0.held_refusals.get() - 1);
     }
 }
 
@@ -271,6 +304,22 @@ mod tests {
         served.extend(polled(connection.acquire_slot()));
         assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX + 1);
         assert!(polled(connection.acquire_slot()).is_none());
+    }
+
+    #[test]
+    fn refusals_are_held_on_half_of_the_requests_that_may_be_served_at_the_same_time() {
+        let connection = connection();
+        let mut held: Vec<HeldRefusal<'_>> =
+            (0..4).filter_map(|_| connection.hold_refusal(100)).collect();
+        assert_eq!(held.len(), 4);
+        assert!(connection.hold_refusal(100).is_none(), "eight may be served");
+        held.pop();
+        assert!(connection.hold_refusal(100).is_some(), "a place that was given back");
+        connection.slots.read.store(1000, Ordering::SeqCst);
+        let more = (0..100).map_while(|_| connection.hold_refusal(100)).map(|it| held.push(it));
+        assert_eq!((more.count(), held.len()), (47, 50));
+        drop(held);
+        assert!(connection.hold_refusal(1).is_some(), "there is always one place");
     }
 
     #[tokio::test]

@@ -155,7 +155,7 @@ pub(super) async fn handle(
     pipeline.first_turns.note_response(response.status());
     // After the span has ended and the line of the access log is written: the pause is no work, and refusals must not
     // count as slow requests, which are exported.
-    pipeline.refusals.hold(&response, deadline).await;
+    pipeline.refusals.hold(&response, deadline, client.connection()).await;
     response
 }
 

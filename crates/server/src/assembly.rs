@@ -231,6 +231,7 @@ pub(crate) fn assemble(
             refusals: RefusalPacer::new(
                 config.admission.refusals_per_core,
                 workers.count(),
+                config.http.http2.max_concurrent_streams,
                 &limits.memory,
                 &shutdown,
             ),

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
+import http2 from "node:http2";
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import WebSocket from "ws";
@@ -200,6 +201,47 @@ describe("refusals", () => {
       subgraphs.resume();
       assert.equal((await work).status, 200);
     } finally {
+      await stop();
+    }
+  });
+});
+
+describe("refusals over HTTP/2", () => {
+  it("leave other requests of the connection their streams while some are held", async () => {
+    const { subgraphs, router, stop } = await startProtected(
+      { limit: fixedLimit(1), queue: { max_waiting: 0 }, refusals_per_core: 1 }, { workers: 1 },
+    );
+    const session = http2.connect(router.url);
+    const ask = async () => {
+      const stream = session.request({
+        ":method": "POST", ":path": "/graphql", "content-type": "application/json",
+      });
+      stream.end(JSON.stringify({ query: "{ __typename }" }));
+      const [headers] = await once(stream, "response");
+      stream.resume();
+      await once(stream, "close");
+      return headers[":status"];
+    };
+    try {
+      subgraphs.pause();
+      const work = send(router, QUERY);
+      await metricBecomes(router, 'starling_admission_requests{class="normal"}', 1);
+      let pending = 0;
+      const storm = Array.from({ length: 60 }, async () => {
+        pending += 1;
+        const status = await ask();
+        pending -= 1;
+        return status;
+      });
+      await eventually(async () => (await metric(router, "starling_http_held_refusals")) >= 4, "refusals to be held");
+      subgraphs.resume();
+      assert.equal((await work).status, 200);
+      assert.equal(await ask(), 200);
+      assert.ok(pending > 0, "it has not waited for the refusals before it");
+      const statuses = await Promise.all(storm);
+      assert.ok(statuses.filter((it) => it === 503).length >= 4, `${statuses}`);
+    } finally {
+      session.close();
       await stop();
     }
   });
