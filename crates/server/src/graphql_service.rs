@@ -8,7 +8,7 @@ use clients::generation_note::GenerationNote;
 use clients::refusal::Refusal;
 use clients::request_ids::AssignedId;
 use clients::request_source::RequestSource;
-use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
+use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture, Payload};
 use frontend::service::{
     AcceptedHandshake, ArrivingHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse,
     GraphqlService, SharedStreamService, StreamBody,
@@ -132,14 +132,15 @@ impl GraphqlEndpoint {
         let admitted = admitted.await.map_err(Refusal::of_errors)?;
         // Its memory is released with the work.
         let Some(ticket) = &admitted.ticket else {
-            return Ok(self.run_admitted_batch(batch).await);
+            let results = self.run_admitted_batch(batch).await;
+            return Ok(results.into_iter().map(|it| it.bytes).collect());
         };
-        let responses = ticket.measure(self.run_admitted_batch(batch)).await;
-        ticket.set_result(WorkResult::Executed);
-        Ok(responses)
+        let results = ticket.measure(self.run_admitted_batch(batch)).await;
+        ticket.set_result(batch_result(&results));
+        Ok(results.into_iter().map(|it| it.bytes).collect())
     }
 
-    async fn run_admitted_batch(&self, batch: GraphqlBatch<'_>) -> Vec<Bytes> {
+    async fn run_admitted_batch(&self, batch: GraphqlBatch<'_>) -> Vec<Payload> {
         let prepare = |operation| self.prepare_of_batch(&batch, operation);
         let ready = join_all(batch.operations.iter().map(prepare)).await;
         let changes =
@@ -202,17 +203,17 @@ impl GraphqlEndpoint {
         }
     }
 
-    async fn run_of_batch(&self, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {
+    async fn run_of_batch(&self, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Payload {
         let outcome = match ready {
             Ok((ready, mut trace)) => {
                 if let Some(trace) = &mut trace {
                     trace.prepared();
                 }
-                operation::run(&self.serving, ready, trace).await.map(|payload| payload.bytes)
+                operation::run(&self.serving, ready, trace).await
             }
             Err(errors) => Err(errors),
         };
-        outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
+        outcome.unwrap_or_else(|errors| execute::request_error(&errors))
     }
 
     fn stream_body(&self, body: LiveBody) -> StreamBody {
@@ -315,5 +316,36 @@ impl SharedStreamService for GraphqlEndpoint {
 
     fn stop_on_stream(&self, token: &str, id: Option<&str>) -> Result<(), Refusal> {
         requests::stop(&self.live, token, id)
+    }
+}
+
+/// Returns the result of a batch as a whole. Its time is no measure of load if a part has errors, which may be those of
+/// a slow or a failing subgraph, or if no part needed a subgraph.
+fn batch_result(parts: &[Payload]) -> WorkResult {
+    let has_errors = parts.iter().any(|it| it.errors > 0);
+    match has_errors || parts.iter().all(|it| it.subgraph_requests == 0) {
+        true => WorkResult::Unmeasured,
+        false => WorkResult::Executed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_measured_if_a_part_is_executed_and_none_has_errors() {
+        let part = |errors, subgraph_requests| Payload {
+            errors,
+            subgraph_requests,
+            ..execute::request_error(&[GraphqlError::new(ErrorCode::BadRequest, "no")])
+        };
+        let of = |parts: &[(u32, u32)]| {
+            let parts: Vec<_> = parts.iter().map(|it| part(it.0, it.1)).collect();
+            matches!(batch_result(&parts), WorkResult::Executed)
+        };
+        assert!(of(&[(0, 1), (0, 0)]));
+        assert!(!of(&[(0, 1), (1, 0)]));
+        assert!(!of(&[(0, 0), (0, 0)]));
     }
 }

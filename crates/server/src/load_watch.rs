@@ -1,7 +1,6 @@
 //! The load of this router, measured once a second: for its readiness, for the adaptive limit, and for the load report
 //! in responses.
 
-use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,12 +46,12 @@ pub(crate) async fn watch_load(
             _ = interval.tick() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let cpu_seconds = LazyCell::new(|| profile::usage().map(|it| it.cpu_seconds));
+        let cpu_seconds = profile::usage().map(|it| it.cpu_seconds);
         if let Some(overload) = &overload {
-            let used = || cpu_seconds.map(|it| it / worker_processors);
+            let used = cpu_seconds.map(|it| it / worker_processors);
             let waited = || profile::processor_wait_seconds() / worker_processors;
-            let seconds = overload.has_work().then_some((used, waited));
-            let has_spare = processor_watch.has_spare(seconds, Instant::now());
+            let waited = overload.has_work().then_some(waited);
+            let has_spare = processor_watch.has_spare(used, waited, Instant::now());
             overload.update(&http.limits.memory, has_spare);
         }
         let Some(reports) = &http.pipeline.load_reports else { continue };
@@ -87,8 +86,8 @@ fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
 /// Knows whether the processors have time to spare.
 #[derive(Default, Debug)]
 struct ProcessorWatch {
-    /// The last measurements with work: of the time for which processors were used, and for which threads waited for
-    /// one, in seconds.
+    /// The last measurements: of the time for which processors were used, and with work of that for which threads waited
+    /// for one, in seconds.
     used: Option<(f64, Instant)>,
     waited: Option<(f64, Instant)>,
     /// The number of measurements since they were busy.
@@ -97,28 +96,21 @@ struct ProcessorWatch {
 }
 
 impl ProcessorWatch {
-    /// Notes a measurement. `seconds` has two functions, and is `None` while there is no work. They return the seconds
-    /// since the start for which each processor was used, and for which threads waited for it. The second one is not
-    /// called if the processors are busy by their use alone, because it takes some system calls for each thread.
+    /// Notes a measurement: the seconds since the start for which each processor was used, and for which threads waited
+    /// for it. The latter is a function, which is not called if the processors are busy by their use alone, because it
+    /// takes some system calls for each thread. It is `None` while no operation is in flight: events may use the
+    /// processors then, but nothing waits that the limit is for.
     fn has_spare(
         &mut self,
-        seconds: Option<(impl FnOnce() -> Option<f64>, impl FnOnce() -> f64)>,
+        used: Option<f64>,
+        waited: Option<impl FnOnce() -> f64>,
         now: Instant,
     ) -> bool {
-        let has_work = seconds.is_some();
-        let part = match seconds {
-            Some((used, waited)) => self.measure_busy_part(used(), waited, now),
-            None => {
-                (self.used, self.waited) = (None, None);
-                None
-            }
-        };
-        match part {
+        match self.measure_busy_part(used, waited, now) {
             Some(part) if part >= SPARE_BELOW => (self.spare_for, self.was_busy) = (0, true),
-            // The first measurement with work has none before it, and without `/proc` nothing is known. Without work
-            // the processors are idle.
-            None if has_work => {}
-            _ => self.spare_for = self.spare_for.saturating_add(1),
+            Some(_) => self.spare_for = self.spare_for.saturating_add(1),
+            // The first measurement with work has none before it, and without `/proc` nothing is known.
+            None => {}
         }
         self.spare_for >= SPARE_AFTER || (self.spare_for > 0 && !self.was_busy)
     }
@@ -128,7 +120,7 @@ impl ProcessorWatch {
     fn measure_busy_part(
         &mut self,
         used: Option<f64>,
-        waited: impl FnOnce() -> f64,
+        waited: Option<impl FnOnce() -> f64>,
         now: Instant,
     ) -> Option<f64> {
         let used = used.map(|it| (it, now));
@@ -137,6 +129,10 @@ impl ProcessorWatch {
         if used_part.is_some_and(|it| it >= SPARE_BELOW) {
             return used_part;
         }
+        let Some(waited) = waited else {
+            self.waited = None;
+            return used_part;
+        };
         // The last one may be older, from before the processors were busy.
         let waited = (waited(), now);
         let waited_before = self.waited.replace(waited);
@@ -244,7 +240,7 @@ mod tests {
                 waited
             };
             let now = start + Duration::from_secs(second);
-            watch.has_spare(has_work.then_some((|| Some(used), waits)), now)
+            watch.has_spare(Some(used), has_work.then_some(waits), now)
         };
         assert!(!after(true, 0.1, 0.0), "nothing is known yet");
         assert!(after(true, 0.1, 0.0));
@@ -254,12 +250,13 @@ mod tests {
         assert!(!after(true, 0.5, -1.5), "a thread has ended");
         assert!(!after(true, 0.5, 1.0), "the other threads still wait");
         assert_eq!([0; 5].map(|_| after(false, 0.0, 0.0)), [false, false, false, false, true]);
+        assert!(!after(false, 0.9, 0.0), "events use the processors");
     }
 
     #[test]
     fn a_system_that_does_not_tell_has_no_time_to_spare() {
         let mut watch = ProcessorWatch::default();
-        assert!((0..10).all(|_| !watch.has_spare(Some((|| None, || 0.0)), Instant::now())));
+        assert!((0..10).all(|_| !watch.has_spare(None, Some(|| 0.0), Instant::now())));
     }
 
     #[test]
