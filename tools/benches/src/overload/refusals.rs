@@ -61,7 +61,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     write_file(&response, REFUSAL)?;
     let floor = bench.start_floor(&response)?;
     let floor_run = bench.run_surge(&floor, "floor", &arguments)?;
-    let cores = |run: &Value| number(&run["server"]["cores"]);
+    let cores = |run: &Value| run["server"]["cores"].as_f64().unwrap_or(f64::NAN);
     let cpu_us =
         |run: &Value, responses: f64| cores(run) * f64::from(bench.seconds) * 1e6 / responses;
     let floor_responses = number(&floor_run["totals"]["admitted"]);

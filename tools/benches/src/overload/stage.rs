@@ -37,6 +37,9 @@ const IN_TIME: &str = "1s";
 /// The warm-up of a surge: caches of plans are filled, and the limit has found its value.
 const WARMUP_SECONDS: u32 = 5;
 
+/// The thirds of its time in which a rising load rises.
+pub(super) const RISE_THIRDS: u32 = 2;
+
 /// The items of a response, and the fields of each that only the router computes. They make a request cost the router
 /// more than the mocks and the load generator, which share the other core and must not be the limit. A document may
 /// have a hundred aliases.
@@ -54,7 +57,7 @@ pub(super) struct OverloadStage<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SurgeLoad {
     Constant(f64),
-    /// From the first rate to the second, for the whole time.
+    /// From the first rate to the second in two thirds of the time, and then on.
     Rising(f64, f64),
 }
 
@@ -165,7 +168,9 @@ pub(super) fn surge_arguments(
         }
         SurgeLoad::Rising(from, to) => {
             let point = |seconds: u32, rate: f64| json!({"seconds": seconds, "rate": rate as u64});
-            let shape = json!({"points": [point(0, from), point(bench.seconds, to)]});
+            let shape = json!({"points": [
+                point(0, from), point(RISE_THIRDS * bench.seconds / 3, to), point(bench.seconds, to),
+            ]});
             let file = bench.scratch_folder("overload")?.join("rising.json");
             write_file(&file, &shape.to_string())?;
             words.extend(["--shape".to_owned(), file.display().to_string()]);
