@@ -2,8 +2,8 @@
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{
-    LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity, p99_ms,
-    print_capacity, print_head, print_row, surge_arguments,
+    FROM_THE_START, LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity,
+    p99_ms, print_capacity, print_head, print_row, surge_arguments,
 };
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
@@ -109,15 +109,18 @@ impl<'a> HangingStage<'a> {
     }
 
     /// Sends half of the capacity, and prints a row for each class.
-    pub(super) fn surge(
+    fn surge(
         &self,
         router: &ServerProcess,
         capacity: f64,
         name: &str,
+        extra: &[&str],
     ) -> Result<Value, Failure> {
         let bench = self.bench;
         let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
-        let arguments = surge_arguments(bench, load, &["--mix", &self.mix.display().to_string()])?;
+        let mix = self.mix.display().to_string();
+        let extra = [&["--mix", &mix][..], extra].concat();
+        let arguments = surge_arguments(bench, load, &extra)?;
         let run = bench.run_surge(router, name, &arguments)?;
         for (class_name, ..) in [INDEPENDENT, DEPENDENT] {
             let row = format!("{name}: {class_name}");
@@ -126,7 +129,7 @@ impl<'a> HangingStage<'a> {
         Ok(run)
     }
 
-    /// The same while the subgraph hangs.
+    /// The same while the subgraph hangs. The first seconds count, in which the router does not know it yet.
     pub(super) fn surge_while_one_hangs(
         &self,
         router: &ServerProcess,
@@ -134,7 +137,7 @@ impl<'a> HangingStage<'a> {
         name: &str,
     ) -> Result<Value, Failure> {
         let _stopped = StoppedProcess::stop(&self.hanging)?;
-        self.surge(router, capacity, name)
+        self.surge(router, capacity, name, &FROM_THE_START)
     }
 }
 
@@ -151,7 +154,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     drop(unprotected);
     let router = stage.start_router("")?;
     print_head();
-    let before = stage.surge(&router, capacity, "all respond")?;
+    let before = stage.surge(&router, capacity, "all respond", &[])?;
     let during = stage.surge_while_one_hangs(&router, capacity, "one hangs")?;
     let (calm, hurt) = (independent_class(&before)?, independent_class(&during)?);
     let rate =

@@ -14,7 +14,7 @@ use crate::load_generator::Priority;
 use crate::reports::number;
 use crate::server_process::ServerProcess;
 use crate::setup::{Bench, write_file};
-use crate::subscriptions::stage::{ClientSettings, PLAIN, Stage};
+use crate::subscriptions::stage::{ClientSettings, JOINED, PLAIN, Stage};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -154,25 +154,53 @@ pub(super) fn measure_reconnects(
     Ok([closed, calm].into_iter().chain(runs).collect())
 }
 
-/// Measures the deliveries of events while queries are far above the capacity.
+/// Measures the deliveries of events while queries are far above the capacity: of events that contain all fields, and of
+/// events with a field that is fetched from the mock.
 pub(super) fn measure_deliveries(
     bench: &Bench,
     bounds: &mut Bounds,
 ) -> Result<Vec<Value>, Failure> {
     let (live, closed) = LiveStage::start(bench)?;
     let router = live.start_router()?;
-    let (count, rate) = (bench.clients.unwrap_or(SUBSCRIBERS), EVENTS_RATE.to_string());
-    let events = (EVENTS_RATE * bench.seconds).to_string();
-    let extra = ["--events", &events, "--rate", &rate];
-    let clients = |name: &'static str| ClientSettings { name, count, query: PLAIN, extra: &extra };
-    let calm = live.stage.run_clients(&router, &clients("events alone"))?;
-    let both = clients("events and queries");
-    let (loaded, runs) =
-        live.run_both(&router, "queries at 3x", &both, SUBSCRIBERS_LOAD, Priority::Normal)?;
+    let mut all = vec![closed];
     println!(
         "| deliveries | expected | received | lost, announced | missing | p50, ms | p99, ms |\n|---|---|---|---|---|---|---|"
     );
-    for (name, run) in [("alone", &calm), ("with queries at 3x", &loaded)] {
+    for (what, query) in [("events", PLAIN), ("joined events", JOINED)] {
+        all.extend(measure_deliveries_of(&live, &router, bounds, what, query)?);
+    }
+    println!();
+    print_head();
+    for run in &all[1..] {
+        print_row("queries at 3x", run, bench.seconds);
+    }
+    Ok(all)
+}
+
+/// Measures the deliveries of one subscription without and with queries. Returns the runs of the queries.
+fn measure_deliveries_of(
+    live: &LiveStage<'_>,
+    router: &ServerProcess,
+    bounds: &mut Bounds,
+    what: &str,
+    query: &str,
+) -> Result<Vec<Value>, Failure> {
+    let bench = live.stage.bench;
+    let (count, rate) = (bench.clients.unwrap_or(SUBSCRIBERS), EVENTS_RATE.to_string());
+    let events = (EVENTS_RATE * bench.seconds).to_string();
+    let extra = ["--events", &events, "--rate", &rate];
+    let [alone, beside] =
+        [format!("{what}, alone"), format!("{what}, with queries at {SUBSCRIBERS_LOAD}x")];
+    let clients = |name| ClientSettings { name, count, query, extra: &extra };
+    let calm = live.stage.run_clients(router, &clients(&alone))?;
+    let (loaded, runs) = live.run_both(
+        router,
+        "queries at 3x",
+        &clients(&beside),
+        SUBSCRIBERS_LOAD,
+        Priority::Normal,
+    )?;
+    for (name, run) in [(&alone, &calm), (&beside, &loaded)] {
         println!(
             "| {name} | {} | {} | {} | {} | {:.1} | {:.1} |",
             run["expected"],
@@ -183,17 +211,12 @@ pub(super) fn measure_deliveries(
             p99_ms(run),
         );
     }
-    println!();
-    print_head();
-    for run in &runs {
-        print_row("queries at 3x", run, bench.seconds);
-    }
     let delivered = 100.0 * number(&loaded["received"]) / number(&loaded["expected"]);
-    bounds.check("delivered events", delivered, Bound::AtLeast(100.0), " %");
+    bounds.check(format!("{what}: delivered"), delivered, Bound::AtLeast(100.0), " %");
     let factor = p99_ms(&loaded) / p99_ms(&calm);
-    let what = "p99 of deliveries, as a multiple of that without queries";
+    let what = format!("{what}: p99 of deliveries, as a multiple of that without queries");
     bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
-    Ok([closed].into_iter().chain(runs).collect())
+    Ok(runs)
 }
 
 /// Returns the highest p99 of some runs; not a number if one has none.

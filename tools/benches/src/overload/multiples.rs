@@ -1,13 +1,17 @@
 //! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
 //!
 //! The machine does not keep its speed for minutes, so the peak is measured before and after each load: the closed loop
-//! with a router that refuses nothing. The goodput is compared with the mean of both.
+//! with a router that refuses nothing. The goodput is compared with the mean of both. Meanwhile a load balancer asks
+//! for the health of the router, which never waits.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};
+use crate::broker_connections::fetch_page;
 use crate::reports::number;
+use crate::server_process::ServerProcess;
 use crate::setup::Bench;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 use test_kit::commands::Failure;
 
 /// The offered load, as multiples of the capacity.
@@ -24,6 +28,10 @@ const GOODPUT_PERCENT_MIN: f64 = 95.0;
 
 /// The maximum p99 of admitted requests, as a multiple of that of the reference.
 const P99_FACTOR_MAX: f64 = 3.0;
+
+/// The time between two health checks, and the longest one may take.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
+const HEALTH_SECONDS_MAX: f64 = 1.0;
 
 /// The maximum growth of memory between the first third of a run and its last, in percent, and the growth in MiB that
 /// is within the steps of an allocator, and not a number if the memory is not known.
@@ -42,9 +50,12 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let between = bench.within_seconds(PEAK_SECONDS);
     let mut before = stage.measure_peak(&between)?;
     let mut surges = Vec::new();
+    let mut slowest_check: f64 = 0.0;
     for multiple in MULTIPLES {
         let name = format!("{multiple}x");
-        let run = stage.run_surge(&router, &name, load(f64::from(multiple)), &[])?;
+        let (run, health) =
+            surge_with_health_checks(&stage, &router, &name, load(multiple.into()))?;
+        slowest_check = slowest_check.max(health);
         print_row(&name, &run, bench.seconds);
         let after = stage.measure_peak(&between)?;
         surges.push((name, run, (before + after) / 2.0));
@@ -62,8 +73,28 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
         let what = format!("{name}: growth of memory");
         bounds.check(what, memory_growth(run), Bound::AtMost(GROWTH_PERCENT_MAX), " %");
     }
+    bounds.check("slowest health check", slowest_check, Bound::AtMost(HEALTH_SECONDS_MAX), " s");
     let surges = surges.into_iter().map(|(_, run, _)| run);
     Ok([closed, reference].into_iter().chain(surges).collect())
+}
+
+/// Runs a surge. Returns the run, and the seconds of the slowest health check meanwhile.
+fn surge_with_health_checks(
+    stage: &OverloadStage<'_>,
+    router: &ServerProcess,
+    name: &str,
+    load: SurgeLoad,
+) -> Result<(Value, f64), Failure> {
+    let admin = router.admin.ok_or("the router has no admin listener")?;
+    let mut running = stage.start_surge(router, name, load, &[])?;
+    let mut slowest: f64 = 0.0;
+    while running.is_running() {
+        let began = Instant::now();
+        fetch_page(admin, "/health/ready")?;
+        slowest = slowest.max(began.elapsed().as_secs_f64());
+        std::thread::sleep(HEALTH_INTERVAL);
+    }
+    Ok((running.finish()?, slowest))
 }
 
 /// Returns the growth of resident memory between the first third of a run and its last, in percent; zero if it is

@@ -1,6 +1,6 @@
 //! The stage of the measurements of overload: the graph, the router, and the runs of the load generator.
 
-use crate::load_generator::LoadRun;
+use crate::load_generator::{LoadRun, RunningLoad};
 use crate::reports::number;
 use crate::server_process::ServerProcess;
 use crate::setup::{Bench, write_file};
@@ -33,6 +33,10 @@ const SURGE_WAITING: &str = "100";
 
 /// The time within which a response is of use.
 const IN_TIME: &str = "1s";
+
+/// The arguments of a surge in which the first seconds count as well, because they show how soon the router notices
+/// something. The router is warm by an earlier surge.
+pub(super) const FROM_THE_START: [&str; 2] = ["--warmup", "0s"];
 
 /// The warm-up of a surge: caches of plans are filled, and the limit has found its value.
 const WARMUP_SECONDS: u32 = 5;
@@ -100,9 +104,20 @@ impl<'a> OverloadStage<'a> {
         load: SurgeLoad,
         extra: &[&str],
     ) -> Result<Value, Failure> {
+        self.start_surge(router, name, load, extra)?.finish()
+    }
+
+    /// Starts a surge of the operation without waiting for its end.
+    pub(super) fn start_surge(
+        &self,
+        router: &ServerProcess,
+        name: &str,
+        load: SurgeLoad,
+        extra: &[&str],
+    ) -> Result<RunningLoad, Failure> {
         let operation = self.operation.display().to_string();
         let extra = [&["--operation", &operation][..], extra].concat();
-        self.bench.run_surge(router, name, &surge_arguments(self.bench, load, &extra)?)
+        self.bench.start_surge(router, name, &surge_arguments(self.bench, load, &extra)?)
     }
 }
 
@@ -150,16 +165,12 @@ pub(super) fn surge_arguments(
 ) -> Result<Vec<String>, Failure> {
     let duration = format!("{}s", bench.seconds);
     let warmup = format!("{}s", WARMUP_SECONDS.min(bench.seconds));
-    let mut words: Vec<String> = [
-        ["--duration", &duration],
-        ["--warmup", &warmup],
-        ["--in-time", IN_TIME],
-        ["--waiting", SURGE_WAITING],
-    ]
-    .concat()
-    .into_iter()
-    .map(str::to_owned)
-    .collect();
+    let mut words: Vec<String> =
+        [["--duration", &duration], ["--in-time", IN_TIME], ["--waiting", SURGE_WAITING]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
     match load {
         SurgeLoad::Constant(rate) => {
             words.extend(
@@ -177,6 +188,9 @@ pub(super) fn surge_arguments(
         }
     }
     let own = |option: &str| extra.contains(&option);
+    if !own("--warmup") {
+        words.extend(["--warmup", &warmup].map(str::to_owned));
+    }
     if !own("--connections") {
         words.extend(["--connections", SURGE_CONNECTIONS].map(str::to_owned));
     }
