@@ -48,6 +48,14 @@ pub struct Load {
     /// How much longer operations take than without load: 1 for no longer.
     pub slow_down: f64,
 }
+
+/// The requests that open no stream since the last one of a class that does.
+#[derive(Clone, Copy, Default, Debug)]
+struct OperationsSinceStream {
+    of_class: u32,
+    of_all_classes: u32,
+}
+
 /// Overload protection as a state machine. All times are durations since any fixed point, and must not go back.
 #[derive(Debug)]
 pub struct AdmissionControl {
@@ -67,8 +75,7 @@ pub struct AdmissionControl {
     /// The units of work in flight of each class.
     by_class: [u64; 3],
     requests: [u64; 3],
-    /// The number of requests that open no stream since the last one of each class that does.
-    operations_since_stream: [u32; 3],
+    operations_since_stream: [OperationsSinceStream; 3],
     pressures: Pressures,
     events: VecDeque<Event>,
 }
@@ -90,7 +97,7 @@ impl AdmissionControl {
             opening_streams: 0,
             by_class: [0; 3],
             requests: [0; 3],
-            operations_since_stream: [0; 3],
+            operations_since_stream: [OperationsSinceStream::default(); 3],
             pressures: Pressures::default(),
             events: VecDeque::new(),
         }
@@ -293,19 +300,23 @@ impl AdmissionControl {
         Room { class, own, total, limit, spare, stream_bound }
     }
 
-    /// True if a stream of a class has waited for so many other requests that it has the next room.
+    /// True if a stream of a class has waited for so many other requests of the class that it has their next room.
     fn is_stream_overdue(&self, class: Class) -> bool {
         let stream = Lane::of(class, true);
         // hot path: nothing waits most of the time
         stream.has_streams()
             && self.queues[stream.index()].len() > 0
-            && self.operations_since_stream[class.index()]
+            && self.operations_since_stream[class.index()].of_class
                 >= OPERATIONS_BEFORE_STREAM + OPERATIONS_BESIDE_STREAM
     }
 
-    /// True if one stream of a class may use as much as other requests of the class.
+    /// True if one stream of a class may use as much as other requests of the class. Those that wait come first until
+    /// enough of them were admitted: where other classes leave this one little room, many of theirs pass for each one.
     fn is_turn_of_streams(&self, class: Class) -> bool {
-        self.operations_since_stream[class.index()] >= OPERATIONS_BEFORE_STREAM
+        let since = self.operations_since_stream[class.index()];
+        since.of_class >= OPERATIONS_BEFORE_STREAM
+            || (since.of_all_classes >= OPERATIONS_BEFORE_STREAM
+                && self.queues[Lane::of(class, false).index()].len() == 0)
     }
 
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted.
@@ -331,11 +342,13 @@ impl AdmissionControl {
         self.clients.add_in_flight(key, units, is_stream);
         if is_stream {
             self.opening_streams += units;
-            self.operations_since_stream[class] = 0;
+            self.operations_since_stream[class] = OperationsSinceStream::default();
         } else {
-            for count in &mut self.operations_since_stream {
-                *count = count.saturating_add(1);
+            for since in &mut self.operations_since_stream {
+                since.of_all_classes = since.of_all_classes.saturating_add(1);
             }
+            let since = &mut self.operations_since_stream[class];
+            since.of_class = since.of_class.saturating_add(1);
         }
         Ticket { request, client_key: key, weight, admitted_at: now, is_beyond: false, is_stream }
     }

@@ -131,3 +131,49 @@ fn subscriptions_do_not_starve_behind_queries() {
     // Three were admitted before it came.
     assert_eq!(queries, OPERATIONS_BEFORE_STREAM - 3);
 }
+
+fn ask_for_sheddable(control: &mut AdmissionControl, operation: u64) -> Decision {
+    let class = Class::Sheddable;
+    let request = Request { client: 1, operation, class, ..Request::default() };
+    control.request(request, Duration::MAX, at(0), 0)
+}
+
+/// Ends requests of the class `normal`, and admits another one for each.
+fn repeat_normal(control: &mut AdmissionControl, normal: &mut VecDeque<Ticket>, number: u32) {
+    for _ in 0..number {
+        let ended = normal.pop_front().expect("some are in flight");
+        control.finish(ended, Outcome::Unmeasured { cost: 100 }, at(0), 0);
+        normal.push_back(admitted(ask_for(control, 1)));
+    }
+}
+
+#[test]
+fn queries_of_a_class_with_little_room_do_not_starve_behind_its_subscriptions() {
+    let mut control = control(20, 1000);
+    learn_subscription(&mut control);
+    let mut normal: VecDeque<_> = (0..19).map(|_| admitted(ask_for(&mut control, 1))).collect();
+    // The class may always have one operation in flight, and has room for no other one.
+    let mut running = admitted(ask_for_sheddable(&mut control, 1));
+    let (mut queries, mut subscriptions) = (0, 0);
+    for _ in 0..33 {
+        waiting(ask_for_sheddable(&mut control, 7));
+        waiting(ask_for_sheddable(&mut control, 1));
+        repeat_normal(&mut control, &mut normal, 20);
+        control.finish(running, Outcome::Unmeasured { cost: 100 }, at(0), 0);
+        running = admitted_next(&mut control).1;
+        *(if running.is_stream { &mut subscriptions } else { &mut queries }) += 1;
+    }
+    assert_eq!((queries, subscriptions), (30, 3), "one for each ten queries of the class");
+}
+
+#[test]
+fn subscriptions_of_a_class_without_queries_do_not_starve_behind_other_classes() {
+    let mut control = control(20, 1000);
+    learn_subscription(&mut control);
+    let mut normal: VecDeque<_> = (0..19).map(|_| admitted(ask_for(&mut control, 1))).collect();
+    let first = admitted(ask_for_sheddable(&mut control, 7));
+    let second = waiting(ask_for_sheddable(&mut control, 7));
+    repeat_normal(&mut control, &mut normal, OPERATIONS_BEFORE_STREAM);
+    control.finish(first, Outcome::Opened { cost: 100 }, at(0), 0);
+    assert_eq!(admitted_next(&mut control).0, second);
+}
