@@ -460,10 +460,7 @@ impl AdaptiveLimit {
             return;
         }
         let gradient = (TOLERANCE / excess).clamp(DECREASE_MAX, 1.0);
-        let growth = match self.has_spare_processors && excess <= TOLERANCE {
-            true => self.limit * GROWTH_WITH_SPARE,
-            false => self.limit.sqrt(),
-        };
+        let growth = self.limit.sqrt().max(self.limit * self.growth_with_spare(excess));
         let target = self.limit * gradient + growth;
         let before = self.limit;
         let step = if excess > 2.0 * TOLERANCE { 1.0 } else { STEP };
@@ -472,6 +469,16 @@ impl AdaptiveLimit {
             self.counted_since = now + self.latencies(1.0);
         }
         self.begin_probe_if_due(false, elapsed, now);
+    }
+
+    /// Returns the part by which the limit grows because the processors have time to spare. It falls to nothing as
+    /// operations become slower: with all of it up to the tolerance, the limit would overshoot what a subgraph can do at
+    /// a time by up to a quarter, be lowered, and overshoot again.
+    fn growth_with_spare(&self, excess: f64) -> f64 {
+        match self.has_spare_processors {
+            true => GROWTH_WITH_SPARE * ((TOLERANCE - excess) / (TOLERANCE - 1.0)).clamp(0.0, 1.0),
+            false => 0.0,
+        }
     }
 
     /// Counts a window in which work has waited or was refused, or in which none was.
@@ -636,6 +643,21 @@ mod tests {
         limit.set_spare_processors(true);
         run(&mut limit, 0.0, 3.0, 0.050, 10_000.0, 3000.0);
         assert!(limit.operations() >= 3000.0, "{limit:?}");
+    }
+
+    #[test]
+    fn a_limit_that_grows_fast_comes_to_rest_at_what_a_subgraph_can_do() {
+        let mut limit = limit(20);
+        limit.set_spare_processors(true);
+        run(&mut limit, 0.0, 60.0, 0.050, 100.0, 10_000.0);
+        let mut limits = Vec::new();
+        for tenth in 0..600 {
+            run(&mut limit, 60.0 + f64::from(tenth) / 10.0, 0.1, 0.050, 100.0, 10_000.0);
+            limits.push(limit.operations());
+        }
+        let lowest = limits.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = limits.iter().copied().fold(0.0, f64::max);
+        assert!(lowest >= 100.0 && highest <= 1.3 * lowest, "{lowest} {highest}");
     }
 
     #[test]
