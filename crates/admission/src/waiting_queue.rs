@@ -6,7 +6,9 @@
 //! than [`QueueSettings::target`] (controlled delay, as in CoDel, with adaptive LIFO, as at Facebook).
 //!
 //! A heavy request does not make light ones wait for which there is room: a few other lines are tried. It keeps its
-//! turn, and after a few requests have passed it, the others wait for it.
+//! turn, also before newer ones of its line, and after a few requests have passed it, the others wait for it. If it
+//! leaves because it has waited too long, the next heavy one is passed by fewer. Otherwise an overload of light requests
+//! would leave heavy ones no room at all, as each of them waits for a short time only.
 //!
 //! If the queue is full, the client with the longest line loses its oldest request. Every call takes logarithmic time.
 
@@ -82,8 +84,10 @@ pub(crate) struct WaitingQueue {
     order: BTreeMap<u64, u64>,
     /// The clients by the number of their requests.
     by_length: BTreeSet<(usize, u64)>,
-    /// The last request that had its turn and did not fit, and the number of requests that have passed it.
-    passed: Option<(WaiterId, usize)>,
+    /// The last request that had its turn and did not fit. It keeps the turn while it waits.
+    blocked: Option<WaiterId>,
+    /// The number of requests that have passed such a request since the last one of them was served.
+    passed: usize,
     waiting: usize,
     /// The next number of a request or a turn.
     next_number: u64,
@@ -100,7 +104,8 @@ impl WaitingQueue {
             lines: HashMap::default(),
             order: BTreeMap::new(),
             by_length: BTreeSet::new(),
-            passed: None,
+            blocked: None,
+            passed: 0,
             waiting: 0,
             next_number: 0,
             last_empty: Duration::ZERO,
@@ -177,47 +182,64 @@ impl WaitingQueue {
             return None;
         }
         let newest_first = self.stands(now);
-        let (_, &client) = self.order.first_key_value()?;
-        let first = self.head(client, newest_first)?;
+        let blocked = self.blocked.take().and_then(|id| self.find(id));
+        let first = match blocked {
+            Some(waiter) => waiter,
+            None => {
+                let (_, &client) = self.order.first_key_value()?;
+                self.head(client, newest_first)?
+            }
+        };
         let popped = if may_leave(&first) {
-            self.pop_turn(client, newest_first)
+            if blocked.is_some() {
+                self.passed = 0;
+            }
+            let popped = self.take(first.id);
+            self.end_turn(first.request.client);
+            popped
         } else {
+            self.blocked = Some(first.id);
             self.pop_beside(&first, may_leave, newest_first)
         };
         if self.waiting == 0 {
             self.last_empty = now;
+            self.passed = 0;
         }
         popped
     }
 
-    /// Takes a request that passes `first`, which has its turn and is not accepted.
+    /// Takes a request that passes `first`, which has its turn and is not accepted: of one of a few other clients, or a
+    /// lighter one of its own.
     fn pop_beside(
         &mut self,
         first: &Waiter,
         may_leave: impl Fn(&Waiter) -> bool,
         newest_first: bool,
     ) -> Option<Waiter> {
-        let passed = self.passed.filter(|it| it.0 == first.id).map_or(0, |it| it.1);
-        if passed >= PASSING_MAX {
+        if self.passed >= PASSING_MAX {
             return None;
         }
-        let others: Vec<u64> = self.order.values().copied().skip(1).take(PASSING_MAX).collect();
-        let fits = |it: &u64| self.head(*it, newest_first).is_some_and(|it| may_leave(&it));
-        let client = others.into_iter().find(fits)?;
-        self.passed = Some((first.id, passed + 1));
-        self.pop_turn(client, newest_first)
+        let own = first.request.client;
+        let others = self.order.values().copied().filter(|it| *it != own).take(PASSING_MAX);
+        let candidates: Vec<u64> = others.chain([own]).collect();
+        let client = candidates.into_iter().find(|&client| {
+            let head = self.head(client, newest_first).filter(|it| it.id != first.id);
+            head.is_some_and(|it| may_leave(&it))
+        })?;
+        self.passed += 1;
+        let popped = self.pop_line(client, newest_first);
+        self.end_turn(client);
+        popped
     }
 
-    /// Takes a request of a client. The client has its next turn after all that wait now.
-    fn pop_turn(&mut self, client: u64, newest_first: bool) -> Option<Waiter> {
-        let popped = self.pop_line(client, newest_first);
+    /// Gives a client its next turn after all that wait now.
+    fn end_turn(&mut self, client: u64) {
         let next_turn = self.take_number();
         if let Some(line) = self.lines.get_mut(&client) {
             self.order.remove(&line.turn);
             line.turn = next_turn;
             self.order.insert(next_turn, client);
         }
-        popped
     }
 
     /// Returns the request of a line that is served next.
@@ -243,14 +265,25 @@ impl WaitingQueue {
 
     /// Takes a request that no longer waits. `None` if it has left before.
     pub(crate) fn remove(&mut self, id: WaiterId, now: Duration) -> Option<Waiter> {
-        let place = self.waiters.get_mut(id.place as usize)?;
-        let waiter = place.take_if(|it| it.id == id)?;
-        self.free.push(id.place);
-        self.remove_from_line(waiter.request.client);
+        let waiter = self.take(id)?;
         if self.waiting == 0 {
             self.last_empty = now;
         }
         Some(waiter)
+    }
+
+    /// Takes a request from its place and its line.
+    fn take(&mut self, id: WaiterId) -> Option<Waiter> {
+        let place = self.waiters.get_mut(id.place as usize)?;
+        let waiter = place.take_if(|it| it.id == id)?;
+        self.free.push(id.place);
+        self.remove_from_line(waiter.request.client);
+        Some(waiter)
+    }
+
+    /// Returns a request that waits.
+    fn find(&self, id: WaiterId) -> Option<Waiter> {
+        self.waiters.get(id.place as usize).copied().flatten().filter(|it| it.id == id)
     }
 
     /// Updates a line of which a request was taken.
@@ -427,6 +460,35 @@ mod tests {
         assert!(!passed.contains(&20), "{passed:?}");
         let left = pop_all(&mut queue, millis(1));
         assert_eq!((left[0], left.len()), (99, 6), "it is the first for which there is room");
+    }
+
+    #[test]
+    fn newer_requests_do_not_keep_a_heavy_one_out_of_a_queue_that_stands() {
+        let mut queue = queue(1000);
+        let mut number = 0;
+        let mut push = |queue: &mut WaitingQueue, client, weight, at| {
+            number += 1;
+            let request = Request { client, operation: number, ..Request::default() };
+            queue.push(request, weight, FOREVER, at).expect("room").0
+        };
+        push(&mut queue, 1, 1000, millis(0));
+        let mut passed = Vec::new();
+        for round in 0..20 {
+            // Each heavy request leaves after some time, and another one of its client comes.
+            let at = millis(200 + 10 * round);
+            let heavy = push(&mut queue, 1, 9000, at);
+            for _ in 0..3 {
+                passed.extend(queue.pop(|it| it.weight <= 1000, at).map(|it| it.weight));
+                push(&mut queue, 1, 1000, at);
+                push(&mut queue, 2, 1000, at);
+            }
+            if round < 19 {
+                assert!(queue.remove(heavy, at).is_some());
+            } else {
+                assert_eq!(queue.pop(|_| true, at).map(|it| it.id), Some(heavy));
+            }
+        }
+        assert_eq!(passed.len(), PASSING_MAX);
     }
 
     #[test]
