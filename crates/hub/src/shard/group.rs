@@ -25,6 +25,7 @@ use super::concurrency_limit::Yielding;
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletPlace, Outlets, SubscriberCounts};
 use super::resolution::ResolutionWork;
+use super::scheduler::{QueueEntry, QueuePlace};
 use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::event_spans::EventSpans;
@@ -136,8 +137,8 @@ pub(super) struct Group {
     last_state: Option<Revision>,
     /// The losses since the last event that was accepted.
     missed: Missed,
-    /// True if it is in the shard's queue of groups that may start.
-    pub(super) is_queued: bool,
+    /// Its place among the groups that may start, if it has one.
+    pub(super) queue_place: Option<QueuePlace>,
     /// True if it is in the shard's list of groups with results that an outlet does not accept at present.
     pub(super) is_held_back: bool,
 }
@@ -176,7 +177,7 @@ impl Group {
             sent_version: 0,
             last_state: None,
             missed: Missed::default(),
-            is_queued: false,
+            queue_place: None,
             is_held_back: false,
         }
     }
@@ -351,6 +352,11 @@ impl Group {
             return Some(Yielding::SlowSubgraph);
         }
         next.event.is_none().then_some(Yielding::State)
+    }
+
+    /// True if the entry is that of its place among the groups that may start. False if the entry is void.
+    pub(super) fn has_place(&self, entry: QueueEntry) -> bool {
+        self.queue_place.is_some_and(|place| place.number == entry.number)
     }
 
     /// Starts the next event if the window has room, together with the following ones, `most` events in all.

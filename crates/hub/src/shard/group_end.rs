@@ -16,6 +16,5 @@ impl Shard {
         self.catch_up.remove_group(&group);
         self.triggers.remove_group(&mut group);
         self.scheduler.release(group.resolving(), group.resolving_of_kinds());
-        self.scheduler.sweep(self.groups.len(), |id| self.groups.contains(id));
     }
 }

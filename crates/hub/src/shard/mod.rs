@@ -172,13 +172,19 @@ impl Shard {
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         // Any of the calls may have ended a resolution or a whole group. Queued groups start one event, or batch, in
         // turn, while permits are available.
-        while let Some(group_id) = self.scheduler.next_ready() {
-            let Some(group) = self.groups.get_mut(group_id) else { continue };
-            group.is_queued = false;
+        while let Some(entry) = self.scheduler.next_ready() {
+            let Some(group) = self.groups.get_mut(entry.group) else { continue };
+            if !group.has_place(entry) {
+                continue;
+            }
+            group.queue_place = None;
             self.scheduler.start(group, &mut self.effects);
-            self.continue_group(group_id);
+            self.continue_group(entry.group);
             self.settle();
         }
+        self.scheduler.sweep(self.groups.len(), |entry| {
+            self.groups.get(entry.group).is_none_or(|group| !group.has_place(entry))
+        });
         self.catch_up.take_effects(&mut self.effects);
         std::mem::take(&mut self.effects)
     }

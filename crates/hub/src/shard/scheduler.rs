@@ -1,8 +1,8 @@
 //! The scheduler of a shard's resolutions. It starts the events of a group while the group's window has room and
 //! permits are left. Groups that lack a permit queue for one, and take turns when permits are released.
 //!
-//! Some resolutions give way to the others ([`Yielding`]). Only a part of the permits is for each kind of them. Beyond
-//! it their groups wait in a queue of their own.
+//! Some resolutions give way to the others ([`Yielding`]). Only a part of the permits is for them, and each kind has a
+//! queue of its own. The queues take turns, so a group does not wait longer because thousands wait in another queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,9 +14,26 @@ use super::resolution::ResolutionWork;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, HubSettings};
 
-/// The maximum number of queue entries of removed groups, beyond two entries per live group. The entries are swept out
-/// above it, so that sweeping costs little for each.
+/// The maximum number of void queue entries, beyond two entries per live group. The entries are swept out above it, so
+/// that sweeping costs little for each.
 pub(super) const STALE_READY_MAX: usize = 64;
+
+/// An entry in a queue. It is void if the group was removed, or has another [`QueuePlace`] since.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueEntry {
+    pub(super) group: GroupId,
+    /// The number of the entry, which no other one of the shard has.
+    pub(super) number: u64,
+}
+
+/// The place of a group in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueuePlace {
+    /// The number of the entry.
+    pub(super) number: u64,
+    /// The kind whose queue it is. `None`: the queue of the resolutions that give way to none.
+    yielding: Option<Yielding>,
+}
 
 /// The permits and the queues of groups of one shard.
 pub(super) struct Scheduler {
@@ -26,10 +43,12 @@ pub(super) struct Scheduler {
     batch_events: usize,
     permits: ShardPermits,
     /// Groups that could start an event if a permit were available.
-    ready: VecDeque<GroupId>,
-    /// For each kind of resolutions that give way to others, the groups with a next resolution of that kind. They wait
-    /// until another one of the kind has ended.
-    yielding: [VecDeque<GroupId>; Yielding::COUNT],
+    ready: VecDeque<QueueEntry>,
+    /// For each kind of resolutions that give way to others, the groups with a next resolution of that kind. They also
+    /// wait until the limit of the kind has room.
+    yielding: [VecDeque<QueueEntry>; Yielding::COUNT],
+    /// The number of the next entry.
+    next_number: u64,
     /// The queue from which the last group was taken, because they take turns: 0 is `ready`, and the others are those
     /// of [`Yielding::ALL`] in their order.
     turn: usize,
@@ -44,6 +63,7 @@ impl Scheduler {
             permits,
             ready: VecDeque::new(),
             yielding: Default::default(),
+            next_number: 0,
             turn: 0,
             stats,
         }
@@ -91,20 +111,31 @@ impl Scheduler {
         self.queue_if_ready(group);
     }
 
-    /// Queues a group that could start an event if a permit were available.
+    /// Queues a group that could start an event if a permit were available. A group in the queue of a kind that its
+    /// next resolution no longer has, such as one that has caught up, changes to the right queue.
     pub(super) fn queue_if_ready(&mut self, group: &mut Group) {
-        if group.is_queued || !group.can_start(self.window) {
+        if !group.can_start(self.window) {
             return;
         }
-        group.is_queued = true;
-        match group.next_yielding().filter(|kind| !self.permits.has_room_for(*kind)) {
-            Some(kind) => self.yielding[kind as usize].push_back(group.id),
-            None => self.ready.push_back(group.id),
+        let yielding = group.next_yielding();
+        let is_well_placed =
+            |place: QueuePlace| place.yielding.is_none_or(|kind| Some(kind) == yielding);
+        if group.queue_place.is_some_and(is_well_placed) {
+            return;
         }
+        let number = self.next_number;
+        self.next_number += 1;
+        group.queue_place = Some(QueuePlace { number, yielding });
+        let queue = match yielding {
+            Some(kind) => &mut self.yielding[kind as usize],
+            None => &mut self.ready,
+        };
+        queue.push_back(QueueEntry { group: group.id, number });
     }
 
-    /// Takes the next group out of a queue, if a permit is available for it. The group may have been removed.
-    pub(super) fn next_ready(&mut self) -> Option<GroupId> {
+    /// Takes the next entry out of a queue, if a permit is available for it. The entry may be void, see
+    /// [`Group::has_place`].
+    pub(super) fn next_ready(&mut self) -> Option<QueueEntry> {
         if !self.permits.has_available() {
             return None;
         }
@@ -121,8 +152,8 @@ impl Scheduler {
         None
     }
 
-    /// Takes the next group that waits with a resolution of this kind, if the limit of the kind leaves room.
-    fn next_of(&mut self, kind: Yielding) -> Option<GroupId> {
+    /// Takes the next entry of a group that waits with a resolution of this kind, if the limit of the kind leaves room.
+    fn next_of(&mut self, kind: Yielding) -> Option<QueueEntry> {
         match self.permits.has_room_for(kind) {
             true => self.yielding[kind as usize].pop_front(),
             false => None,
@@ -134,12 +165,12 @@ impl Scheduler {
         self.permits.release(permits, of_kinds);
     }
 
-    /// Sweeps the entries of removed groups out of the queues, before they pile up. `groups` is the number of groups,
-    /// and `is_group` is true for those that were not removed.
-    pub(super) fn sweep(&mut self, groups: usize, is_group: impl Fn(GroupId) -> bool) {
+    /// Sweeps void entries out of the queues, before they pile up. `groups` is the number of groups, of which each has
+    /// one entry at most that is not void.
+    pub(super) fn sweep(&mut self, groups: usize, is_void: impl Fn(QueueEntry) -> bool) {
         if self.queue_entries() > 2 * groups + STALE_READY_MAX {
             for queue in self.yielding.iter_mut().chain([&mut self.ready]) {
-                queue.retain(|id| is_group(*id));
+                queue.retain(|entry| !is_void(*entry));
             }
         }
     }

@@ -358,10 +358,13 @@ impl Simulation {
             assert!(view.in_flight <= (most * shard.settings.batch_events.max(1)) as u64);
             assert!(
                 shard.scheduler.queued()
-                    <= 2 * shard.groups.len() + super::scheduler::STALE_READY_MAX + 1
+                    <= 2 * shard.groups.len() + super::scheduler::STALE_READY_MAX
             );
             let could_start = group.can_start(shard.settings.group_in_flight);
-            assert!(!could_start || group.is_queued, "a group that can start is queued");
+            assert!(
+                !could_start || group.queue_place.is_some(),
+                "a group that can start is queued"
+            );
             assert!(
                 !could_start || !shard.scheduler.has_permit_for(group),
                 "no group waits while a permit is free"

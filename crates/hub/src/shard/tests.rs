@@ -300,6 +300,27 @@ fn events_that_need_a_slow_subgraph_leave_half_of_the_permits_and_none_is_lost()
 }
 
 #[test]
+fn a_group_that_needs_no_slow_subgraph_any_more_does_not_wait_for_those_that_do() {
+    let settings = HubSettings { resolutions_in_flight: 4, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let operation = Stage::with_slow_subgraph(stage.operation("a", 1, 1));
+    let reply = stage.subscribe_to(&outlet, member(1), operation);
+    let trigger = stage.open();
+    let subscription = joined(reply);
+    for event in ["1", "2", "3"] {
+        stage.event(trigger, event);
+    }
+    assert_eq!(stage.resolutions.len(), 2);
+    let renewed = stage.operation("a", 1, 2);
+    stage.advance(2, vec![(subscription.group(), Ok(renewed))]);
+    assert_eq!(stage.resolutions.len(), 3);
+    stage.resolve_all();
+    let expected: Vec<_> = (1..=3).map(|event| format!("{{\"data\":{event}}}")).collect();
+    assert_eq!(outlet.heard(member(1))[1..], expected);
+}
+
+#[test]
 fn a_source_that_ends_delivers_its_events_and_then_ends_its_subscribers() {
     let (mut stage, outlet) = stage();
     let (trigger, subscription) = live(&mut stage, &outlet);
