@@ -2,8 +2,8 @@
 //! that it always makes progress, and takes more from a shared pool while some are left. A hot trigger, which lives in
 //! one shard, gets most of them.
 //!
-//! Some resolutions give way to others ([`Yielding`]). Each kind of them has a limit of its own besides: half of the
-//! permits.
+//! Some resolutions give way to others ([`Yielding`]). They have limits of their own besides ([`YieldingLimit`]), each
+//! of half of the permits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// The divisor for the permits that are reserved for shards; the rest is shared.
 const RESERVED_DIVISOR: usize = 4;
 
-/// The part of the permits, one in this number, for each kind of resolutions that give way to others.
+/// The part of the permits, one in this number, for each limit of resolutions that give way to others.
 const YIELDING_DIVISOR: usize = 2;
 
 /// A kind of resolutions that give way to others.
@@ -20,23 +20,49 @@ pub(super) enum Yielding {
     /// The current state, for new subscribers: a thousand of them at once must not delay the events of those that are
     /// there.
     State,
+    /// Events for groups that came with a cursor and have not caught up yet: thousands of clients that return at once
+    /// must not delay the live events of those that are there.
+    Resumed,
     /// Resolutions that need a slow subgraph: they must not take the permits of all others.
     SlowSubgraph,
 }
 
 impl Yielding {
     /// All kinds, each at the place of its number.
-    pub(super) const ALL: [Self; 2] = [Self::State, Self::SlowSubgraph];
+    pub(super) const ALL: [Self; 3] = [Self::State, Self::Resumed, Self::SlowSubgraph];
 
     /// The number of kinds.
     pub(super) const COUNT: usize = Self::ALL.len();
+
+    /// Returns the limit of the kind.
+    fn limit(self) -> YieldingLimit {
+        match self {
+            Self::State | Self::Resumed => YieldingLimit::Newcomers,
+            Self::SlowSubgraph => YieldingLimit::SlowSubgraph,
+        }
+    }
+}
+
+/// A limit of resolutions that give way to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum YieldingLimit {
+    /// States and events for subscribers that have just come. They share one limit: in a storm some clients come with a
+    /// cursor and some without, and with a limit for each they would take all permits together.
+    Newcomers,
+    /// Resolutions that need a slow subgraph, see [`Yielding::SlowSubgraph`].
+    SlowSubgraph,
+}
+
+impl YieldingLimit {
+    /// The number of limits.
+    const COUNT: usize = 2;
 }
 
 /// The permits that any shard may take.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     all: Arc<PermitPool>,
-    yielding: [Arc<PermitPool>; Yielding::COUNT],
+    yielding: [Arc<PermitPool>; YieldingLimit::COUNT],
 }
 
 impl ConcurrencyLimit {
@@ -64,11 +90,11 @@ impl PermitPool {
     }
 }
 
-/// The permits of one shard, for all resolutions and for each kind of those that give way.
+/// The permits of one shard, for all resolutions and for each limit of those that give way.
 #[derive(Debug)]
 pub(super) struct ShardPermits {
     all: TakenPermits,
-    yielding: [TakenPermits; Yielding::COUNT],
+    yielding: [TakenPermits; YieldingLimit::COUNT],
 }
 
 impl ShardPermits {
@@ -87,19 +113,19 @@ impl ShardPermits {
 
     /// True if the limit of a kind leaves room.
     pub(super) fn has_room_for(&self, kind: Yielding) -> bool {
-        self.yielding[kind as usize].has_available()
+        self.yielding[kind.limit() as usize].has_available()
     }
 
     /// Takes a permit, for a resolution that gives way or for another one. Returns false if there is none.
     pub(super) fn acquire(&mut self, kind: Option<Yielding>) -> bool {
         let Some(kind) = kind else { return self.all.acquire() };
-        let of_kind = &mut self.yielding[kind as usize];
-        if !of_kind.acquire() {
+        let of_limit = &mut self.yielding[kind.limit() as usize];
+        if !of_limit.acquire() {
             return false;
         }
         let has_turn = self.all.acquire();
         if !has_turn {
-            of_kind.release(1);
+            of_limit.release(1);
         }
         has_turn
     }
@@ -107,8 +133,8 @@ impl ShardPermits {
     /// Releases permits of resolutions that have ended, and says how many of them were of each kind.
     pub(super) fn release(&mut self, permits: usize, of_kinds: [usize; Yielding::COUNT]) {
         self.all.release(permits);
-        for (taken, permits) in self.yielding.iter_mut().zip(of_kinds) {
-            taken.release(permits);
+        for (kind, permits) in Yielding::ALL.into_iter().zip(of_kinds) {
+            self.yielding[kind.limit() as usize].release(permits);
         }
     }
 }
@@ -180,6 +206,9 @@ mod tests {
     #[test]
     fn each_kind_is_at_the_place_of_its_number() {
         assert!(Yielding::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+        let mut limits = Yielding::ALL.map(|kind| kind.limit() as usize).to_vec();
+        limits.dedup();
+        assert_eq!(limits, Vec::from_iter(0..YieldingLimit::COUNT), "each limit is of some kind");
     }
 
     #[test]
@@ -193,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_that_gives_way_has_half_of_the_permits_of_the_hub() {
+    fn each_limit_of_those_that_give_way_is_half_of_the_permits_of_the_hub() {
         let limit = ConcurrencyLimit::new(16, 1);
         let mut permits = ShardPermits::new(&limit);
         let mut take_all = |kind| (0..).take_while(|_| permits.acquire(kind)).count();
         let taken = [Some(Yielding::State), Some(Yielding::SlowSubgraph), None].map(&mut take_all);
         assert_eq!(taken, [8, 8, 0], "both together are the limit of all");
-        permits.release(9, [8, 1]);
+        permits.release(9, [8, 0, 1]);
         assert!(permits.has_available() && permits.has_room_for(Yielding::SlowSubgraph));
         let mut take_all = |kind| (0..).take_while(|_| permits.acquire(kind)).count();
         let taken = [Some(Yielding::SlowSubgraph), None].map(&mut take_all);
@@ -207,5 +236,18 @@ mod tests {
         assert!(permits.has_room_for(Yielding::State), "but no permit is left");
         assert!(!permits.acquire(Some(Yielding::State)));
         assert!(permits.has_room_for(Yielding::State), "and none was taken");
+    }
+
+    #[test]
+    fn states_and_events_of_resumed_groups_share_one_half() {
+        let limit = ConcurrencyLimit::new(16, 1);
+        let mut permits = ShardPermits::new(&limit);
+        assert!((0..3).all(|_| permits.acquire(Some(Yielding::State))));
+        let mut take_all = |kind| (0..).take_while(|_| permits.acquire(kind)).count();
+        let taken = [Some(Yielding::Resumed), Some(Yielding::State), None].map(&mut take_all);
+        assert_eq!(taken, [5, 0, 8]);
+        permits.release(2, [1, 1, 0]);
+        let mut take_all = |kind| (0..).take_while(|_| permits.acquire(kind)).count();
+        assert_eq!(take_all(Some(Yielding::Resumed)), 2, "each permit goes to either of them");
     }
 }

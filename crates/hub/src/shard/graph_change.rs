@@ -71,7 +71,7 @@ impl Shard {
         let moves = |group: &Group| match group.phase {
             GroupPhase::Live => false,
             GroupPhase::Moving(_) => true,
-            GroupPhase::CatchingUp => self.catch_up.has_deferred_move(group),
+            GroupPhase::CatchingUp { .. } => self.catch_up.has_deferred_move(group),
         };
         let mut left = self.groups.operations_before(generation);
         left.retain(|(id, _)| self.groups.get(*id).is_some_and(|it| !moves(it)));
@@ -92,7 +92,7 @@ impl Shard {
             operation.source = trigger.source.clone();
         }
         let change = match group.phase {
-            GroupPhase::CatchingUp => {
+            GroupPhase::CatchingUp { .. } => {
                 self.catch_up.replace_operation(group, &operation, has_same_source)
             }
             _ => OperationChange::Now,
@@ -106,7 +106,7 @@ impl Shard {
                 self.triggers.stop_joining(group);
                 let scope = self.positions.scope(&operation);
                 let operation = Arc::new(operation);
-                if group.phase != GroupPhase::CatchingUp
+                if !group.phase.is_catching_up()
                     && let Some(trigger) = self.triggers.get_mut(group.trigger)
                 {
                     trigger.replace_operation(group, &operation);
@@ -162,7 +162,7 @@ impl Shard {
     ) {
         let scope = self.positions.scope(&operation);
         let Some(group) = self.groups.get_mut(id) else { return };
-        debug_assert!(group.phase != GroupPhase::CatchingUp, "a move waits for the catch-up");
+        debug_assert!(!group.phase.is_catching_up(), "a move waits for the catch-up");
         // It no longer waits for its target, which is open.
         group.phase = GroupPhase::Live;
         self.triggers.remove_group(group);

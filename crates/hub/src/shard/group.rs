@@ -351,7 +351,13 @@ impl Group {
         if self.operation.resolve.needs_slow_subgraph() {
             return Some(Yielding::SlowSubgraph);
         }
-        next.event.is_none().then_some(Yielding::State)
+        if next.event.is_none() {
+            return Some(Yielding::State);
+        }
+        // A group that has fallen behind gives way to none: its subscribers were there before. With half of the permits
+        // it would fall behind further.
+        let is_resumed = self.phase == GroupPhase::CatchingUp { was_live: false };
+        is_resumed.then_some(Yielding::Resumed)
     }
 
     /// True if the entry is that of its place among the groups that may start. False if the entry is void.

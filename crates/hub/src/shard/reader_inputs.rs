@@ -77,7 +77,7 @@ impl Shard {
     /// Makes a group live that has got everything that it missed. A move that was deferred until then follows.
     pub(super) fn make_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        if group.phase != GroupPhase::CatchingUp {
+        if !group.phase.is_catching_up() {
             // The signal may come twice.
             return;
         }
@@ -103,7 +103,8 @@ impl Shard {
             if !self.catch_up.add_group_behind(id, group_id) {
                 continue;
             }
-            let phase = std::mem::replace(&mut group.phase, GroupPhase::CatchingUp);
+            let behind = GroupPhase::CatchingUp { was_live: true };
+            let phase = std::mem::replace(&mut group.phase, behind);
             if let Some(trigger) = self.triggers.get_mut(id) {
                 trigger.detach(group_id, &group.operation);
                 trigger.merge_candidates.swap_remove(&group_id);

@@ -62,7 +62,7 @@ impl Shard {
     pub(super) fn continue_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get(group_id) else { return };
         let Some(trigger) = self.triggers.get(group.trigger) else { return };
-        if group.phase == GroupPhase::CatchingUp {
+        if group.phase.is_catching_up() {
             let (has_room, is_over) = (self.groups.have_room(group_id), trigger.is_ending());
             while let Some(group) = self.groups.get_mut(group_id)
                 && let Some(offered) = self.catch_up.next_event(group, has_room, is_over)

@@ -24,7 +24,6 @@ use std::time::{Duration, SystemTime};
 use bindings::Filter;
 use events::{Event, PartitionOffset, Position, SourceError, SourceMessage, Start, StreamEnd};
 
-use super::group_phase::GroupPhase;
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
 use super::simulation::{Random, for_seeds};
 use super::{ReaderStep, TriggerId};
@@ -556,8 +555,8 @@ impl Simulation {
             in_triggers += trigger.groups.len() + catching_up.len();
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
             let phase = |id: &GroupId| shard.groups[id].phase;
-            assert!(catching_up.iter().all(|id| phase(id) == GroupPhase::CatchingUp));
-            assert!(trigger.groups.iter().all(|id| phase(&id) != GroupPhase::CatchingUp));
+            assert!(catching_up.iter().all(|id| phase(id).is_catching_up()));
+            assert!(trigger.groups.iter().all(|id| !phase(&id).is_catching_up()));
             shard.catch_up.check_invariants(id);
         }
         assert_eq!(in_triggers, shard.groups.len());
@@ -750,7 +749,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.groups.current(group)];
         let replay = shard.catch_up.replay(group.trigger).unwrap();
-        if group.phase != GroupPhase::CatchingUp
+        if !group.phase.is_catching_up()
             && !group.has_unannounced_loss()
             && !replay.position.partition_offsets().is_empty()
         {

@@ -721,3 +721,81 @@ fn a_cursor_of_a_deleted_event_is_refused() {
     assert_eq!(scenario.heard(young), ["5", "6", "7", "8", "9"]);
     assert_eq!(scenario.count(|it| &it.cursors_expired), 1);
 }
+
+#[test]
+fn resumed_groups_leave_half_of_the_permits_to_live_events() {
+    let settings =
+        HubSettings { resolutions_in_flight: 4, group_in_flight: 1, ..HubSettings::default() };
+    let mut scenario = Scenario::with(settings);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=2);
+    scenario.stage.resolve_all();
+    let mut resumed = Vec::new();
+    for operation in 2..7 {
+        let (member, reply) = scenario.subscribe(operation, after(&[(0, 0)]));
+        resumed.push((member, joined(reply)));
+    }
+    assert_eq!(scenario.stage.resolutions.len(), 2);
+    scenario.events(trigger, [3]);
+    scenario.stage.resolve(2);
+    assert_eq!(scenario.heard(first), ["1", "2", "3"]);
+    scenario.stage.resolve_all();
+    for (member, _) in &resumed {
+        assert_eq!(scenario.heard(*member), ["1", "2", "3"]);
+    }
+    scenario.events(trigger, [4]);
+    assert_eq!(scenario.stage.resolutions.len(), 4, "groups that have caught up are live");
+    scenario.stage.resolve_all();
+    for (member, _) in &resumed {
+        assert_eq!(scenario.heard(*member), ["1", "2", "3", "4"]);
+    }
+}
+
+#[test]
+fn live_events_take_turns_with_resumed_groups_that_wait_for_a_permit() {
+    let settings =
+        HubSettings { resolutions_in_flight: 8, group_in_flight: 1, ..HubSettings::default() };
+    let mut scenario = Scenario::with(settings);
+    let (trigger, _, first) = scenario.live(0);
+    let mut handles = vec![first];
+    handles.extend((2..=8).map(|operation| joined(scenario.subscribe(operation, None).1)));
+    let (_, reply) = scenario.subscribe_to(scenario.stage.operation("other", 1, 0), None);
+    let other = scenario.stage.open();
+    handles.push(joined(reply));
+    scenario.events(trigger, [1]);
+    handles.extend(
+        (11..=20).map(|operation| joined(scenario.subscribe(operation, after(&[(0, 0)])).1)),
+    );
+    scenario.stage.event(other, "7");
+    assert_eq!(scenario.stage.resolutions.len(), 8, "all permits are taken");
+    for _ in 0..2 {
+        scenario.stage.resolve(0);
+    }
+    assert!(
+        scenario.stage.resolutions.iter().any(|it| it.event == "7"),
+        "it does not wait for those that came before it"
+    );
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.count(|it| &it.waiting), 0);
+}
+
+#[test]
+fn groups_that_have_fallen_behind_may_use_all_permits() {
+    let settings = HubSettings {
+        resolutions_in_flight: 4,
+        group_in_flight: 4,
+        group_waiting: 1,
+        ..HubSettings::default()
+    };
+    let mut scenario = Scenario::with(settings);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    // These four were started before it fell behind.
+    for _ in 0..4 {
+        scenario.stage.resolve(0);
+    }
+    assert_eq!(scenario.count(|it| &it.catching_up), 1);
+    assert_eq!(scenario.stage.resolutions.len(), 4);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(first), ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+}

@@ -71,7 +71,7 @@ impl CatchUps {
             replay.side(SHARED).reading.insert(group.id);
         }
         group.sent_version = if replay.is_at(&resume) { replay.version } else { 0 };
-        group.phase = GroupPhase::CatchingUp;
+        group.phase = GroupPhase::CatchingUp { was_live: false };
         let position = match resume {
             Resume::After(position) => position,
             // The reader reports where the other partitions begin.
