@@ -37,6 +37,9 @@ pub struct HubSettings {
     pub ring_bytes: usize,
     /// The maximum number of bytes that all triggers keep.
     pub ring_bytes_total: usize,
+    /// The maximum number of streams that a shard opens at a time, at one provider, for groups that are behind the kept
+    /// events. Further ones wait.
+    pub readers_opening_max: usize,
     /// The interval at which subscribers without matching events get their position, where payloads have cursors.
     /// `None`: never.
     pub position_interval: Option<Duration>,
@@ -67,6 +70,10 @@ impl Default for HubSettings {
             ring_bytes: 1 << 20,
             // 256 triggers at their limit.
             ring_bytes_total: 256 << 20,
+            // A broker makes a consumer in some milliseconds, so the four shards open some thousands in a second, and a
+            // broker never has to make more than 128 at once. With ten thousand at once, the last ones could reach the
+            // time limit for opening a stream, and all other requests to the broker would wait behind them.
+            readers_opening_max: 32,
             // A subscriber that resumes skips all but half a minute of the events that do not match.
             position_interval: Some(Duration::from_secs(30)),
         }

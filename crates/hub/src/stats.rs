@@ -18,6 +18,8 @@ telemetry::counters! {
         gauge groups = "starling_hub_groups": "Groups of equal subscribers";
         gauge catching_up = "starling_hub_groups_catching_up":
             "Groups that read past events from their broker, because of a cursor or because they fell behind";
+        gauge readers_waiting = "starling_hub_side_readers_waiting":
+            "Streams for groups that are behind the kept events that wait to be opened: a few are opened at a time";
         /// Subscribers in groups: every later event reaches them, or its loss is announced.
         gauge subscribers = "starling_hub_subscribers": "Subscribers that get events";
         /// Subscribers that are not in a group yet: their trigger is still opening, or the shard has not

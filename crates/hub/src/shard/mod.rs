@@ -182,6 +182,10 @@ impl Shard {
             self.continue_group(entry.group);
             self.settle();
         }
+        // A reader that is not needed after all leaves its place to another one.
+        while self.catch_up.open_waiting_readers() {
+            self.settle();
+        }
         self.scheduler.sweep(self.groups.len(), |entry| {
             self.groups.get(entry.group).is_none_or(|group| !group.has_place(entry))
         });

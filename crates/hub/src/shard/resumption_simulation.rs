@@ -122,6 +122,8 @@ struct Simulation {
     live: HashMap<TriggerId, Stream>,
     readers: HashMap<(TriggerId, u64), Stream>,
     generation: u64,
+    /// True if a side reader has waited to be opened.
+    readers_waited: bool,
     /// True if events may be lost.
     is_rough: bool,
 }
@@ -138,6 +140,7 @@ impl Simulation {
             group_waiting: if is_tight { random.below(6) as usize } else { 100_000 },
             catch_up: !is_rough || random.below(2) == 0,
             ring_events: random.below(12) as usize,
+            readers_opening_max: 1 + random.below(3) as usize,
             ..HubSettings::default()
         };
         let cursors =
@@ -155,6 +158,7 @@ impl Simulation {
             live: HashMap::new(),
             readers: HashMap::new(),
             generation: 1,
+            readers_waited: false,
             is_rough,
         }
     }
@@ -188,6 +192,7 @@ impl Simulation {
         let (closed, readers) = (&self.stage.closed, &self.stage.readers_closed);
         self.live.retain(|trigger, _| !closed.contains(trigger));
         self.readers.retain(|of, _| !readers.contains(of));
+        self.readers_waited |= self.stage.stats.readers_waiting.load(Relaxed) > 0;
         self.check();
     }
 
@@ -559,6 +564,7 @@ impl Simulation {
             assert!(trigger.groups.iter().all(|id| !phase(&id).is_catching_up()));
             shard.catch_up.check_invariants(id);
         }
+        shard.catch_up.check_openings();
         assert_eq!(in_triggers, shard.groups.len());
         let is_stuck = |it: &super::group::Group| it.has_result() && !it.is_held_back;
         assert!(!shard.groups.values().any(is_stuck), "every result has left or will");
@@ -782,6 +788,7 @@ impl Simulation {
             &stats.joining,
             &stats.groups,
             &stats.catching_up,
+            &stats.readers_waiting,
         ] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
@@ -791,7 +798,7 @@ impl Simulation {
 
 #[test]
 fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
-    let [fell_behind, separated, held_back] = [const { AtomicU64::new(0) }; 3];
+    let [fell_behind, separated, held_back, waited] = [const { AtomicU64::new(0) }; 4];
     for_seeds(|seed| {
         let mut simulation = Simulation::new(seed);
         (0..STEPS).for_each(|_| simulation.step());
@@ -801,10 +808,12 @@ fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
         let shard = &simulation.stage.shard;
         let has_separated = shard.triggers.iter().any(|(id, _)| shard.catch_up.has_separated(id));
         separated.fetch_add(has_separated.into(), Relaxed);
+        waited.fetch_add(simulation.readers_waited.into(), Relaxed);
         simulation.finish();
     });
     let is_one = std::env::var_os("STARLING_SEED").is_some();
     assert!(is_one || fell_behind.into_inner() > 0, "some groups fell behind");
     assert!(is_one || separated.into_inner() > 0, "some groups got readers of their own");
     assert!(is_one || held_back.into_inner() > 0, "some outlets did not run");
+    assert!(is_one || waited.into_inner() > 0, "some readers waited for others to be open");
 }

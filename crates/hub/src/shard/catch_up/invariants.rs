@@ -1,6 +1,8 @@
 //! Checks of the simulations: the groups that catch up, side readers and polls agree with each other.
 
-use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, ReaderState, SHARED};
 use super::{CatchUpSource, CatchUps};
 use crate::GroupId;
 use crate::shard::trigger_id::TriggerId;
@@ -35,6 +37,20 @@ impl CatchUps {
         let groups = replay.catching_up.values();
         let is_read = groups.filter(|it| matches!(it.source, CatchUpSource::Reader { .. })).count();
         assert_eq!(is_read, reading);
+    }
+
+    /// Panics if the places for opening side readers are not those of the readers that are being opened, or if a reader
+    /// waits though there is a place. All triggers have one provider.
+    pub(crate) fn check_openings(&self) {
+        let sides = self.replays.values().flat_map(|it| &it.readers);
+        let states: Vec<_> = sides.filter_map(|it| Some(it.stream.as_ref()?.state)).collect();
+        let is_waiting = |it: &&ReaderState| matches!(it, ReaderState::Waiting { .. });
+        let waiting = states.iter().filter(is_waiting).count();
+        let opening = states.iter().filter(|it| **it == ReaderState::Opening).count();
+        assert_eq!(self.openings.counts(), (opening, waiting));
+        assert_eq!(self.stats.readers_waiting.load(Relaxed), waiting as u64);
+        assert!(opening <= self.settings.readers_opening_max);
+        assert!(waiting == 0 || opening == self.settings.readers_opening_max);
     }
 
     /// True if that stream of a side reader is for groups that have fallen behind.

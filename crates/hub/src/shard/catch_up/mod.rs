@@ -11,7 +11,7 @@
 //!
 //! - [`resumption`]: subscribers that come with a cursor
 //! - [`fall_behind`]: live groups for which events come too fast
-//! - [`open_reader`], [`reader_messages`], [`reader_polls`]: the life of a side reader
+//! - [`open_reader`], [`reader_openings`], [`reader_messages`], [`reader_polls`]: the life of a side reader
 
 mod fall_behind;
 mod group_progress;
@@ -19,6 +19,7 @@ mod group_progress;
 mod invariants;
 mod open_reader;
 mod reader_messages;
+mod reader_openings;
 mod reader_polls;
 mod replay;
 mod resumption;
@@ -40,6 +41,7 @@ use crate::event_spans::{EventSpans, EventTracer};
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, HubSettings, LiveOperation, TriggerEvent};
 use group_progress::GroupProgress;
+use reader_openings::ReaderOpenings;
 use reader_polls::ReaderPolls;
 use side_reader::{FALLEN_BEHIND, SHARED, is_before};
 
@@ -99,6 +101,7 @@ pub(crate) struct CatchUps {
     tracer: Option<EventTracer>,
     /// Boxed because up to half of the places in a table that doubles are empty.
     replays: HashMap<TriggerId, Box<Replay>, foldhash::fast::RandomState>,
+    openings: ReaderOpenings,
     reader_polls: ReaderPolls,
     /// Groups that wait because their subscribers do not keep up. Entries of removed groups are skipped.
     backpressured: Vec<GroupId>,
@@ -118,6 +121,7 @@ impl CatchUps {
             stats,
             tracer: None,
             replays: HashMap::default(),
+            openings: ReaderOpenings::default(),
             reader_polls: ReaderPolls::default(),
             backpressured: Vec::new(),
             signals: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! Opening and closing of side readers. A side reader is opened at a position where all of its groups can begin. It is
 //! opened again further back when a group needs that, or at the oldest stored event when the broker has deleted the
-//! events that they need, and closed when no group needs it.
+//! events that they need, and closed when no group needs it. A few are opened at a time ([`super::reader_openings`]).
 //!
 //! Subscribers that come with a cursor share one reader, which begins at the earliest of their positions. When a
 //! subscriber comes from further back the reader begins again there, and the groups that have had more skip those
@@ -9,7 +9,7 @@
 use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
 
-use super::side_reader::ReaderStream;
+use super::side_reader::{ReaderState, ReaderStream};
 use super::{CatchUpSignal, CatchUps};
 use crate::cursor::Resume;
 use crate::shard::client_errors::source_error;
@@ -30,11 +30,11 @@ fn reader_busy() -> GraphqlError {
 }
 
 impl CatchUps {
-    /// Opens a side reader where all that need it can begin. A reader that is open begins again.
+    /// Opens a side reader for all that need it, when it has a place. A reader that is open begins again.
     pub(super) fn open_reader(&mut self, id: TriggerId, index: usize) {
         let Some(replay) = self.replays.get_mut(&id) else { return };
         let side = replay.side(index);
-        if side.stream.as_ref().is_some_and(|reader| !reader.is_open) {
+        if side.stream.as_ref().is_some_and(|reader| !reader.is_open()) {
             // Groups that need an earlier start are handled when it is open.
             return;
         }
@@ -44,7 +44,38 @@ impl CatchUps {
         if let Some(old) = side.stream.take() {
             self.effects.push(Effect::CloseReader { trigger: id, stream_id: old.stream_id });
         }
+        if !side.is_needed() {
+            return self.signals.push_back(CatchUpSignal::Check(id));
+        }
+        let stream_id = replay.next_stream_id;
+        replay.next_stream_id += 1;
+        let ticket = self.openings.wait(replay.source.name(), id, index);
+        replay.side(index).stream = Some(ReaderStream::waiting(stream_id, ticket));
+        stats::add(&self.stats.readers_waiting, 1);
+    }
+
+    /// Opens side readers that wait, as far as there are places. Must be called when the consequences of an input were
+    /// handled, so that readers which are no longer needed have given their places up. Returns true if there are
+    /// signals to handle before the next call.
+    pub(crate) fn open_waiting_readers(&mut self) -> bool {
+        while let Some((id, index)) = self.openings.take_place(self.settings.readers_opening_max) {
+            stats::subtract(&self.stats.readers_waiting, 1);
+            self.begin_opening(id, index);
+        }
+        !self.signals.is_empty()
+    }
+
+    /// Opens a side reader, which has a place, where all that need it now can begin.
+    fn begin_opening(&mut self, id: TriggerId, index: usize) {
+        let Some(replay) = self.replays.get_mut(&id) else {
+            debug_assert!(false, "a trigger is removed after its readers");
+            return;
+        };
+        let side = replay.side(index);
+        side.waiting.retain(|pending| !pending.reply.is_closed());
         let Some(start) = replay.readers[index].start(&replay.catching_up) else {
+            replay.side(index).stream = None;
+            self.openings.give_place_back(replay.source.name());
             return self.signals.push_back(CatchUpSignal::Check(id));
         };
         let side = replay.side(index);
@@ -58,12 +89,14 @@ impl CatchUps {
             Start::After(position) => position.clone(),
             _ => Position::default(),
         };
-        let stream_id = replay.next_stream_id;
-        replay.next_stream_id += 1;
         let source = replay.source.clone();
         let wanted = source.read_from(start.clone());
-        let reader = ReaderStream { stream_id, start, is_open: false, position, is_paused: false };
-        replay.side(index).stream = Some(reader);
+        let Some(reader) = &mut replay.side(index).stream else {
+            debug_assert!(false, "a reader that waits has a stream");
+            return self.openings.give_place_back(source.name());
+        };
+        let stream_id = reader.stream_id;
+        (reader.state, reader.start, reader.position) = (ReaderState::Opening, start, position);
         stats::add(&self.stats.side_readers, 1);
         self.effects.push(Effect::OpenReader { trigger: id, stream_id, source, wanted });
     }
@@ -78,9 +111,11 @@ impl CatchUps {
     ) -> Vec<PendingSubscriber> {
         let Some(replay) = self.replays.get_mut(&id) else { return Vec::new() };
         let Some(index) = replay.reader_of(stream_id) else { return Vec::new() };
+        self.openings.give_place_back(replay.source.name());
         let side = replay.side(index);
         let Some(reader) = &mut side.stream else { return Vec::new() };
-        reader.is_open = true;
+        debug_assert_eq!(reader.state, ReaderState::Opening, "a stream is opened once");
+        reader.state = ReaderState::Open;
         match result {
             Ok(()) => {
                 side.gone = 0;
@@ -194,15 +229,27 @@ impl CatchUps {
         self.signals.push_back(CatchUpSignal::Check(id));
     }
 
-    /// Closes the side readers of a trigger that no group needs.
+    /// Closes the side readers of a trigger that no group needs. Those that are being opened or wait for it give their
+    /// places up.
     pub(crate) fn close_unused_readers(&mut self, id: TriggerId) {
         let Some(replay) = self.replays.get_mut(&id) else { return };
+        let provider = replay.source.name();
         for side in &mut replay.readers {
-            if !side.is_needed()
-                && let Some(reader) = side.stream.take()
-            {
-                self.effects.push(Effect::CloseReader { trigger: id, stream_id: reader.stream_id });
+            if side.is_needed() {
+                continue;
             }
+            let Some(reader) = side.stream.take() else { continue };
+            match reader.state {
+                ReaderState::Waiting { ticket } => {
+                    self.openings.stop_waiting(provider, ticket);
+                    stats::subtract(&self.stats.readers_waiting, 1);
+                    // The task does not know it.
+                    continue;
+                }
+                ReaderState::Opening => self.openings.give_place_back(provider),
+                ReaderState::Open => {}
+            }
+            self.effects.push(Effect::CloseReader { trigger: id, stream_id: reader.stream_id });
         }
     }
 }

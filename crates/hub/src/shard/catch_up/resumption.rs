@@ -97,7 +97,7 @@ impl CatchUps {
         match (&mut side.reopening, &side.stream) {
             (Some(reopening), _) => reopening.quiet_polls = 0,
             (None, None) => self.open_reader(id, SHARED),
-            (None, Some(reader)) if reader.is_open => {
+            (None, Some(reader)) if reader.is_open() => {
                 self.reader_polls.delay_reopening(id, side);
             }
             // When it is open, subscribers that need an earlier start are handled.

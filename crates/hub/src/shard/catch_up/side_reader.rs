@@ -150,20 +150,46 @@ pub(super) struct ReopenDelay {
 pub(super) struct ReaderStream {
     /// The number that distinguishes this stream from earlier ones of its trigger.
     pub(super) stream_id: u64,
-    /// The position or time at which it was asked to begin.
+    pub(super) state: ReaderState,
+    /// The position or time at which it was asked to begin. Set when it takes a place among those that are opened.
     pub(super) start: Start,
-    /// True if the provider has opened it.
-    pub(super) is_open: bool,
     /// The position up to which it was read.
     pub(super) position: Position,
     /// True if it is not read until all of its groups have room again.
     pub(super) is_paused: bool,
 }
 
+/// The state of a stream that reads older events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReaderState {
+    /// It waits for a place among the streams that are opened at a time, with this ticket.
+    Waiting { ticket: u64 },
+    /// The provider is opening it.
+    Opening,
+    /// The provider has opened it.
+    Open,
+}
+
 impl ReaderStream {
+    /// Creates a stream that waits for a place among those that are opened at a time.
+    pub(super) fn waiting(stream_id: u64, ticket: u64) -> Self {
+        Self {
+            stream_id,
+            state: ReaderState::Waiting { ticket },
+            start: Start::default(),
+            position: Position::default(),
+            is_paused: false,
+        }
+    }
+
+    /// True if the provider has opened it.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == ReaderState::Open
+    }
+
     /// True if it is open and brings everything that `resume` asks for.
     fn serves(&self, resume: &Resume) -> bool {
-        self.is_open
+        self.is_open()
             && match (&self.start, resume) {
                 (Start::After(_), Resume::After(position)) => is_before(&self.position, position),
                 (Start::Since(begin), Resume::Since { time, .. }) => {
