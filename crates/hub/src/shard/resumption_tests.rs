@@ -835,8 +835,8 @@ fn readers_are_opened_a_few_at_a_time() {
     let _first = joined(first.1);
     assert_eq!(opening(&scenario), [starts(1, 2), starts(3, 1)]);
     let reason = String::new();
-    let away = SourceError::Unavailable { provider: "p".into(), reason };
-    scenario.stage.open_reader(Err(away));
+    let no = SourceError::Refused { provider: "p".into(), reason };
+    scenario.stage.open_reader(Err(no));
     assert_eq!(refused(failed.1), ErrorCode::ProviderUnavailable);
     assert_eq!(opening(&scenario), [starts(3, 1), starts(4, 2)]);
     assert_eq!(scenario.count(|it| &it.readers_waiting), 1);

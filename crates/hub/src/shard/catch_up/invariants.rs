@@ -49,8 +49,9 @@ impl CatchUps {
         let opening = states.iter().filter(|it| **it == ReaderState::Opening).count();
         assert_eq!(self.openings.counts(), (opening, waiting));
         assert_eq!(self.stats.readers_waiting.load(Relaxed), waiting as u64);
-        assert!(opening <= self.settings.readers_opening_max);
-        assert!(waiting == 0 || opening == self.settings.readers_opening_max);
+        let places = self.openings.places(self.settings.readers_opening_max);
+        // A success takes back the places that failures have given.
+        assert!(waiting == 0 || opening >= places, "{opening} of {places}, {waiting} wait");
     }
 
     /// True if that stream of a side reader is for groups that have fallen behind.

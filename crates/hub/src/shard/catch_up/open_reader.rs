@@ -111,6 +111,8 @@ impl CatchUps {
     ) -> Vec<PendingSubscriber> {
         let Some(replay) = self.replays.get_mut(&id) else { return Vec::new() };
         let Some(index) = replay.reader_of(stream_id) else { return Vec::new() };
+        let is_available = !matches!(result, Err(SourceError::Unavailable { .. }));
+        self.openings.note_availability(replay.source.name(), is_available);
         self.openings.give_place_back(replay.source.name());
         let side = replay.side(index);
         let Some(reader) = &mut side.stream else { return Vec::new() };

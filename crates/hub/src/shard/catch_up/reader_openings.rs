@@ -1,6 +1,10 @@
 //! The places for opening side readers. When many clients return at once, side readers for thousands of topics may be
 //! needed at once, and each is a consumer that the broker has to make. So a few are opened at a time, and the others
 //! wait in their order. Each provider has places of its own, so one whose broker does not respond delays no other one.
+//!
+//! An opening of a broker that does not respond fails after some seconds. Each failure in a row gives the provider as
+//! many places again, so thousands of readers do not wait for that time one after the other: all of them are soon open,
+//! or have failed.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +22,8 @@ pub(super) struct ReaderOpenings {
 struct ProviderOpenings {
     /// The number of readers that are being opened.
     opening: usize,
+    /// The number of readers in a row for which the provider was not available.
+    failures: usize,
     /// The readers that wait, by ticket: the trigger, and the index of its reader.
     waiting: BTreeMap<u64, (TriggerId, usize)>,
 }
@@ -47,12 +53,19 @@ impl ReaderOpenings {
     /// Takes the next reader that waits, and gives it a place, if its provider has one among `most`.
     pub(super) fn take_place(&mut self, most: usize) -> Option<(TriggerId, usize)> {
         // A reader must be opened at some time, whatever the limit.
-        let has_place = |openings: &&mut ProviderOpenings| openings.opening < most.max(1);
+        let has_place = |it: &&mut ProviderOpenings| it.opening < it.places(most);
         self.providers.values_mut().filter(has_place).find_map(|openings| {
             let (_, reader) = openings.waiting.pop_first()?;
             openings.opening += 1;
             Some(reader)
         })
+    }
+
+    /// Notes whether the provider was available for a reader. Must be called before the place is given back.
+    pub(super) fn note_availability(&mut self, provider: &str, is_available: bool) {
+        if let Some(openings) = self.providers.get_mut(provider) {
+            openings.failures = if is_available { 0 } else { openings.failures.saturating_add(1) };
+        }
     }
 
     /// Gives the place of a reader back: it is open, could not be opened, or is no longer needed.
@@ -74,6 +87,12 @@ impl ReaderOpenings {
         }
     }
 
+    /// Returns the number of readers that may be opened at a time, of providers with readers to open.
+    #[cfg(test)]
+    pub(super) fn places(&self, most: usize) -> usize {
+        self.providers.values().map(|it| it.places(most)).sum()
+    }
+
     /// Returns the number of readers that are being opened, and of those that wait.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
@@ -81,6 +100,13 @@ impl ReaderOpenings {
         all.fold((0, 0), |(opening, waiting), it| {
             (opening + it.opening, waiting + it.waiting.len())
         })
+    }
+}
+
+impl ProviderOpenings {
+    /// Returns the number of readers that may be opened at a time.
+    fn places(&self, most: usize) -> usize {
+        most.max(1).saturating_mul(self.failures.saturating_add(1))
     }
 }
 
@@ -109,6 +135,32 @@ mod tests {
         assert_eq!(take_all(&mut openings), [4]);
         openings.give_place_back("hangs");
         assert!(openings.providers.is_empty(), "nothing is kept for providers without readers");
+    }
+
+    #[test]
+    fn readers_of_a_provider_that_does_not_respond_do_not_wait_for_each_other() {
+        let mut openings = ReaderOpenings::default();
+        for number in 0..10_000 {
+            openings.wait("hangs", TriggerId(number), 0);
+        }
+        let mut rounds = 0;
+        while openings.counts() != (0, 0) {
+            while openings.take_place(32).is_some() {}
+            // All of them fail at the same time.
+            for _ in 0..openings.counts().0 {
+                openings.note_availability("hangs", false);
+                openings.give_place_back("hangs");
+            }
+            rounds += 1;
+        }
+        assert_eq!(rounds, 3);
+
+        openings.wait("hangs", TriggerId(1), 0);
+        openings.wait("hangs", TriggerId(2), 0);
+        openings.note_availability("hangs", false);
+        assert_eq!(openings.places(1), 2);
+        openings.note_availability("hangs", true);
+        assert_eq!(openings.places(1), 1, "a provider that has responded");
     }
 
     #[test]
