@@ -121,6 +121,10 @@ const SLOW_WINDOWS: u32 = 3;
 /// limit that only a burst has reached.
 const EFFECT_WINDOWS: u32 = 3;
 
+/// The multiple of the smoothed slow-down above which that of a window shows that a queue is growing. A probe would then
+/// measure a longer queue with less work in flight, and take it for normal.
+const RISING_RATIO: f64 = 1.5;
+
 /// The number of executions that a probe measures at least. The mean of so many is within a tenth.
 const PROBE_EXECUTIONS: u32 = 128;
 
@@ -512,7 +516,8 @@ impl AdaptiveLimit {
         let is_possible = probe_limit <= mean * PROBE_SHARE_SPARE;
         let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
         let has_effect = self.effect_windows >= EFFECT_WINDOWS;
-        if !is_possible || !is_due || !(has_effect || self.has_deep_queue) {
+        let is_rising = self.window.slow_down() > self.slow_down * RISING_RATIO;
+        if !is_possible || !is_due || is_rising || !(has_effect || self.has_deep_queue) {
             return;
         }
         self.probe = Some(Probe {
@@ -643,6 +648,21 @@ mod tests {
         limit.set_spare_processors(true);
         run(&mut limit, 0.0, 3.0, 0.050, 10_000.0, 3000.0);
         assert!(limit.operations() >= 3000.0, "{limit:?}");
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_not_taken_for_normal() {
+        let mut limit = limit(500);
+        run(&mut limit, 0.0, 20.0, 0.050, 1000.0, 80.0);
+        // Far more is offered than can be done, and the latency doubles every 100 ms.
+        for number in 0..1000 {
+            let seconds = f64::from(number) * 0.001;
+            let now = Duration::from_secs_f64(20.0 + seconds);
+            limit.note_reached();
+            limit.set_in_flight(500 * u64::from(UNITS), now);
+            limit.count_latency(0.050 * (seconds * 10.0).exp2(), 0.050, now);
+            assert!(limit.probe.is_none(), "{number}: {limit:?}");
+        }
     }
 
     #[test]
