@@ -10,6 +10,8 @@ use admission::{
     WaiterId,
 };
 
+use crate::processors::{ProcessorWatch, Processors};
+
 /// How the service times of an operation vary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spread {
@@ -89,6 +91,8 @@ pub(crate) struct PhaseReport {
     pub(crate) streams: Vec<StreamReport>,
     /// The limit in average operations, every 100 ms.
     pub(crate) limits: Vec<f64>,
+    /// The same without the probes, which lower it for a moment.
+    pub(crate) limits_beside_probes: Vec<f64>,
 }
 
 impl PhaseReport {
@@ -112,11 +116,20 @@ impl PhaseReport {
 
     /// Returns mean and relative standard deviation of the limit.
     pub(crate) fn limit_spread(&self) -> (f64, f64) {
-        let count = self.limits.len() as f64;
-        let mean = self.limits.iter().sum::<f64>() / count;
-        let variance = self.limits.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / count;
-        (mean, variance.sqrt() / mean)
+        spread(&self.limits)
     }
+
+    /// Returns the same of the limit without the probes.
+    pub(crate) fn limit_spread_beside_probes(&self) -> (f64, f64) {
+        spread(&self.limits_beside_probes)
+    }
+}
+
+fn spread(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt() / mean)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -126,6 +139,7 @@ enum Step {
     EndService(u64),
     EndWait(u64),
     Sample,
+    WatchProcessors,
 }
 
 struct Job {
@@ -140,6 +154,10 @@ struct Job {
 /// The simulation.
 pub(crate) struct Simulation {
     control: AdmissionControl,
+    processors: Processors,
+    watch: ProcessorWatch,
+    /// The time for which servers were busy since the last measurement, summed over all of them.
+    busy_seconds: f64,
     random: fastrand::Rng,
     now: f64,
     steps: BinaryHeap<Reverse<(Duration, u64, Step)>>,
@@ -154,10 +172,11 @@ pub(crate) struct Simulation {
     phase_started: f64,
     report: Vec<StreamReport>,
     limits: Vec<f64>,
+    limits_beside_probes: Vec<f64>,
 }
 
 impl Simulation {
-    pub(crate) fn new(settings: AdmissionSettings, seed: u64) -> Self {
+    pub(crate) fn new(settings: AdmissionSettings, processors: Processors, seed: u64) -> Self {
         let phase = Phase {
             seconds: 0.0,
             settling: 0.0,
@@ -166,8 +185,11 @@ impl Simulation {
             service_factor: 1.0,
             elsewhere_factor: 1.0,
         };
-        Self {
+        let mut simulation = Self {
             control: AdmissionControl::new(settings),
+            processors,
+            watch: ProcessorWatch::default(),
+            busy_seconds: 0.0,
             random: fastrand::Rng::with_seed(seed),
             now: 0.0,
             steps: BinaryHeap::new(),
@@ -182,7 +204,12 @@ impl Simulation {
             phase_started: 0.0,
             report: Vec::new(),
             limits: Vec::new(),
+            limits_beside_probes: Vec::new(),
+        };
+        if processors != Processors::Unknown {
+            simulation.schedule(1.0, Step::WatchProcessors);
         }
+        simulation
     }
 
     /// Runs one phase. Work of the phase before continues.
@@ -191,7 +218,7 @@ impl Simulation {
         self.phase = phase.clone();
         self.phase_started = self.now;
         self.report = vec![StreamReport::default(); phase.streams.len()];
-        self.limits = Vec::new();
+        (self.limits, self.limits_beside_probes) = (Vec::new(), Vec::new());
         self.steps.retain(|Reverse((_, _, step))| !matches!(step, Step::Arrive(_) | Step::Sample));
         for stream in 0..phase.streams.len() {
             self.schedule_arrival(stream);
@@ -202,16 +229,23 @@ impl Simulation {
             && at.as_secs_f64() <= end
         {
             self.steps.pop();
-            self.now = at.as_secs_f64();
+            self.advance(at.as_secs_f64());
             self.step(step);
         }
-        self.now = end;
+        self.advance(end);
         let mut streams = std::mem::take(&mut self.report);
         for stream in &mut streams {
             stream.latencies.sort_by(f64::total_cmp);
         }
         let limits = std::mem::take(&mut self.limits);
-        PhaseReport { seconds: phase.seconds - phase.settling, streams, limits }
+        let limits_beside_probes = std::mem::take(&mut self.limits_beside_probes);
+        let seconds = phase.seconds - phase.settling;
+        PhaseReport { seconds, streams, limits, limits_beside_probes }
+    }
+
+    fn advance(&mut self, now: f64) {
+        self.busy_seconds += self.serving as f64 * (now - self.now);
+        self.now = now;
     }
 
     fn time(&self) -> Duration {
@@ -275,12 +309,30 @@ impl Simulation {
             }
             Step::Sample => {
                 if self.counts(self.now) {
-                    self.limits.push(self.control.load().limit as f64 / f64::from(UNITS));
+                    let operations = |units: u64| units as f64 / f64::from(UNITS);
+                    self.limits.push(operations(self.control.load().limit));
+                    self.limits_beside_probes.push(operations(self.control.limit()));
                 }
                 self.schedule(0.1, Step::Sample);
             }
+            Step::WatchProcessors => {
+                self.watch_processors();
+                self.schedule(1.0, Step::WatchProcessors);
+            }
         }
         self.check();
+    }
+
+    /// Measures the last second.
+    fn watch_processors(&mut self) {
+        let busy_seconds = std::mem::take(&mut self.busy_seconds);
+        let busy_part = match self.processors {
+            Processors::Bottleneck => busy_seconds / self.phase.servers as f64,
+            Processors::Unknown | Processors::Idle => 0.0,
+        };
+        let has_work = self.control.load().in_flight > 0;
+        let has_spare = self.watch.has_spare(has_work, busy_part);
+        self.control.set_spare_processors(has_spare);
     }
 
     fn check(&self) {

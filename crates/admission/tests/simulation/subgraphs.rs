@@ -11,6 +11,8 @@ use admission::{
     Request, RouterWork, Ticket, WaiterId,
 };
 
+use crate::processors::{ProcessorWatch, Processors};
+
 /// The time after which the router gives up a request to a subgraph, in seconds.
 const TIMEOUT: f64 = 5.0;
 
@@ -62,6 +64,7 @@ enum Step {
     Respond(u64, usize),
     TimeOut(u64, usize),
     EndWait(u64),
+    WatchProcessors,
 }
 
 struct Job {
@@ -87,6 +90,7 @@ struct SubgraphState {
 /// The simulation.
 pub(crate) struct Router {
     control: AdmissionControl,
+    watch: ProcessorWatch,
     subgraphs: Vec<SubgraphState>,
     /// The share of the limit that a slow subgraph may hold.
     share: f64,
@@ -106,8 +110,10 @@ pub(crate) struct Router {
 }
 
 impl Router {
+    /// Creates a router that only waits for its subgraphs. It measures that unless its processors are unknown.
     pub(crate) fn new(
         settings: AdmissionSettings,
+        processors: Processors,
         subgraphs: usize,
         share: f64,
         seed: u64,
@@ -119,8 +125,9 @@ impl Router {
             queue: VecDeque::new(),
             bulkhead: Bulkhead::default(),
         };
-        Self {
+        let mut router = Self {
             control: AdmissionControl::new(settings),
+            watch: ProcessorWatch::default(),
             subgraphs: (0..subgraphs).map(|_| subgraph()).collect(),
             share,
             arrived: 0,
@@ -135,7 +142,11 @@ impl Router {
             started: 0.0,
             counted_from: 0.0,
             report: Vec::new(),
+        };
+        if processors != Processors::Unknown {
+            router.schedule(1.0, Step::WatchProcessors);
         }
+        router
     }
 
     /// Runs for some seconds under these conditions, of which the first `settling` seconds are not counted. Work in
@@ -221,6 +232,11 @@ impl Router {
                 self.control.leave(waiter, self.time(), random);
                 self.refuse(job);
                 self.handle_events();
+            }
+            Step::WatchProcessors => {
+                let has_spare = self.watch.has_spare(self.control.load().in_flight > 0, 0.0);
+                self.control.set_spare_processors(has_spare);
+                self.schedule(1.0, Step::WatchProcessors);
             }
         }
     }
