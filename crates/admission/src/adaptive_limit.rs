@@ -121,8 +121,8 @@ const SLOW_WINDOWS: u32 = 3;
 /// limit that only a burst has reached.
 const EFFECT_WINDOWS: u32 = 3;
 
-/// The multiple of the smoothed slow-down above which that of a window shows that a queue is growing. A probe would then
-/// measure a longer queue with less work in flight, and take it for normal.
+/// The multiple of the smoothed slow-down above which that of a window shows that a queue is growing. A probe would
+/// then measure a longer queue with less work in flight, and take it for normal.
 const RISING_RATIO: f64 = 1.5;
 
 /// The number of executions that a probe measures at least. The mean of so many is within a tenth.
@@ -476,8 +476,8 @@ impl AdaptiveLimit {
     }
 
     /// Returns the part by which the limit grows because the processors have time to spare. It falls to nothing as
-    /// operations become slower: with all of it up to the tolerance, the limit would overshoot what a subgraph can do at
-    /// a time by up to a quarter, be lowered, and overshoot again.
+    /// operations become slower: with all of it up to the tolerance, the limit would overshoot what a subgraph can do
+    /// at a time by up to a quarter, be lowered, and overshoot again.
     fn growth_with_spare(&self, excess: f64) -> f64 {
         match self.has_spare_processors {
             true => GROWTH_WITH_SPARE * ((TOLERANCE - excess) / (TOLERANCE - 1.0)).clamp(0.0, 1.0),

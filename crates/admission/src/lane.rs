@@ -3,8 +3,8 @@
 //! A stream (a subscription, a live query, or a WebSocket for them) is more work for as long as it is open, and its
 //! client can open it a moment later. So new streams fill only a part of what other requests of their class may fill,
 //! and wait in a queue of their own, longer than others, which is served after that of the others. Where the others
-//! leave no room, one stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve. Those
-//! are requests of its class if such wait, and of any class otherwise.
+//! leave no room, one stream is opened for each [`OPERATIONS_BEFORE_STREAM`] of them, so that streams never starve.
+//! Those are requests of its class if such wait, and of any class otherwise.
 
 use crate::UNITS;
 use crate::class::{Class, SHEDDABLE_SHARE, part};
@@ -17,8 +17,8 @@ const STREAM_SHARE: f64 = 0.85;
 /// some seconds, and one that is refused costs more when it returns.
 const STREAM_PATIENCE: u32 = 100;
 
-/// The number of further ones of its class after which a stream that waits has the next room, even if it is heavier than
-/// they are.
+/// The number of further ones of its class after which a stream that waits has the next room, even if it is heavier
+/// than they are.
 pub(crate) const OPERATIONS_BESIDE_STREAM: u32 = 8;
 
 /// The number of other requests after which one stream may use as much as they may.

@@ -7,8 +7,8 @@
 //!
 //! A heavy request does not make light ones wait for which there is room: a few other lines are tried. It keeps its
 //! turn, also before newer ones of its line, and after a few requests have passed it, the others wait for it. If it
-//! leaves because it has waited too long, the next heavy one is passed by fewer. Otherwise an overload of light requests
-//! would leave heavy ones no room at all, as each of them waits for a short time only.
+//! leaves because it has waited too long, the next heavy one is passed by fewer. Otherwise an overload of light
+//! requests would leave heavy ones no room at all, as each of them waits for a short time only.
 //!
 //! If the queue is full, the client with the longest line loses its oldest request. Every call takes logarithmic time.
 
