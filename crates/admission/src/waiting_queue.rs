@@ -1,9 +1,10 @@
 //! The queue of one lane, in front of the limit.
 //!
-//! Each client has a line of its own, and clients take turns in the order in which their lines began. While the queue is short, a line is served in order. A
-//! queue that was never empty for [`QueueSettings::interval`] stands: it does not even out a burst, it only delays
-//! everything. Then the newest request of each line is served first, which still has time, and requests wait no longer
-//! than [`QueueSettings::target`] (controlled delay, as in CoDel, with adaptive LIFO, as at Facebook).
+//! Each client has a line of its own, and clients take turns in the order in which their lines began. While the queue
+//! is short, a line is served in order. A queue that was never empty for [`QueueSettings::interval`] stands: it does
+//! not even out a burst, it only delays everything. Then the newest request of each line is served first, which still
+//! has time, and requests wait no longer than [`QueueSettings::target`] (controlled delay, as in CoDel, with adaptive
+//! LIFO, as at Facebook).
 //!
 //! A heavy request does not make light ones wait for which there is room: a few other lines are tried. It keeps its
 //! turn, also before newer ones of its line, and after a few requests have passed it, the others wait for it. If it

@@ -5,16 +5,16 @@
 //! saturated worker takes half of the processor meanwhile, and subscribers wait twice as long because queries are
 //! overloaded. So workers come after reactors.
 //!
-//! Background work takes milliseconds at a time. At equal priority, the scheduler lets it keep a processor that a worker
-//! needs, and every client of that worker waits. At a lower priority, a worker with work to do gets the processor at
-//! once, while background work still gets all the time that workers leave.
+//! Background work takes milliseconds at a time. At equal priority, the scheduler lets it keep a processor that a
+//! worker needs, and every client of that worker waits. At a lower priority, a worker with work to do gets the
+//! processor at once, while background work still gets all the time that workers leave.
 //!
-//! On Linux, priorities belong to threads. On other systems they belong to whole processes, so there nothing here has an
-//! effect.
+//! On Linux, priorities belong to threads. On other systems they belong to whole processes, so there nothing here has
+//! an effect.
 
-/// What is added to the nice value of the process for a worker. It then gets 40 % of a processor on which a reactor sends
-/// without a pause. It is no more because it also counts beside other programs, where they and the router share one
-/// cgroup.
+/// What is added to the nice value of the process for a worker. It then gets 40 % of a processor on which a reactor
+/// sends without a pause. It is no more because it also counts beside other programs, where they and the router share
+/// one cgroup.
 const WORKER: i32 = 2;
 
 /// What is added for a background thread. On a processor with a busy worker, such a thread gets about a quarter of the

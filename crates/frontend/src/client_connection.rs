@@ -157,9 +157,9 @@ impl ClientConnection {
         }
     }
 
-    /// Takes a place for a refusal that is to be held. `None` if refusals have half of the requests that may be served at
-    /// the same time, of which there are `streams_max` at most: the other half is for requests that are not refused. A
-    /// connection of HTTP/1.1 serves one request at a time, so it always has a place.
+    /// Takes a place for a refusal that is to be held. `None` if refusals have half of the requests that may be served
+    /// at the same time, of which there are `streams_max` at most: the other half is for requests that are not refused.
+    /// A connection of HTTP/1.1 serves one request at a time, so it always has a place.
     pub(crate) fn hold_refusal(&self, streams_max: u32) -> Option<HeldRefusal<'_>> {
         let served = self.slots.read.load(Ordering::SeqCst).saturating_add(UNPROVEN_REQUESTS_MAX);
         let held = self.held_refusals.get();

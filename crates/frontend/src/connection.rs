@@ -40,8 +40,8 @@ use super::{http2, pipeline};
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The time after which a TLS handshake does not begin any more, because it could hardly end within
-/// [`HANDSHAKE_TIME_MAX`]. Without this bound, a storm that waits for as long as that has each handshake computed in its
-/// last moment, and none succeeds.
+/// [`HANDSHAKE_TIME_MAX`]. Without this bound, a storm that waits for as long as that has each handshake computed in
+/// its last moment, and none succeeds.
 const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(7);
 
 /// The time for which a TLS handshake in progress occupies a place. The computing is done by then, and clients that let

@@ -3,7 +3,8 @@
 //! balancer can ask another router. Each further one is held for two seconds or more: a client has one request in
 //! flight on each connection of HTTP/1.1, and a bounded number on one of HTTP/2, so that it cannot send the next one
 //! before. Of the requests that one connection may have in flight, half are left for those that are not refused: a
-//! refusal beyond them is held for a moment only. The more are held, the longer each is, so that few are sent at a time however many clients there are.
+//! refusal beyond them is held for a moment only. The more are held, the longer each is, so that few are sent at a time
+//! however many clients there are.
 //!
 //! The rate is that of GCRA. Held refusals do not count in it: otherwise the held ones of a short burst would make
 //! later ones wait for as long as the rate is used.
@@ -108,8 +109,9 @@ impl RefusalPacer {
         }
     }
 
-    /// Waits until a response may be sent: at once, unless it is the refusal of an overloaded router. A client that says
-    /// how long it waits gets the response after half of the time that is left, and a router that ends sends at once.
+    /// Waits until a response may be sent: at once, unless it is the refusal of an overloaded router. A client that
+    /// says how long it waits gets the response after half of the time that is left, and a router that ends sends at
+    /// once.
     pub(super) async fn hold(
         &self,
         response: &Response,

@@ -86,8 +86,8 @@ fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
 /// Knows whether the processors have time to spare.
 #[derive(Default, Debug)]
 struct ProcessorWatch {
-    /// The last measurements: of the time for which processors were used, and with work of that for which threads waited
-    /// for one, in seconds.
+    /// The last measurements: of the time for which processors were used, and with work of that for which threads
+    /// waited for one, in seconds.
     used: Option<(f64, Instant)>,
     waited: Option<(f64, Instant)>,
     /// The number of measurements since they were busy.

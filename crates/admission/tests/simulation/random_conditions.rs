@@ -15,9 +15,9 @@ const CLIENTS: u64 = 3;
 /// may be critical.
 const CRITICAL_MAX: f64 = 0.2;
 
-/// The relative standard deviation of the limit, without probes, in the last 30 s of constant conditions. In 360 of them
-/// it was 0.07 in the middle, 0.38 at most in all but one, and 0.51 in that. Random service times make most of it, and a
-/// floor that is measured anew the rest.
+/// The relative standard deviation of the limit, without probes, in the last 30 s of constant conditions. In 360 of
+/// them it was 0.07 in the middle, 0.38 at most in all but one, and 0.51 in that. Random service times make most of it,
+/// and a floor that is measured anew the rest.
 const SPREAD_MAX: f64 = 0.55;
 
 /// One stream is opened for ten queries of its class, or for 18 if it is so heavy that it has to wait for room.

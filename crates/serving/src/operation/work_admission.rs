@@ -103,8 +103,8 @@ fn charge(serving: &Serving) -> Result<MemoryCharge, Vec<GraphqlError>> {
     MemoryCharge::of_operation(memory).map_err(|_| refused(serving, memory_used_up(memory)))
 }
 
-/// Waits for a place below the limit, from `now` on, if there is overload protection. `class` is that of the request, if
-/// it is known already.
+/// Waits for a place below the limit, from `now` on, if there is overload protection. `class` is that of the request,
+/// if it is known already.
 async fn admit_to_limit(
     serving: &Serving,
     operations: &[OperationRequest],

@@ -130,8 +130,8 @@ impl OverloadProtection {
         }
     }
 
-    /// Admits the operations of one request of this class that arrives `now`, which are done as one piece of work: waits in the queue
-    /// while the limit is reached, until `deadline` at most. Dropping the future leaves the queue.
+    /// Admits the operations of one request of this class that arrives `now`, which are done as one piece of work:
+    /// waits in the queue while the limit is reached, until `deadline` at most. Dropping the future leaves the queue.
     ///
     /// # Errors
     /// `OVERLOADED`: the request is refused, with the time after which the client may try again.

@@ -154,8 +154,8 @@ pub(super) fn measure_reconnects(
     Ok([closed, calm].into_iter().chain(runs).collect())
 }
 
-/// Measures the deliveries of events while queries are far above the capacity: of events that contain all fields, and of
-/// events with a field that is fetched from the mock.
+/// Measures the deliveries of events while queries are far above the capacity: of events that contain all fields, and
+/// of events with a field that is fetched from the mock.
 pub(super) fn measure_deliveries(
     bench: &Bench,
     bounds: &mut Bounds,

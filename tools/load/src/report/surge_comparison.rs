@@ -13,9 +13,9 @@ pub struct SurgeSeries {
     pub runs: Vec<SurgeRun>,
 }
 
-/// Draws the goodput of each server as a rate and as a part of what it could have served, its p99, and the refused part.
-/// That is what was offered, up to the capacity of the server, or up to its highest goodput if the capacity is not known.
-/// The loads are in the order of the first server; those that only others have are left out.
+/// Draws the goodput of each server as a rate and as a part of what it could have served, its p99, and the refused
+/// part. That is what was offered, up to the capacity of the server, or up to its highest goodput if the capacity is
+/// not known. The loads are in the order of the first server; those that only others have are left out.
 pub fn svg(title: &str, servers: &[SurgeSeries]) -> String {
     let loads: Vec<&str> =
         servers.first().iter().flat_map(|it| &it.runs).map(|run| run.name.as_str()).collect();
@@ -80,8 +80,8 @@ fn goodput(run: &SurgeRun) -> f64 {
     run.totals.good as f64 / run.duration_seconds.max(1e-9)
 }
 
-/// Returns the number of requests that a server with this capacity could have served: those that were offered, as far as
-/// they were no more than that at any time.
+/// Returns the number of requests that a server with this capacity could have served: those that were offered, as far
+/// as they were no more than that at any time.
 fn attainable(run: &SurgeRun, capacity: f64) -> f64 {
     let of = |offered: u64, seconds: f64| (offered as f64).min(capacity * seconds);
     if run.intervals.is_empty() {
