@@ -17,8 +17,11 @@ const MIB = 1024 * 1024;
 /** The reason to skip the tests on a system without `/proc`. */
 const NO_PROC = process.platform === "linux" ? false : "it reads /proc";
 const BUDGET = 128 * MIB;
-/** What the measurement may miss between two readings, and pages that the kernel counts for the process. */
-const TOLERANCE = 16 * MIB;
+/**
+ * What the measurement may miss between two readings, and pages that the kernel counts for the process: 13 MiB at most
+ * in six runs beside other tests, and 17 MiB in another one.
+ */
+const TOLERANCE = 24 * MIB;
 
 /** Clients that send a large body and stop before its end, and its size. */
 const BODY_CLIENTS = 24;
