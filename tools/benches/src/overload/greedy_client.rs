@@ -4,9 +4,7 @@
 //! with shared connections, those of the others would wait for the ones that the greedy client holds.
 
 use super::bounds::{Bound, Bounds};
-use super::stage::{
-    FROM_THE_START, OverloadStage, SurgeLoad, p99_ms, print_head, print_row, surge_arguments,
-};
+use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, surge_arguments};
 use crate::reports::number;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
@@ -42,7 +40,6 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     print_head();
     let surge = |name: &str, greed: u32| surge_of_clients(&stage, &router, capacity, name, greed);
     let [before, one_before] = surge("equal shares", 1)?;
-    // The first seconds of the greed count.
     let [during, one_during] = surge("ten times its share", GREED)?;
     let rise = 100.0 * (p99_ms(&during) / p99_ms(&before) - 1.0);
     bounds.check("rise of the p99 of the others", rise, Bound::AtMost(RISE_PERCENT_MAX), " %");
@@ -70,8 +67,7 @@ pub(super) fn surge_of_clients(
     let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
     let operation = stage.operation.display().to_string();
     let start = |who: &str, shares: u32, extra: &[&str]| {
-        let first_seconds = if greed > 1 { &FROM_THE_START[..] } else { &[] };
-        let extra = [&["--operation", &operation][..], first_seconds, extra].concat();
+        let extra = [&["--operation", &operation][..], extra].concat();
         let load = SurgeLoad::Constant(share * f64::from(shares));
         let arguments = surge_arguments(bench, load, &extra)?;
         bench.start_surge(router, &format!("{name}: {who}"), &arguments)
