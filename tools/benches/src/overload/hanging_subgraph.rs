@@ -109,7 +109,7 @@ impl<'a> HangingStage<'a> {
     }
 
     /// Sends half of the capacity, and prints a row for each class.
-    fn surge(
+    pub(super) fn surge(
         &self,
         router: &ServerProcess,
         capacity: f64,
