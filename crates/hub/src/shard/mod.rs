@@ -49,6 +49,8 @@ mod fall_behind_tests;
 #[cfg(test)]
 mod position_tests;
 #[cfg(test)]
+mod resumption_pace_tests;
+#[cfg(test)]
 mod resumption_simulation;
 #[cfg(test)]
 mod resumption_tests;
