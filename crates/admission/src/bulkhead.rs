@@ -9,10 +9,19 @@
 //! limit, since it is what the work consists of, and the limit follows its latency. The latency is the mean of the
 //! latest responses, or the mean age of the requests in flight if that is greater: a subgraph that hangs has no
 //! responses. The usual latency falls with the mean of many responses, and rises slowly while that is greater, so that
-//! a subgraph that stays slow is normal after some minutes.
+//! a subgraph that stays slow is normal after some minutes. Until so many responses are known, it is the mean of those
+//! that are, and that of the other subgraphs as long as there is none: a router that starts while a subgraph hangs
+//! should not wait for it as long as the slowest of all subgraphs would take.
 //!
 //! **The share** is the part of the arriving work that needs the subgraph, if that is more than the configured one: a
 //! subgraph that all operations need has no others to be kept apart from, and the limit alone decides.
+//!
+//! **What waits for a subgraph that hangs does not count in the limit**
+//! ([`AdmissionControl::set_uncounted`](crate::AdmissionControl::set_uncounted)). The share bounds it, it costs memory
+//! only, and nothing ends it before its time is over. If it counted, a limit that falls would leave nothing to
+//! operations that do not need the subgraph: more than the share may have been admitted before the subgraph was known
+//! to be slow, or while the limit was greater. A saturated router, for which all subgraphs are slow, has responses from
+//! all of them, so that all of its work counts.
 //!
 //! **Neither oscillation nor starvation.** The bound is a part of the limit, which does not depend on how slow the
 //! subgraph is or how much is refused, so there is no loop that could oscillate: a slow subgraph has its share of the
@@ -29,8 +38,8 @@ const SLOW_RATIO: f64 = 3.0;
 /// A latency below this is never slow, in seconds. The router itself may be delayed as much.
 const SLOW_MIN: f64 = 0.1;
 
-/// The usual latency of a subgraph of which none is known, in seconds: one that hangs from the start is slow after
-/// three seconds.
+/// The greatest usual latency of a subgraph of which few responses are known, and that of one of which none is known
+/// and which has no others to be compared with, in seconds. Such a subgraph is slow after three seconds.
 const UNKNOWN_USUAL: f64 = 1.0;
 
 /// The number of responses over which the mean of the latest ones is taken.
@@ -63,6 +72,8 @@ const RISE_SECONDS_MAX: f64 = 10.0;
 pub struct Bulkhead {
     /// The latency without trouble, in seconds; 0 if it is not known.
     usual: f64,
+    /// The usual latency as long as there was no response, in seconds.
+    assumed: f64,
     /// The mean latency of the latest responses, in seconds, and their number up to [`RECENT_RESPONSES`].
     recent: f64,
     recent_count: f64,
@@ -77,11 +88,15 @@ pub struct Bulkhead {
     held_others: u64,
     /// The units of work that have arrived and need the subgraph.
     arrived: u64,
-    /// The part of the arriving work that needs the subgraph: all of it until it was measured.
+    /// The time of the last response.
+    responded: Option<Duration>,
+    /// The part of the arriving work that needs the subgraph: that of the first measurement, as far as it has come,
+    /// until one is complete.
     part: f64,
     is_part_measured: bool,
     /// The beginning of the measurement, with the units that had arrived then: those that need the subgraph, and all.
-    part_started: Duration,
+    /// The first measurement begins with the first work that needs the subgraph.
+    part_started: Option<Duration>,
     part_counts: (u64, u64),
 }
 
@@ -106,6 +121,7 @@ impl Default for Bulkhead {
     fn default() -> Self {
         Self {
             usual: 0.0,
+            assumed: UNKNOWN_USUAL,
             recent: 0.0,
             recent_count: 0.0,
             window_started: Duration::ZERO,
@@ -116,20 +132,16 @@ impl Default for Bulkhead {
             held_critical: 0,
             held_others: 0,
             arrived: 0,
+            responded: None,
             part: 1.0,
             is_part_measured: false,
-            part_started: Duration::ZERO,
+            part_started: None,
             part_counts: (0, 0),
         }
     }
 }
 
 impl Bulkhead {
-    /// Creates the state of a subgraph that is new when so much work has arrived at the router.
-    pub fn new(arrived: u64) -> Self {
-        Self { part_counts: (0, arrived), ..Self::default() }
-    }
-
     /// Notes that a request to the subgraph begins. It must be ended by [`Bulkhead::end_request`] with the same time.
     pub fn begin_request(&mut self, now: Duration) {
         self.requests += 1;
@@ -142,6 +154,9 @@ impl Bulkhead {
         self.requests = self.requests.saturating_sub(1);
         self.began_sum = self.began_sum.saturating_sub(began.as_nanos());
         let latency = now.saturating_sub(began).as_secs_f64();
+        if has_ended {
+            self.responded = Some(now);
+        }
         if !has_ended && (self.recent_count == 0.0 || latency < self.recent) {
             return;
         }
@@ -171,19 +186,47 @@ impl Bulkhead {
         }
     }
 
+    /// Returns the latency without trouble in seconds, as far as it is known: `None` if there was no response.
+    pub fn usual_latency(&self) -> Option<f64> {
+        match self.usual {
+            0.0 if self.recent_count == 0.0 => None,
+            0.0 => Some(self.recent.min(UNKNOWN_USUAL)),
+            usual => Some(usual),
+        }
+    }
+
+    /// Sets what the usual latency is taken for as long as there was no response: that of the other subgraphs, in
+    /// seconds. It is a second at most.
+    pub fn assume_usual(&mut self, latency: f64) {
+        self.assumed = latency.min(UNKNOWN_USUAL);
+    }
+
     /// Returns the time after which the subgraph is slow, as long as no request begins or ends: zero if it is slow
     /// already, and `None` if it is not and has no requests in flight, so that no time makes it slow.
     pub fn slow_after(&self) -> Option<Duration> {
-        let usual = if self.usual == 0.0 { UNKNOWN_USUAL } else { self.usual };
-        let slow = (usual * SLOW_RATIO).max(SLOW_MIN);
-        if self.recent > slow {
+        let slow = self.slow_latency();
+        if self.recent > slow.as_secs_f64() {
             return Some(Duration::ZERO);
         }
         // The mean age of the requests in flight is the age of one that began at the mean of their times.
         let began = self.began_sum.checked_div(u128::from(self.requests))?;
         let began = Duration::from_nanos(u64::try_from(began).unwrap_or(u64::MAX));
-        let slow = Duration::try_from_secs_f64(slow).unwrap_or(Duration::MAX);
         Some(began.saturating_add(slow))
+    }
+
+    /// Returns the latency from which the subgraph is slow.
+    fn slow_latency(&self) -> Duration {
+        let slow = (self.usual_latency().unwrap_or(self.assumed) * SLOW_RATIO).max(SLOW_MIN);
+        Duration::try_from_secs_f64(slow).unwrap_or(Duration::MAX)
+    }
+
+    /// Returns the units of work in flight that need the subgraph, if it hangs: they do not count in the limit. 0 for
+    /// one that responds, and for one that all operations need.
+    pub fn waiting_in_vain(&self, now: Duration) -> u64 {
+        let is_silent = |responded: Duration| now.saturating_sub(responded) > self.slow_latency();
+        let hangs =
+            self.requests > 0 && self.responded.is_none_or(is_silent) && self.is_kept_apart(now);
+        if hangs { self.held() } else { 0 }
     }
 
     /// True if requests take much longer than they usually do.
@@ -237,16 +280,24 @@ impl Bulkhead {
 
     /// Measures the part of the arriving work that needs the subgraph. `all` is all work that has arrived.
     fn note_arrival(&mut self, weight: u32, all: u64, now: Duration) {
+        let before = (self.arrived, all.saturating_sub(weight.into()));
         self.arrived += u64::from(weight);
+        let Some(started) = self.part_started else {
+            (self.part_started, self.part_counts) = (Some(now), before);
+            return;
+        };
         let (arrived, all_before) = self.part_counts;
-        if now.saturating_sub(self.part_started) < PART_WINDOW || all <= all_before {
+        let is_complete = now.saturating_sub(started) >= PART_WINDOW;
+        if (self.is_part_measured && !is_complete) || all <= all_before {
             return;
         }
         let measured = (self.arrived - arrived) as f64 / (all - all_before) as f64;
         let step = if self.is_part_measured { PART_STEP } else { 1.0 };
         self.part += (measured.min(1.0) - self.part) * step;
-        self.is_part_measured = true;
-        (self.part_started, self.part_counts) = (now, (self.arrived, all));
+        if is_complete {
+            self.is_part_measured = true;
+            (self.part_started, self.part_counts) = (Some(now), (self.arrived, all));
+        }
     }
 
     /// Gives back a place.
@@ -334,6 +385,73 @@ mod tests {
     }
 
     #[test]
+    fn a_subgraph_without_responses_is_compared_with_others() {
+        // What is assumed, the times of its responses, and the age from which it is slow.
+        for (assumed, responses, expected) in [
+            (None, &[][..], 3000),
+            (Some(0.05), &[], 150),
+            (Some(0.001), &[], 100),
+            (Some(20.0), &[], 3000),
+            (Some(0.05), &[80], 240),
+            (Some(0.05), &[300, 500], 1200),
+            (Some(0.05), &[5000], 3000),
+        ] {
+            let mut bulkhead = Bulkhead::default();
+            if let Some(assumed) = assumed {
+                bulkhead.assume_usual(assumed);
+            }
+            for millis in responses {
+                bulkhead.begin_request(at(0));
+                bulkhead.end_request(at(0), true, at(*millis));
+            }
+            // A response of five seconds is slow already.
+            let is_slow_already = responses == [5000];
+            bulkhead.begin_request(at(10_000));
+            let slow_after = bulkhead.slow_after().map(|it| it.as_millis() as u64);
+            let expected = if is_slow_already { 0 } else { 10_000 + expected };
+            assert_eq!(slow_after, Some(expected), "{assumed:?} {responses:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_hanging_subgraph_does_not_count() {
+        let mut bulkhead = Bulkhead::default();
+        let now = usual(&mut bulkhead);
+        bulkhead.begin_request(at(now));
+        let mut places: Vec<_> =
+            (0..30).map(|_| enter(&mut bulkhead, Class::Normal, now).unwrap()).collect();
+        let all = 30 * u64::from(UNITS);
+        assert_eq!(bulkhead.waiting_in_vain(at(now + 90)), 0, "it is not slow");
+        assert_eq!(bulkhead.waiting_in_vain(at(now + 110)), all);
+        // A response shows that it works, though it is slow: those that wait have theirs soon.
+        bulkhead.begin_request(at(now));
+        bulkhead.end_request(at(now), true, at(now + 150));
+        assert!(bulkhead.is_slow(at(now + 200)));
+        assert_eq!(bulkhead.waiting_in_vain(at(now + 200)), 0);
+        assert_eq!(bulkhead.waiting_in_vain(at(now + 300)), all, "it hangs again");
+        places.drain(..).for_each(|it| bulkhead.leave(it));
+        assert_eq!(bulkhead.waiting_in_vain(at(now + 300)), 0);
+    }
+
+    #[test]
+    fn the_share_is_known_before_the_first_second_has_passed() {
+        let mut bulkhead = Bulkhead::default();
+        bulkhead.assume_usual(0.02);
+        bulkhead.begin_request(at(100_000));
+        // One of four operations needs it, from a minute after the start of a router that had others before.
+        let mut places = Vec::new();
+        for number in 1..=100 {
+            let arrived = 1_000_000 + number * 4 * u64::from(UNITS);
+            let work = RouterWork { limit: LIMIT, arrived };
+            let now = at(100_000 + number * 2);
+            places.extend(bulkhead.enter(Class::Normal, UNITS, SHARE, work, now));
+        }
+        assert_eq!(places.len(), 50, "those of the first 100 ms");
+        places.drain(..40).for_each(|it| bulkhead.leave(it));
+        assert!((bulkhead.part - 0.25).abs() < 0.01, "{}", bulkhead.part);
+    }
+
+    #[test]
     fn the_time_after_which_a_subgraph_is_slow_is_known_before() {
         // The times at which requests begin, and the time after which the subgraph is slow.
         for (begin, expected) in [
@@ -376,6 +494,8 @@ mod tests {
     #[test]
     fn a_single_operation_is_let_through_however_heavy_it_is() {
         let mut bulkhead = Bulkhead::default();
+        let first = enter(&mut bulkhead, Class::Normal, 0).unwrap();
+        bulkhead.leave(first);
         bulkhead.begin_request(at(0));
         assert!(bulkhead.is_slow(at(3001)), "a subgraph that has never responded");
         let place = enter_with(&mut bulkhead, Class::Normal, 20 * UNITS, 3001).unwrap();

@@ -37,8 +37,10 @@ pub struct AdmissionSettings {
 pub struct Load {
     /// The limit, in units of work.
     pub limit: u64,
-    /// The work in flight, in units.
+    /// The work in flight that counts in the limit, in units.
     pub in_flight: u64,
+    /// The work in flight that does not count, because it waits for subgraphs that hang.
+    pub uncounted: u64,
     /// The requests in flight of each class, in the order of [`Class::ALL`].
     pub requests: [u64; 3],
     /// The waiting requests of each class.
@@ -68,6 +70,8 @@ pub struct AdmissionControl {
     clients: ClientTable,
     queues: [WaitingQueue; Lane::COUNT],
     in_flight: u64,
+    /// The units of work in flight that do not count in the limit.
+    uncounted: u64,
     /// The units of work in flight that were admitted beyond the limit, for clients with far less than their share.
     beyond: u64,
     /// The units of work in flight that opens streams.
@@ -93,6 +97,7 @@ impl AdmissionControl {
             clients: ClientTable::new(),
             queues: Lane::ALL.map(|lane| WaitingQueue::new(lane, lane.queue(settings.queue))),
             in_flight: 0,
+            uncounted: 0,
             beyond: 0,
             opening_streams: 0,
             by_class: [0; 3],
@@ -113,6 +118,18 @@ impl AdmissionControl {
     /// control takes them for busy.
     pub fn set_spare_processors(&mut self, has_spare: bool) {
         self.limit.set_spare_processors(has_spare);
+    }
+
+    /// Notes the units of work in flight that do not count in the limit: those that wait for subgraphs that hang
+    /// ([`Bulkhead::waiting_in_vain`](crate::Bulkhead::waiting_in_vain)). Waiting requests notice when the next work
+    /// ends.
+    pub fn set_uncounted(&mut self, units: u64) {
+        self.uncounted = units;
+    }
+
+    /// Returns the units of work in flight that count in the limit.
+    fn counted(&self) -> u64 {
+        self.in_flight.saturating_sub(self.uncounted)
     }
 
     /// Notes the time for the ramp. Requests and the end of work do so, too.
@@ -148,7 +165,7 @@ impl AdmissionControl {
         let is_ramp_over = self.share >= 1.0;
         let room = self.room(lane);
         // Streams count in no share.
-        let shared = self.in_flight - self.opening_streams;
+        let shared = self.counted().saturating_sub(self.opening_streams);
         if !room.fits_spare(weight) && self.clients.is_greedy(key, weight, shared, limit) {
             if is_ramp_over {
                 self.limit.note_spare_reached();
@@ -162,7 +179,7 @@ impl AdmissionControl {
         }
         if is_ramp_over {
             // Sheddable requests are refused before the limit is reached. Then it need not grow.
-            match class == Class::Sheddable && self.in_flight + units <= limit {
+            match class == Class::Sheddable && self.counted() + units <= limit {
                 true => self.limit.note_spare_reached(),
                 false => self.limit.note_reached(),
             }
@@ -211,7 +228,7 @@ impl AdmissionControl {
         self.in_flight -= weight;
         self.by_class[class] -= weight;
         self.requests[class] -= 1;
-        self.limit.set_in_flight(self.in_flight, now);
+        self.limit.set_in_flight(self.counted(), now);
         let latency = now.saturating_sub(admitted_at).as_secs_f64();
         match outcome {
             Outcome::Completed { cost } => {
@@ -260,7 +277,8 @@ impl AdmissionControl {
     pub fn load(&self) -> Load {
         Load {
             limit: self.limit(),
-            in_flight: self.in_flight,
+            in_flight: self.counted(),
+            uncounted: self.in_flight - self.counted(),
             requests: self.requests,
             waiting: Class::ALL.map(|class| self.waiting(class)),
             clients: self.clients.active(),
@@ -296,7 +314,7 @@ impl AdmissionControl {
             let is_behind = self.queues[Lane::of(class, false).index()].len() > 0;
             if is_behind { 0 } else { stream_bound(class, limit, spare) }
         });
-        let (own, total) = (self.by_class[class.index()], self.in_flight);
+        let (own, total) = (self.by_class[class.index()], self.counted());
         Room { class, own, total, limit, spare, stream_bound }
     }
 
@@ -336,7 +354,7 @@ impl AdmissionControl {
         self.in_flight += units;
         self.by_class[class] += units;
         self.requests[class] += 1;
-        self.limit.set_in_flight(self.in_flight, now);
+        self.limit.set_in_flight(self.counted(), now);
         self.pressures.count_admitted(lane, now);
         let is_stream = lane.has_streams();
         self.clients.add_in_flight(key, units, is_stream);

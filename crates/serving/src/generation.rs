@@ -178,6 +178,11 @@ pub fn load(
     let endpoints = resolve_endpoints(config, &graph)?;
     let known = previous.map_or(&[][..], |it| &it.streams);
     let streams = load_streams(config, &graph, &endpoints, &certificates, callbacks, known)?;
+    let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
+    let overload = match previous {
+        Some(previous) => previous.overload.clone(),
+        None => OverloadProtection::new(config, &expressions).map_err(|error| vec![*error])?,
+    };
     let known = previous.and_then(|it| it.bulkheads.as_ref());
     let is_known = |id: SubgraphId| {
         // Those of events have no client, and nothing is known of them.
@@ -185,10 +190,9 @@ pub fn load(
         let mut clients = previous.into_iter().flat_map(|it| &it.upstreams);
         clients.any(|it| std::ptr::eq(it.stats(), client.stats()))
     };
-    let bulkheads = config
-        .admission
-        .enabled
-        .then(|| GraphBulkheads::new(&config.traffic, &graph, known, is_known));
+    let protection = overload.as_ref().filter(|_| config.admission.enabled);
+    let bulkheads = protection
+        .map(|it| GraphBulkheads::new(&config.traffic, &graph, it.work(), known, is_known));
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for (index, (upstream, streams)) in upstreams.iter().zip(&streams).enumerate() {
         let Some(upstream) = upstream else {
@@ -227,11 +231,6 @@ pub fn load(
     let response_traces =
         OperationCondition::of_response_traces(config).map_err(|error| vec![*error])?;
     let recorded = OperationCondition::of_recorder(config).map_err(|error| vec![*error])?;
-    let expressions = previous.map(|it| Arc::clone(&it.expressions)).unwrap_or_default();
-    let overload = match previous {
-        Some(previous) => previous.overload.clone(),
-        None => OverloadProtection::new(config, &expressions).map_err(|error| vec![*error])?,
-    };
     let cost = CostControl::new(config, &graph, previous.and_then(|it| it.cost.as_ref()));
     let policies = match previous {
         Some(previous) => previous.policies.clone(),

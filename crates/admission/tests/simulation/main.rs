@@ -501,6 +501,24 @@ fn a_subgraph_that_is_slow_or_hangs_takes_only_its_share_and_others_continue() {
 }
 
 #[test]
+fn a_router_that_starts_while_a_subgraph_hangs_serves_what_does_not_need_it() {
+    let hanging = Server { seconds: f64::INFINITY, ..FAST };
+    for_cases(WAITING, |processors, seed| {
+        // One that hangs beside one that every operation needs, and beside one that others need.
+        for needs in [SECOND, BOTH] {
+            let load = [traffic(FIRST, 450.0), traffic(needs, 150.0)];
+            let mut router = Router::new(AdmissionSettings::default(), processors, 2, SHARE, seed);
+            let served = router.run(20.0, 0.0, &[FAST, hanging], &load);
+            let first = &served[0];
+            let slowest = first.by_second.iter().min().unwrap();
+            println!("{needs:?}: first {:.3}, slowest second {slowest}", first.complete_share());
+            assert!(first.complete_share() > 0.98, "{}", first.complete_share());
+            assert!(*slowest > 350, "{slowest}");
+        }
+    });
+}
+
+#[test]
 fn a_subgraph_that_loses_most_of_its_capacity_is_used_as_far_as_it_goes_and_without_oscillation() {
     for_cases(WAITING, |processors, seed| {
         let load = [traffic(FIRST, 300.0), traffic(SECOND, 600.0)];

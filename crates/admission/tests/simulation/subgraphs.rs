@@ -144,7 +144,8 @@ impl Router {
             report: Vec::new(),
         };
         if processors != Processors::Unknown {
-            router.schedule(1.0, Step::WatchProcessors);
+            // A router has been measured before it is ready.
+            router.watch_processors();
         }
         router
     }
@@ -217,13 +218,13 @@ impl Router {
             Step::Arrive(index) => self.arrive(index),
             Step::Respond(job, visit) => {
                 if let Some(subgraph) = self.subgraph_of(job, visit) {
-                    self.end_visit(job, subgraph);
+                    self.end_visit(job, subgraph, true);
                 }
             }
             Step::TimeOut(job, visit) => {
                 if let Some(subgraph) = self.subgraph_of(job, visit) {
                     self.jobs.get_mut(&job).unwrap().has_timed_out = true;
-                    self.end_visit(job, subgraph);
+                    self.end_visit(job, subgraph, false);
                 }
             }
             Step::EndWait(job) => {
@@ -233,12 +234,14 @@ impl Router {
                 self.refuse(job);
                 self.handle_events();
             }
-            Step::WatchProcessors => {
-                let has_spare = self.watch.has_spare(self.control.load().in_flight > 0, 0.0);
-                self.control.set_spare_processors(has_spare);
-                self.schedule(1.0, Step::WatchProcessors);
-            }
+            Step::WatchProcessors => self.watch_processors(),
         }
+    }
+
+    fn watch_processors(&mut self) {
+        let has_spare = self.watch.has_spare(self.control.load().in_flight > 0, 0.0);
+        self.control.set_spare_processors(has_spare);
+        self.schedule(1.0, Step::WatchProcessors);
     }
 
     /// Returns the subgraph that a job visits, if this is still the visit with that number.
@@ -272,6 +275,7 @@ impl Router {
                 has_timed_out: false,
             },
         );
+        self.count_waiting_in_vain();
         let client = self.random.u64(..20);
         let request = Request { client, operation: 100 + index as u64, ..Request::default() };
         let random = self.random.u64(..);
@@ -318,11 +322,24 @@ impl Router {
         let visit = job.visit;
         let Some(&subgraph) = needs.get(visit) else { return self.complete(id) };
         job.began = now;
+        // The router does the same.
+        let known = self.subgraphs.iter().filter_map(|it| it.bulkhead.usual_latency());
+        let greatest = known.reduce(f64::max);
         let state = &mut self.subgraphs[subgraph];
+        if let Some(usual) = greatest {
+            state.bulkhead.assume_usual(usual);
+        }
         state.bulkhead.begin_request(now);
         state.queue.push_back((id, visit));
         self.schedule(TIMEOUT, Step::TimeOut(id, visit));
         self.serve(subgraph);
+    }
+
+    /// Tells the control what waits for subgraphs that hang.
+    fn count_waiting_in_vain(&mut self) {
+        let now = self.time();
+        let units = self.subgraphs.iter().map(|it| it.bulkhead.waiting_in_vain(now)).sum();
+        self.control.set_uncounted(units);
     }
 
     fn serve(&mut self, subgraph: usize) {
@@ -340,13 +357,13 @@ impl Router {
         }
     }
 
-    fn end_visit(&mut self, id: u64, subgraph: usize) {
+    fn end_visit(&mut self, id: u64, subgraph: usize, is_response: bool) {
         let now = self.time();
         let job = self.jobs.get_mut(&id).unwrap();
         job.visit += 1;
         let (began, visit) = (job.began, job.visit - 1);
         let state = &mut self.subgraphs[subgraph];
-        state.bulkhead.end_request(began, true, now);
+        state.bulkhead.end_request(began, is_response, now);
         let waits = state.queue.iter().position(|it| *it == (id, visit));
         match waits {
             // It was not begun.
@@ -392,6 +409,7 @@ impl Router {
             false if is_kept_apart => Outcome::Unmeasured { cost: COST },
             false => Outcome::Failed { cost: COST },
         };
+        self.count_waiting_in_vain();
         let random = self.random.u64(..);
         self.control.finish(job.ticket.unwrap(), outcome, self.time(), random);
         self.handle_events();

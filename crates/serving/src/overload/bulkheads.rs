@@ -18,6 +18,25 @@ use telemetry::{Metric, read};
 /// The time after which a subgraph is slow that is fast and has no requests in flight.
 const NEVER: u64 = u64::MAX;
 
+/// The usual latency of a subgraph without responses.
+const UNKNOWN: u64 = 0;
+
+/// The work of the process, for all graphs. In units of work.
+#[derive(Debug, Default)]
+pub(crate) struct WorkCounts {
+    /// The work that has arrived.
+    arrived: AtomicU64,
+    /// The work in flight that waits for subgraphs that hang.
+    waiting_in_vain: AtomicU64,
+}
+
+impl WorkCounts {
+    /// Returns the work in flight that does not count in the limit.
+    pub(super) fn waiting_in_vain(&self) -> u64 {
+        self.waiting_in_vain.load(Ordering::Relaxed)
+    }
+}
+
 /// The share of one subgraph. It survives reloads.
 #[derive(Debug)]
 pub struct SubgraphBulkhead {
@@ -26,6 +45,11 @@ pub struct SubgraphBulkhead {
     /// The time after which the subgraph is slow, in nanoseconds since `started`, or [`NEVER`]. Each change of the
     /// requests in flight writes it under the lock, so that reading it takes none.
     slow_after: AtomicU64,
+    /// The usual latency in microseconds, or [`UNKNOWN`]. Other subgraphs are compared with it until they respond.
+    usual: AtomicU64,
+    work: Arc<WorkCounts>,
+    /// The part of [`WorkCounts::waiting_in_vain`] that waits for this subgraph. Written under the lock.
+    waiting_in_vain: AtomicU64,
     started: Instant,
     /// The number of operations that did without the subgraph.
     left_out: AtomicU64,
@@ -36,8 +60,8 @@ pub struct SubgraphBulkhead {
 pub struct GraphBulkheads {
     /// By [`SubgraphId`]; `None` for those that may hold any part of the work in flight, and for event subgraphs.
     subgraphs: Box<[Option<BoundedSubgraph>]>,
-    /// The units of work that have arrived, for all graphs of the process.
-    arrived: Arc<AtomicU64>,
+    all: Arc<[Arc<SubgraphBulkhead>]>,
+    work: Arc<WorkCounts>,
 }
 
 #[derive(Debug)]
@@ -53,10 +77,10 @@ impl GraphBulkheads {
     pub(crate) fn new(
         traffic: &Traffic,
         graph: &Supergraph,
+        work: &Arc<WorkCounts>,
         previous: Option<&Self>,
         is_known: impl Fn(SubgraphId) -> bool,
     ) -> Self {
-        let arrived = previous.map(|it| Arc::clone(&it.arrived)).unwrap_or_default();
         let bounded = |(id, name): (SubgraphId, &str)| {
             let percent = traffic.of(name).max_in_flight_share;
             if percent >= 100 {
@@ -65,14 +89,15 @@ impl GraphBulkheads {
             let known = previous.filter(|_| is_known(id));
             let mut known = known.into_iter().flat_map(Self::bulkheads);
             let known = known.find(|it| *it.name == *name);
-            let bulkhead = known.cloned().unwrap_or_else(|| {
-                Arc::new(SubgraphBulkhead::new(name, arrived.load(Ordering::Relaxed)))
-            });
+            let bulkhead =
+                known.cloned().unwrap_or_else(|| Arc::new(SubgraphBulkhead::new(name, work)));
             Some(BoundedSubgraph { bulkhead, share: f64::from(percent) / 100.0 })
         };
         let subgraphs = graph.subgraphs.iter().enumerate();
         let subgraphs = subgraphs.map(|(id, it)| (SubgraphId(id as u16), &*it.name));
-        Self { subgraphs: subgraphs.map(bounded).collect(), arrived }
+        let subgraphs: Box<[_]> = subgraphs.map(bounded).collect();
+        let all = subgraphs.iter().flatten().map(|it| Arc::clone(&it.bulkhead)).collect();
+        Self { subgraphs, all, work: Arc::clone(work) }
     }
 
     /// Returns a client of the subgraph that measures its requests.
@@ -80,21 +105,23 @@ impl GraphBulkheads {
         match &self.subgraphs[usize::from(id.0)] {
             None => inner,
             Some(bounded) => {
-                Arc::new(MeasuredSubgraph { inner, bulkhead: Arc::clone(&bounded.bulkhead) })
+                let bulkhead = Arc::clone(&bounded.bulkhead);
+                Arc::new(MeasuredSubgraph { inner, bulkhead, all: Arc::clone(&self.all) })
             }
         }
     }
 
     /// Returns the share of each subgraph that has one.
     pub fn bulkheads(&self) -> impl Iterator<Item = &Arc<SubgraphBulkhead>> {
-        self.subgraphs.iter().flatten().map(|it| &it.bulkhead)
+        self.all.iter()
     }
 
     /// Takes places for an operation with this plan, in the shares of all subgraphs that it may send requests to.
     /// `limit` is the limit on the work in flight, in units of work.
     // hot path: one short lock for each subgraph of the plan
     pub(crate) fn enter(&self, plan: &Plan, class: Class, weight: u32, limit: u64) -> PlanPlaces {
-        let arrived = self.arrived.fetch_add(weight.into(), Ordering::Relaxed) + u64::from(weight);
+        let before = self.work.arrived.fetch_add(weight.into(), Ordering::Relaxed);
+        let arrived = before + u64::from(weight);
         let work = RouterWork { limit, arrived };
         let mut places = PlanPlaces::default();
         let mut closed = Vec::new();
@@ -139,18 +166,20 @@ impl PlanPlaces {
 impl Drop for PlanPlaces {
     fn drop(&mut self) {
         for (bulkhead, place) in self.taken.drain(..) {
-            bulkhead.lock().leave(place);
+            bulkhead.leave(place);
         }
     }
 }
 
 impl SubgraphBulkhead {
-    /// `arrived` is the work that has arrived at the router before.
-    fn new(name: &str, arrived: u64) -> Self {
+    fn new(name: &str, work: &Arc<WorkCounts>) -> Self {
         Self {
             name: name.into(),
-            state: Mutex::new(Bulkhead::new(arrived)),
+            state: Mutex::default(),
             slow_after: AtomicU64::new(NEVER),
+            usual: AtomicU64::new(UNKNOWN),
+            work: Arc::clone(work),
+            waiting_in_vain: AtomicU64::new(0),
             started: Instant::now(),
             left_out: AtomicU64::new(0),
         }
@@ -168,11 +197,32 @@ impl SubgraphBulkhead {
         share: f64,
         work: RouterWork,
     ) -> Option<BulkheadPlace> {
-        let place = self.lock().enter(class, weight, share, work, self.now());
+        let mut state = self.lock();
+        let now = self.now();
+        let place = state.enter(class, weight, share, work, now);
+        self.count_waiting_in_vain(state.waiting_in_vain(now));
+        drop(state);
         if place.is_none() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
         place
+    }
+
+    fn leave(&self, place: BulkheadPlace) {
+        let mut state = self.lock();
+        state.leave(place);
+        self.count_waiting_in_vain(state.waiting_in_vain(self.now()));
+    }
+
+    /// Notes the units of work in flight that wait in vain. Under the lock, or when nobody else knows the subgraph.
+    // hot path: nothing to write unless a subgraph hangs
+    fn count_waiting_in_vain(&self, units: u64) {
+        let before = self.waiting_in_vain.load(Ordering::Relaxed);
+        if units != before {
+            self.waiting_in_vain.store(units, Ordering::Relaxed);
+            let sum = &self.work.waiting_in_vain;
+            sum.fetch_add(units.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
 
     fn now(&self) -> Duration {
@@ -187,15 +237,32 @@ impl SubgraphBulkhead {
         after != NEVER && is_later(self.now(), after)
     }
 
-    /// Writes the time after which the subgraph is slow. `state` is the locked state, which has changed.
-    fn publish_slowness(&self, state: &Bulkhead) {
+    /// Writes what is read without the lock. `state` is the locked state, which has changed.
+    fn publish(&self, state: &Bulkhead, now: Duration) {
         let after = state.slow_after().map_or(NEVER, nanos);
         self.slow_after.store(after, Ordering::Relaxed);
+        let usual = state.usual_latency().map_or(UNKNOWN, |it| (it * 1e6).max(1.0) as u64);
+        self.usual.store(usual, Ordering::Relaxed);
+        self.count_waiting_in_vain(state.waiting_in_vain(now));
+    }
+
+    /// Returns the usual latency in seconds, if there was a response.
+    fn usual_latency(&self) -> Option<f64> {
+        match self.usual.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            micros => Some(micros as f64 / 1e6),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Bulkhead> {
         // The state machine makes no calls that could panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for SubgraphBulkhead {
+    fn drop(&mut self) {
+        self.count_waiting_in_vain(0);
     }
 }
 
@@ -213,6 +280,8 @@ fn nanos(time: Duration) -> u64 {
 struct MeasuredSubgraph {
     inner: Arc<dyn Subgraph>,
     bulkhead: Arc<SubgraphBulkhead>,
+    /// The shares of all subgraphs of the graph.
+    all: Arc<[Arc<SubgraphBulkhead>]>,
 }
 
 /// A request in flight. If it is dropped before it has ended, its client has gone.
@@ -223,14 +292,20 @@ struct MeasuredRequest<'a> {
 }
 
 impl<'a> MeasuredRequest<'a> {
-    /// Begins a request. Also returns whether the subgraph is slow.
-    fn begin(bulkhead: &'a SubgraphBulkhead) -> (Self, bool) {
+    /// Begins a request. Also returns whether the subgraph is slow. One of which no response is known is compared with
+    /// `all` of the graph.
+    fn begin(bulkhead: &'a SubgraphBulkhead, all: &[Arc<SubgraphBulkhead>]) -> (Self, bool) {
         let mut state = bulkhead.lock();
+        if state.usual_latency().is_none()
+            && let Some(greatest) = all.iter().filter_map(|it| it.usual_latency()).reduce(f64::max)
+        {
+            state.assume_usual(greatest);
+        }
         // Read while the lock is held, so that the time of the state machine does not go back.
         let began = bulkhead.now();
         let is_slow = is_later(began, bulkhead.slow_after.load(Ordering::Relaxed));
         state.begin_request(began);
-        bulkhead.publish_slowness(&state);
+        bulkhead.publish(&state, began);
         drop(state);
         (Self { bulkhead, began, has_ended: false }, is_slow)
     }
@@ -239,8 +314,9 @@ impl<'a> MeasuredRequest<'a> {
 impl Drop for MeasuredRequest<'_> {
     fn drop(&mut self) {
         let mut state = self.bulkhead.lock();
-        state.end_request(self.began, self.has_ended, self.bulkhead.now());
-        self.bulkhead.publish_slowness(&state);
+        let now = self.bulkhead.now();
+        state.end_request(self.began, self.has_ended, now);
+        self.bulkhead.publish(&state, now);
     }
 }
 
@@ -254,7 +330,7 @@ impl Subgraph for MeasuredSubgraph {
             return self.inner.fetch(request);
         }
         Box::pin(async move {
-            let (mut measured, is_slow) = MeasuredRequest::begin(&self.bulkhead);
+            let (mut measured, is_slow) = MeasuredRequest::begin(&self.bulkhead, &self.all);
             self.inner.note_slowness(is_slow);
             let result = self.inner.fetch(request).await;
             // A request that was not sent took no time of the subgraph, one that was given up says only that the
@@ -317,8 +393,10 @@ mod tests {
     use crate::test_graphs::with_subgraphs;
 
     fn bulkheads(traffic: &Traffic, graph: &Supergraph) -> GraphBulkheads {
-        GraphBulkheads::new(traffic, graph, None, |_| true)
+        GraphBulkheads::new(traffic, graph, &Arc::default(), None, |_| true)
     }
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn names(bulkheads: &GraphBulkheads) -> Vec<&str> {
         bulkheads.bulkheads().map(|it| it.name()).collect()
@@ -337,8 +415,7 @@ mod tests {
 
     #[test]
     fn slowness_is_read_without_the_lock_and_is_that_of_the_state() {
-        const MINUTE: Duration = Duration::from_secs(60);
-        let mut bulkhead = SubgraphBulkhead::new("a", 0);
+        let mut bulkhead = SubgraphBulkhead::new("a", &Arc::default());
         bulkhead.started = bulkhead.started.checked_sub(MINUTE).expect("a minute ago");
         let is_slow = || {
             let is_slow = bulkhead.is_slow();
@@ -346,16 +423,16 @@ mod tests {
             is_slow
         };
         assert!(!is_slow());
-        let (young, was_slow) = MeasuredRequest::begin(&bulkhead);
+        let (young, was_slow) = MeasuredRequest::begin(&bulkhead, &[]);
         assert_eq!((was_slow, is_slow()), (false, false));
         // The mean age of the requests is half a minute now.
         let mut state = bulkhead.lock();
         state.begin_request(Duration::ZERO);
-        bulkhead.publish_slowness(&state);
+        bulkhead.publish(&state, bulkhead.now());
         drop(state);
         let old = MeasuredRequest { bulkhead: &bulkhead, began: Duration::ZERO, has_ended: true };
         assert!(is_slow());
-        assert!(MeasuredRequest::begin(&bulkhead).1, "known to the next request");
+        assert!(MeasuredRequest::begin(&bulkhead, &[]).1, "known to the next request");
         drop(young);
         assert!(is_slow());
         drop(old);
@@ -363,17 +440,76 @@ mod tests {
     }
 
     #[test]
+    fn a_subgraph_without_responses_is_compared_with_the_slowest_other() {
+        let all = ["new", "fast", "slower"].map(|name| {
+            let mut bulkhead = SubgraphBulkhead::new(name, &Arc::default());
+            bulkhead.started = bulkhead.started.checked_sub(MINUTE).expect("a minute ago");
+            Arc::new(bulkhead)
+        });
+        let [new, fast, slower] = &all;
+        let respond = |bulkhead: &SubgraphBulkhead, millis| {
+            let began = bulkhead.now().saturating_sub(Duration::from_millis(millis));
+            bulkhead.lock().begin_request(began);
+            drop(MeasuredRequest { bulkhead, began, has_ended: true });
+        };
+        let slow_after = |millis| {
+            let mut state = new.lock();
+            let request = new.now().saturating_sub(Duration::from_millis(millis));
+            state.begin_request(request);
+            let is_slow = state.is_slow(new.now());
+            state.end_request(request, false, request);
+            is_slow
+        };
+        let assume = || drop(MeasuredRequest::begin(new, &all));
+        assume();
+        assert_eq!([2900, 3100].map(slow_after), [false, true]);
+        respond(fast, 20);
+        assume();
+        assert_eq!([50, 150].map(slow_after), [false, true]);
+        respond(slower, 200);
+        assume();
+        assert_eq!([500, 700].map(slow_after), [false, true]);
+    }
+
+    #[test]
+    fn what_waits_for_a_hanging_subgraph_is_counted_for_the_process() {
+        let work = Arc::new(WorkCounts::default());
+        let mut bulkhead = SubgraphBulkhead::new("a", &work);
+        bulkhead.started = bulkhead.started.checked_sub(MINUTE).expect("a minute ago");
+        let bulkhead = Arc::new(bulkhead);
+        let enter = |arrived| {
+            let work = RouterWork { limit: 100_000, arrived };
+            let place = bulkhead.enter(Class::Normal, UNITS, 0.5, work).expect("it has room");
+            PlanPlaces { taken: vec![(Arc::clone(&bulkhead), place)], closed: None }
+        };
+        let first = enter(10_000);
+        bulkhead.lock().begin_request(Duration::ZERO);
+        let request =
+            MeasuredRequest { bulkhead: &bulkhead, began: Duration::ZERO, has_ended: true };
+        let second = enter(20_000);
+        assert_eq!(work.waiting_in_vain(), 2 * u64::from(UNITS));
+        drop(first);
+        assert_eq!(work.waiting_in_vain(), u64::from(UNITS));
+        drop(request);
+        assert_eq!(work.waiting_in_vain(), 0, "it responds");
+        bulkhead.lock().begin_request(Duration::ZERO);
+        bulkhead.count_waiting_in_vain(UNITS.into());
+        drop((second, bulkhead));
+        assert_eq!(work.waiting_in_vain(), 0, "it is gone");
+    }
+
+    #[test]
     fn a_reload_keeps_what_is_known_of_a_subgraph() {
         let traffic = Traffic::default();
         let first = bulkheads(&traffic, &with_subgraphs(&["a", "b"]));
         let next = with_subgraphs(&["b", "c"]);
-        let second = GraphBulkheads::new(&traffic, &next, Some(&first), |_| true);
+        let second = GraphBulkheads::new(&traffic, &next, &first.work, Some(&first), |_| true);
         assert_eq!(names(&second), ["b", "c"]);
         let of = |all: &GraphBulkheads, name| {
             Arc::clone(all.bulkheads().find(|it| it.name() == name).expect("it has a share"))
         };
         assert!(Arc::ptr_eq(&of(&first, "b"), &of(&second, "b")));
-        let other = GraphBulkheads::new(&traffic, &next, Some(&first), |_| false);
+        let other = GraphBulkheads::new(&traffic, &next, &first.work, Some(&first), |_| false);
         assert!(!Arc::ptr_eq(&of(&first, "b"), &of(&other, "b")), "it has another server");
     }
 }

@@ -54,8 +54,13 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     ),
     Metric::gauges(
         "starling_admission_in_flight",
-        "Work in flight, in average operations",
+        "Work in flight that counts in the limit, in average operations",
         |it, samples| samples.add(operations(it.load.in_flight)),
+    ),
+    Metric::gauges(
+        "starling_admission_uncounted",
+        "Work in flight that waits for subgraphs that hang, in average operations",
+        |it, samples| samples.add(operations(it.load.uncounted)),
     ),
     Metric::gauges(
         "starling_admission_slow_down",

@@ -13,6 +13,7 @@ use foldhash::quality::RandomState;
 use prepare::OperationRequest;
 
 use super::arriving_request::ArrivingRequest;
+use super::bulkheads::WorkCounts;
 use super::readiness::{ReadinessWatch, UnreadyReason};
 use super::request_classes::RequestClasses;
 use super::shared_admission::SharedAdmission;
@@ -86,6 +87,11 @@ impl OverloadProtection {
     /// True if work is in flight.
     pub fn has_work(&self) -> bool {
         self.load().in_flight > 0
+    }
+
+    /// Returns the counts of work, for the shares of subgraphs.
+    pub(crate) fn work(&self) -> &Arc<WorkCounts> {
+        &self.admission.work
     }
 
     /// Returns the limit in units of work.

@@ -14,6 +14,7 @@ use admission::{
 use execute::GraphqlError;
 use tokio::sync::oneshot;
 
+use super::bulkheads::WorkCounts;
 use super::stats::AdmissionStats;
 
 /// The control of admission of the process.
@@ -23,6 +24,8 @@ pub(super) struct SharedAdmission {
     pub(super) stats: AdmissionStats,
     /// The limit in units of work, as of the last change of the work in flight.
     limit: AtomicU64,
+    /// The work that has arrived, and what does not count in the limit.
+    pub(super) work: Arc<WorkCounts>,
     started: Instant,
 }
 
@@ -73,6 +76,7 @@ impl SharedAdmission {
                 waiting: HashMap::new(),
             }),
             stats: AdmissionStats::default(),
+            work: Arc::default(),
             started: Instant::now(),
         }
     }
@@ -148,6 +152,7 @@ impl SharedAdmission {
         let mut state = self.lock();
         let time = state.advance(self.time_of(now));
         let deadline = self.time_of(deadline);
+        state.control.set_uncounted(self.work.waiting_in_vain());
         match state.control.request(request, deadline, time, fastrand::u64(..)) {
             Decision::Admitted(ticket) => {
                 drop(state);
@@ -209,6 +214,7 @@ impl SharedAdmission {
     fn finish(self: &Arc<Self>, ticket: Ticket, outcome: Outcome, ended: Instant) {
         let mut state = self.lock();
         let now = state.advance(self.time_of(ended));
+        state.control.set_uncounted(self.work.waiting_in_vain());
         state.control.finish(ticket, outcome, now, fastrand::u64(..));
         self.limit.store(state.control.limit(), Ordering::Relaxed);
         self.announce_decisions(state);
