@@ -84,9 +84,9 @@ pub struct Limits {
     pub deadline_headers: Vec<TimeoutHeader>,
 
     /// The memory budget of the process: a size, `auto` or `off`. `auto` is 90 % of what the system gives the process:
-    /// the least of its cgroups' limits and the memory of the machine. When it is used up, large bodies and responses,
-    /// then new operations are refused with the code `OVERLOADED`, and slow clients lose what waits for them, before
-    /// the system ends the process.
+    /// the least of its cgroups' limits and the memory of the machine. It leaves at least 32 MiB, or a quarter of a
+    /// memory below 128 MiB. When it is used up, large bodies and responses, then new operations are refused with the
+    /// code `OVERLOADED`, and slow clients lose what waits for them, before the system ends the process.
     #[schemars(with = "MemoryLimitText", example = &"512MiB")]
     pub memory: MemoryLimit,
 }

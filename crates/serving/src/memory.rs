@@ -7,9 +7,14 @@ use admission::memory::{MemoryAccount, MemoryKind};
 use config::MemoryLimit;
 use telemetry::Metric;
 
-/// The part of the memory of the process, in percent, that is the budget by default. The rest is for the kernel (the
+/// The part of the memory of the process, in percent, that is not in the budget by default. It is for the kernel (the
 /// buffers of sockets count for a cgroup), pages of files, and memory that is taken between two measurements.
-const AUTO_PERCENT: u64 = 90;
+const AUTO_LEFT_PERCENT: u64 = 10;
+
+/// The bytes that are left in any case, and the part of a small memory up to which they are, in percent: a loaded
+/// machine measures late, and what is taken meanwhile does not become less with the memory.
+const AUTO_LEFT_MIN: u64 = 32 << 20;
+const AUTO_LEFT_PERCENT_MAX: u64 = 25;
 
 /// Returns the account of a process with the budget of the configuration.
 pub fn memory_account(limit: MemoryLimit) -> Arc<MemoryAccount> {
@@ -19,12 +24,19 @@ pub fn memory_account(limit: MemoryLimit) -> Arc<MemoryAccount> {
         MemoryLimit::Auto => match profile::available_memory() {
             Some(available) => {
                 tracing::debug!(?available, "the memory that the system gives the router");
-                measured(available.bytes / 100 * AUTO_PERCENT)
+                measured(auto_budget(available.bytes))
             }
             // Without knowing the memory, any budget could be too small.
             None => MemoryAccount::unlimited(),
         },
     }
+}
+
+/// Returns the budget of a process that the system gives so many bytes.
+fn auto_budget(available: u64) -> u64 {
+    let percent = |percent| available / 100 * percent;
+    let left_min = AUTO_LEFT_MIN.min(percent(AUTO_LEFT_PERCENT_MAX));
+    available - percent(AUTO_LEFT_PERCENT).max(left_min)
 }
 
 fn measured(budget: u64) -> Arc<MemoryAccount> {
@@ -77,6 +89,15 @@ mod tests {
         assert_eq!(budget(MemoryLimit::Off), None);
         assert_eq!(budget(MemoryLimit::Bytes(1 << 30)), Some(1 << 30));
         let available = profile::available_memory().map(|it| it.bytes);
-        assert_eq!(budget(MemoryLimit::Auto), available.map(|bytes| bytes / 100 * 90));
+        assert_eq!(budget(MemoryLimit::Auto), available.map(auto_budget));
+    }
+
+    #[test]
+    fn a_small_memory_leaves_more_than_a_tenth() {
+        // MiB of the memory and of the budget, rounded down.
+        for (available, expected) in [(64, 48), (128, 96), (200, 168), (512, 460), (4096, 3686)] {
+            assert_eq!(auto_budget(available << 20) >> 20, expected, "{available}");
+        }
+        assert_eq!(auto_budget(0), 0);
     }
 }

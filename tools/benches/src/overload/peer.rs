@@ -166,8 +166,6 @@ fn measure_router(
         find_peak(bench, &admitting, &independent)?
     };
     let router = router.start_for_hanging(hanging, bench, "")?;
-    // The router learns how long the subgraph usually takes.
-    hanging.surge(&router, peak.rate, &format!("{name} all respond"), &[])?;
     let run = hanging.surge_while_one_hangs(&router, peak.rate, &format!("{name} hanging"))?;
     runs.push(with_capacity(independent_run(&run)?, peak.rate));
     println!();
