@@ -1,8 +1,8 @@
 //! The spare share: the part of the limit that greedy clients, those far above their share, may fill while others have
 //! work, and sheddable requests always.
 //!
-//! The limit keeps a bottleneck busy, so operations take a quarter longer at it than without load. That is right where
-//! all clients want more than there is. A client that alone wants so much would make all others slower by that quarter.
+//! The limit keeps a bottleneck busy, so operations take a fifth longer at it than without load. That is right where
+//! all clients want more than there is. A client that alone wants so much would make all others slower by that fifth.
 //! So its work ends earlier: where operations take a little longer than without load. What the others may use is the
 //! whole limit.
 
