@@ -60,6 +60,7 @@ pub struct SubgraphBulkhead {
 pub struct GraphBulkheads {
     /// By [`SubgraphId`]; `None` for those that may hold any part of the work in flight, and for event subgraphs.
     subgraphs: Box<[Option<BoundedSubgraph>]>,
+    /// The same without those that have none.
     all: Arc<[Arc<SubgraphBulkhead>]>,
     work: Arc<WorkCounts>,
 }

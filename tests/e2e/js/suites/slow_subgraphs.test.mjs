@@ -49,12 +49,33 @@ async function startSubgraph() {
 const LIMIT = 40;
 const SHARE = 50;
 
-describe("a subgraph that hangs", () => {
-  let fast, slow, router;
+/** The configuration of a router with a limit that stays as it is and no queue. */
+const CONFIG = {
+  sharing: { operations: true, subgraph_queries: false },
+  traffic: { all: { max_in_flight_share: SHARE } },
+  admission: {
+    enabled: true,
+    limit: { initial: LIMIT, min: LIMIT, max: LIMIT },
+    queue: { max_waiting: 0 },
+    priority: [{ when: "request.headers['x-class'] == 'critical'", class: "critical" }],
+  },
+};
 
+/** Starts a router with one subgraph that responds and one that can hang. */
+async function startStage() {
+  const fast = await startSubgraph();
+  const slow = await startSubgraph();
+  const router = await startServe({
+    supergraph: await compose({
+      fast: { sdl: "type Query { fast: String }", url: fast.url },
+      slow: { sdl: "type Query { slow: String strict: String! }", url: slow.url },
+    }),
+    config: CONFIG,
+  });
   let number = 0;
+  const stage = { slow, router, held: [] };
   /** Sends a query that no other one is equal to. */
-  const send = async (fields, headers = {}) => {
+  stage.send = async (fields, headers = {}) => {
     number += 1;
     const query = typeof fields === "string" ? fields : `{ ${fields.map((it) => `${it}${number}: ${it}`).join(" ")} }`;
     const response = await fetch(router.graphql, {
@@ -65,26 +86,46 @@ describe("a subgraph that hangs", () => {
     const body = await response.json();
     return { status: response.status, retryAfter: response.headers.get("retry-after"), body };
   };
+  stage.metric = async (name) => {
+    const text = await (await fetch(`${router.admin}/metrics`)).text();
+    const line = text.split("\n").find((it) => it.startsWith(`${name} `));
+    assert.ok(line, `${name} is not in:\n${text}`);
+    return Number(line.slice(name.length));
+  };
+  /** Sends operations until one does without the subgraph, and returns its response. */
+  stage.exceed = async (fields, headers) => {
+    slow.holds = true;
+    let response;
+    await eventually(async () => {
+      const before = slow.open.size;
+      // Most operations do not need it.
+      await Promise.all([stage.send(["fast"]), stage.send(["fast"])]);
+      const sent = stage.send(fields, headers);
+      const waits = eventually(() => slow.open.size > before, "a request to the subgraph");
+      const first = await Promise.race([sent, waits.catch(() => undefined)]);
+      if (first?.status !== undefined) {
+        response = first;
+        return true;
+      }
+      stage.held.push(sent);
+      return false;
+    }, "an operation to do without the subgraph");
+    return response;
+  };
+  stage.stop = async () => {
+    await router.stop();
+    await slow.stop();
+    await fast.stop();
+  };
+  return stage;
+}
+
+describe("a subgraph that hangs", () => {
+  let stage, slow, held, send, metric, exceed;
 
   before(async () => {
-    fast = await startSubgraph();
-    slow = await startSubgraph();
-    router = await startServe({
-      supergraph: await compose({
-        fast: { sdl: "type Query { fast: String }", url: fast.url },
-        slow: { sdl: "type Query { slow: String strict: String! }", url: slow.url },
-      }),
-      config: {
-        sharing: { operations: true, subgraph_queries: false },
-        traffic: { all: { max_in_flight_share: SHARE }, subgraphs: { fast: { max_in_flight_share: 100 } } },
-        admission: {
-          enabled: true,
-          limit: { initial: LIMIT, min: LIMIT, max: LIMIT },
-          queue: { max_waiting: 0 },
-          priority: [{ when: "request.headers['x-class'] == 'critical'", class: "critical" }],
-        },
-      },
-    });
+    stage = await startStage();
+    ({ slow, held, send, metric, exceed } = stage);
   });
   // The router learns how long the subgraph usually takes, and which part of the operations needs it.
   before(async () => {
@@ -93,47 +134,14 @@ describe("a subgraph that hangs", () => {
       await Promise.all([send(["slow"]), send(["fast"]), send(["fast"])]);
     }
   });
-  after(async () => {
-    await router?.stop();
-    await slow?.stop();
-    await fast?.stop();
-  });
+  after(() => stage?.stop());
 
-  const metrics = async () => (await fetch(`${router.admin}/metrics`)).text();
-  const metric = async (name) => {
-    const line = (await metrics()).split("\n").find((it) => it.startsWith(`${name} `));
-    assert.ok(line, `${name} is not in:\n${await metrics()}`);
-    return Number(line.slice(name.length));
-  };
-
-  const held = [];
   afterEach(async () => {
     slow.release();
     for (const response of await Promise.all(held.splice(0))) assert.equal(response.status, 200);
     await eventually(async () => (await metric('starling_subgraph_share_held{subgraph="slow"}')) === 0, "no operation");
     await eventually(async () => (await send(["slow"])).body.errors === undefined, "the subgraph to be used again");
   });
-
-  /** Sends operations until one does without the subgraph, and returns its response. */
-  async function exceed(fields, headers) {
-    slow.holds = true;
-    let response;
-    await eventually(async () => {
-      const before = slow.open.size;
-      // Most operations do not need it.
-      await Promise.all([send(["fast"]), send(["fast"])]);
-      const sent = send(fields, headers);
-      const waits = eventually(() => slow.open.size > before, "a request to the subgraph");
-      const first = await Promise.race([sent, waits.catch(() => undefined)]);
-      if (first?.status !== undefined) {
-        response = first;
-        return true;
-      }
-      held.push(sent);
-      return false;
-    }, "an operation to do without the subgraph");
-    return response;
-  }
 
   it("has the whole limit as long as it is fast", async () => {
     // More than its share would be.
@@ -197,5 +205,31 @@ describe("a subgraph that hangs", () => {
     const before = slow.open.size;
     held.push(send(["slow"], { "x-class": "critical" }));
     await eventually(() => slow.open.size === before + 1, "the request of the critical operation");
+  });
+});
+
+describe("a subgraph that hangs while the router starts", () => {
+  let stage;
+
+  before(async () => {
+    stage = await startStage();
+  });
+  after(() => stage?.stop());
+
+  it("is compared with the others, and what waits for it leaves them the whole limit", async () => {
+    const { slow, held, send, metric, exceed } = stage;
+    const response = await exceed(["slow"]);
+    assert.equal(response.body.errors[0].extensions.code, "OVERLOADED");
+    assert.equal(await metric('starling_subgraph_slow{subgraph="slow"}'), 1);
+    // Weights of operations differ a little from each other.
+    const uncounted = await metric("starling_admission_uncounted");
+    assert.ok(uncounted > 1 && uncounted <= (LIMIT * SHARE) / 100, `${uncounted}`);
+    // With those that wait, these would be more than the limit.
+    const others = await Promise.all(Array.from({ length: LIMIT * 0.75 }, () => send(["fast"])));
+    for (const { status, body } of others) assert.equal(status, 200, JSON.stringify(body));
+    slow.release();
+    for (const { status } of await Promise.all(held)) assert.equal(status, 200);
+    await eventually(async () => (await metric("starling_admission_uncounted")) === 0, "all work to count again");
+    await eventually(async () => (await send(["slow"])).body.errors === undefined, "the subgraph to be used");
   });
 });
