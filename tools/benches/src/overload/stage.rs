@@ -28,10 +28,7 @@ const CAPACITY_CONNECTIONS: u32 = 2000;
 /// The maximum number of connections of a surge, and of requests that wait for one. Further ones are never sent: users
 /// that find no connection are not served later in place of others. The wait counts as latency, and a router does
 /// nothing about it: 100 wait for some 10 ms.
-///
-/// About half of the connections are those of refused requests, and half of the requests in flight. Each connection in
-/// use takes a part of the processor's caches from all requests, and the peak is measured with fewer of them.
-const SURGE_CONNECTIONS: &str = "3000";
+const SURGE_CONNECTIONS: &str = "6000";
 const SURGE_WAITING: &str = "100";
 
 /// The time within which a response is of use.
