@@ -45,8 +45,8 @@ impl Default for LimitBounds {
 }
 
 /// The slow-down that is normal: a short queue keeps the bottleneck busy. A longer one costs more than latency: the
-/// more requests a saturated router has in flight, the less of their memory is in the caches of its processors, and with
-/// 1.25 it did some 4 % less. With less than this, chance alone would lower the limit.
+/// more requests a saturated router has in flight, the less of their memory is in the caches of its processors. With
+/// less than this, chance alone lowers the limit.
 const TOLERANCE: f64 = 1.18;
 
 /// The part by which a window raises the limit at most while the processors have time to spare.
