@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_subgraph_without_responses_is_compared_with_others() {
-        // What is assumed, the times of its responses, and the age from which it is slow.
+        // The assumed latency, the times of the responses, and the age from which the subgraph is slow.
         for (assumed, responses, expected) in [
             (None, &[][..], 3000),
             (Some(0.05), &[], 150),

@@ -215,7 +215,8 @@ impl SubgraphBulkhead {
         self.count_waiting_in_vain(state.waiting_in_vain(self.now()));
     }
 
-    /// Notes the units of work in flight that wait in vain. Under the lock, or when nobody else knows the subgraph.
+    /// Sets the units of work in flight that wait for this subgraph in vain. The caller has the lock, or is the only one
+    /// that knows the subgraph.
     // hot path: nothing to write unless a subgraph hangs
     fn count_waiting_in_vain(&self, units: u64) {
         let before = self.waiting_in_vain.load(Ordering::Relaxed);
