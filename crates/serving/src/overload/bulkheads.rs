@@ -209,10 +209,13 @@ impl SubgraphBulkhead {
         place
     }
 
+    // hot path: the clock is read only while the subgraph hangs
     fn leave(&self, place: BulkheadPlace) {
         let mut state = self.lock();
         state.leave(place);
-        self.count_waiting_in_vain(state.waiting_in_vain(self.now()));
+        if self.waiting_in_vain.load(Ordering::Relaxed) > 0 {
+            self.count_waiting_in_vain(state.waiting_in_vain(self.now()));
+        }
     }
 
     /// Sets the units of work in flight that wait for this subgraph in vain. The caller has the lock, or is the only one

@@ -84,7 +84,7 @@ impl OverloadProtection {
         self.readiness.as_ref()?.unready_reason()
     }
 
-    /// True if work is in flight.
+    /// True if work is in flight that counts in the limit.
     pub fn has_work(&self) -> bool {
         self.load().in_flight > 0
     }

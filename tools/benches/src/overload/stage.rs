@@ -35,7 +35,7 @@ const SURGE_WAITING: &str = "100";
 const IN_TIME: &str = "1s";
 
 /// The arguments of a surge in which the first seconds count as well, because they show how soon the router notices
-/// something. The router is warm by an earlier surge.
+/// something. The router is warm by an earlier surge, unless its start is measured.
 pub(super) const FROM_THE_START: [&str; 2] = ["--warmup", "0s"];
 
 /// The warm-up of a surge: caches of plans are filled, and the limit has found its value.
