@@ -9,8 +9,6 @@ use std::sync::atomic::Ordering;
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use cache::{Dependencies, PolicyFold};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, StatusCode};
 use plan::{Fetch, ShapeField, SubscriptionRoot, Variables};
 
@@ -36,12 +34,14 @@ mod cached_requests;
 mod cached_root_fields;
 pub(crate) mod execute_batch;
 mod failure;
+mod future_set;
 mod in_flight;
 mod item_parts;
 mod merge_response;
 mod request_splitting;
 mod write_requests;
 
+use future_set::FutureSet;
 use in_flight::{FetchState, OutgoingRequest, RequestOutcome, SentRequest, send_request};
 
 /// Executes an operation: runs its fetches, merges their responses, and prints the payload.
@@ -245,15 +245,15 @@ impl<'a> Execution<'a> {
         let context = self.context;
         let plan = &**executable.plan();
         let mut ready = self.initial_fetches();
-        let mut in_flight = FuturesUnordered::new();
+        let mut in_flight = FutureSet::new();
         let mut calls: Vec<(usize, OutgoingRequest<'_>)> = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
-            in_flight.extend(calls.drain(..).map(|(request, it)| {
+            for (request, it) in calls.drain(..) {
                 let place = self.sent[request].place();
                 let (fetch, times) = (&plan.fetches[place.fetch], &executable.times[place.fetch]);
-                send_request(request, (fetch, place, times), it, context)
-            }));
+                in_flight.push(send_request(request, (fetch, place, times), it, context));
+            }
             if let Some(index) = ready.pop_front() {
                 self.start_fetch(index, &plan.fetches[index], &mut ready, &mut calls);
                 continue;

@@ -11,7 +11,6 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
-use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use plan::{Fetch, Variables};
 use single_flight::Role;
@@ -20,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::Execution;
 use super::batched_fetch::{self, CombinedRequest, SingleRequest};
+use super::future_set::FutureSet;
 use super::in_flight::{OutgoingRequest, RequestOutcome, send_request};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
@@ -118,7 +118,7 @@ impl<'a> EventBatch<'a> {
         let place = |fetch: usize| (&plan.fetches[fetch], &executable.times[fetch]);
         let Some(deadline) = contexts.iter().map(|context| context.deadline).min() else { return };
         let mut deadline = pin!(tokio::time::sleep_until(deadline.into()));
-        let mut in_flight = FuturesUnordered::new();
+        let mut in_flight = FutureSet::new();
         loop {
             self.start_ready_fetches();
             for (fetch, requests_of_fetch) in self.take_complete_fetches() {
