@@ -1,5 +1,6 @@
 //! Request bodies, bounded in size, time and memory.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use admission::memory::{CHARGED_BYTES_MIN, MemoryAccount, MemoryCharge, MemoryKind};
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
-use http_body_util::BodyExt;
+
+use super::body_wakes;
 
 /// The maximum capacity that is reserved for an announced body: a growing buffer is copied, and exists twice meanwhile.
 /// A client may announce bytes that it never sends, but memory that is never written to is only reserved, not used.
@@ -74,7 +76,8 @@ where
     let mut whole = Bytes::new();
     let mut pieces = BytesMut::new();
     let mut charge = None;
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = poll_fn(|context| body_wakes::poll_frame(body.as_mut(), context)).await
+    {
         let frame = frame.map_err(|error| BodyError::Broken(cause(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
         let length = whole.len() + pieces.len() + data.len();
@@ -118,7 +121,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use http_body::Frame;
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::{BodyExt, Full, StreamBody};
 
     const TIME: Duration = Duration::from_secs(30);
 

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use clients::byte_budget::ByteAccount;
@@ -24,6 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
+use super::body_wakes::ConnectionWaker;
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::first_turn::serve_in_turn;
 use super::handover::{self, FlushTrackedStream, Handover};
@@ -261,6 +262,7 @@ async fn serve_http1(
         // A client that closes its side has disconnected and does not read its response.
         .half_close(false)
         .serve_connection(TokioIo::new(tracked), service);
+    let mut waker = ConnectionWaker::default();
     let mut is_draining = false;
     let ended = loop {
         let signal = next_signal(&mut shutdown, &served, client.account(), is_draining);
@@ -268,7 +270,8 @@ async fn serve_http1(
         let signal = WokenSignal::new(signal);
         let step = std::future::poll_fn(|context| {
             client.begin_turn();
-            let ended = Pin::new(&mut connection).poll(context);
+            let mut context = Context::from_waker(waker.of(context.waker()));
+            let ended = Pin::new(&mut connection).poll(&mut context);
             if handover.is_ready() { Poll::Ready(None) } else { ended.map(Some) }
         });
         tokio::select! {

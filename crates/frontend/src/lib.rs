@@ -9,6 +9,7 @@ pub mod accept_pace;
 mod authority;
 mod batch;
 pub mod body;
+mod body_wakes;
 pub mod callback;
 pub mod client_caching;
 mod client_connection;

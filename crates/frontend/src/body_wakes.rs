@@ -1,0 +1,175 @@
+//! What wakes an HTTP/1.1 connection while a handler reads a request body.
+//!
+//! The HTTP library (hyper 1.12) passes a body to the handler through a channel. Both of its ends are polled by the task
+//! of the connection. Whenever the handler takes a piece, the channel wakes that task, so that it reads the next piece
+//! from the socket, also after the last one. The task would be polled once more with each request for nothing. So a
+//! connection gets a waker of its own ([`ConnectionWaker`]), which ignores what wakes it while the last piece is taken
+//! ([`poll_frame`]).
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use http_body::{Body, Frame};
+
+thread_local! {
+    /// Whether this thread takes a piece of a body at present.
+    static TAKING: Cell<Taking> = const { Cell::new(Taking::Nothing) };
+}
+
+/// Whether a thread takes a piece of a body. Nothing but the channel of the body wakes a connection on the same thread
+/// meanwhile, and other threads have a state of their own.
+#[derive(Clone, Copy, PartialEq)]
+enum Taking {
+    Nothing,
+    Piece {
+        /// True if the channel has woken the connection.
+        has_woken: bool,
+    },
+}
+
+/// Resets the state of the thread, also if the body panics.
+struct TakingGuard;
+
+impl Drop for TakingGuard {
+    fn drop(&mut self) {
+        TAKING.set(Taking::Nothing);
+    }
+}
+
+/// The waker of a connection, made of that of its task.
+#[derive(Default)]
+pub(super) struct ConnectionWaker {
+    made: Option<(Waker, Waker)>,
+}
+
+/// The waker of a task, which is not used while a piece of a body is taken.
+struct TaskWaker(Waker);
+
+impl ConnectionWaker {
+    /// Returns the waker of the connection whose task has the waker `task`.
+    // hot path: made once for each connection
+    pub(super) fn of(&mut self, task: &Waker) -> &Waker {
+        let known = self.made.take().filter(|(known, _)| known.will_wake(task));
+        let made =
+            known.unwrap_or_else(|| (task.clone(), Waker::from(Arc::new(TaskWaker(task.clone())))));
+        &self.made.insert(made).1
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match TAKING.get() {
+            Taking::Nothing => self.0.wake_by_ref(),
+            Taking::Piece { .. } => TAKING.set(Taking::Piece { has_woken: true }),
+        }
+    }
+}
+
+/// Polls a body like [`Body::poll_frame`]. The last piece of a body whose length is known does not wake the connection.
+pub(super) fn poll_frame<B: Body>(
+    mut body: Pin<&mut B>,
+    context: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    let taking = TakingGuard;
+    TAKING.set(Taking::Piece { has_woken: false });
+    let polled = body.as_mut().poll_frame(context);
+    let has_woken = TAKING.get() == Taking::Piece { has_woken: true };
+    drop(taking);
+    let is_last = matches!(polled, Poll::Ready(Some(Ok(_)))) && body.is_end_stream();
+    if has_woken && !is_last {
+        context.waker().wake_by_ref();
+    }
+    polled
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// A waker that counts how often it is woken.
+    #[derive(Default)]
+    struct CountingWaker(AtomicUsize);
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A body of some pieces. Taking one wakes the other end of its channel, as in the HTTP library.
+    struct ChannelBody {
+        pieces: Vec<Bytes>,
+        other_end: Waker,
+    }
+
+    impl Body for ChannelBody {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            let piece = self.pieces.pop();
+            self.other_end.wake_by_ref();
+            Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.pieces.is_empty()
+        }
+    }
+
+    #[test]
+    fn a_piece_wakes_the_connection_unless_it_is_the_last_one() {
+        let task = Arc::<CountingWaker>::default();
+        let count = || task.0.load(Ordering::Relaxed);
+        let task_waker = Waker::from(Arc::clone(&task));
+        let mut connection = ConnectionWaker::default();
+        let waker = connection.of(&task_waker);
+        let pieces = vec![Bytes::from_static(b"last"), Bytes::from_static(b"first")];
+        let mut body = ChannelBody { pieces, other_end: waker.clone() };
+        let mut poll = || poll_frame(Pin::new(&mut body), &mut Context::from_waker(waker));
+        for (expected, woken) in [(Some("first"), 1), (Some("last"), 1), (None, 2)] {
+            let Poll::Ready(piece) = poll() else { panic!("every piece is there") };
+            let piece = piece.map(|frame| frame.unwrap().into_data().unwrap());
+            assert_eq!(piece.as_deref(), expected.map(str::as_bytes));
+            assert_eq!(count(), woken, "after {expected:?}");
+        }
+        waker.wake_by_ref();
+        assert_eq!(count(), 3, "no piece is taken");
+    }
+
+    #[test]
+    fn another_thread_wakes_the_connection_meanwhile() {
+        let task = Arc::<CountingWaker>::default();
+        let task_waker = Waker::from(Arc::clone(&task));
+        let waker = ConnectionWaker::default().of(&task_waker).clone();
+        TAKING.set(Taking::Piece { has_woken: false });
+        let taking = TakingGuard;
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        drop(taking);
+        assert_eq!(task.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_waker_is_made_again_for_another_task() {
+        let tasks = [(); 2].map(|()| Arc::<CountingWaker>::default());
+        let wakers = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
+        let mut connection = ConnectionWaker::default();
+        let first = connection.of(&wakers[0]).clone();
+        assert!(connection.of(&wakers[0]).will_wake(&first));
+        connection.of(&wakers[1]).wake_by_ref();
+        assert_eq!(tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed)), [0, 1]);
+    }
+}
