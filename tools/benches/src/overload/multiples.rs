@@ -1,12 +1,13 @@
 //! `multiples`: one, two, three and ten times the capacity, beside 80 % of it.
 //!
-//! The machine does not keep its speed for minutes, so the peak is measured before and after each load: the closed loop
-//! with a router that refuses nothing. The goodput is compared with the mean of both. Meanwhile a load balancer asks
-//! for the health of the router, which never waits.
+//! The machine does not keep its speed for minutes. So a load is sent in pieces to the same router, and the peak is
+//! measured before and after each piece: the closed loop with a router that refuses nothing. The goodput is compared
+//! with the mean of both. Meanwhile a load balancer asks for the health of the router, which never waits.
 
 use super::bounds::{Bound, Bounds};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};
 use crate::broker_connections::fetch_page;
+use crate::load_generator::RunningLoad;
 use crate::reports::number;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
@@ -20,8 +21,9 @@ const MULTIPLES: [u32; 4] = [1, 2, 3, 10];
 /// The load of the reference, as a part of the capacity.
 const REFERENCE_SHARE: f64 = 0.8;
 
-/// The maximum seconds in which the peak is measured between two loads.
-const PEAK_SECONDS: u32 = 8;
+/// The maximum seconds of one piece of a load, and those in which the peak is measured between two pieces.
+const PIECE_SECONDS: u32 = 20;
+const PEAK_SECONDS: u32 = 6;
 
 /// The minimum goodput, in percent of the peak.
 const GOODPUT_PERCENT_MIN: f64 = 95.0;
@@ -38,55 +40,109 @@ const HEALTH_SECONDS_MAX: f64 = 1.0;
 const GROWTH_PERCENT_MAX: f64 = 5.0;
 const GROWTH_MIB_SPARE: f64 = 4.0;
 
+/// The runs at one load.
+struct LoadRuns {
+    name: String,
+    pieces: Vec<Piece>,
+}
+
+/// The run of one piece of a load, and the peak around it.
+struct Piece {
+    run: Value,
+    seconds: u32,
+    peak: f64,
+}
+
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
+    let seconds = piece_seconds(bench.seconds);
+    let between = bench.within_seconds(PEAK_SECONDS);
     let stage = OverloadStage::start(bench)?;
     let (capacity, closed) = stage.measure_capacity()?;
     let router = stage.start_router("")?;
     let load = |factor: f64| SurgeLoad::Constant(capacity * factor);
     print_head();
     let name = format!("{REFERENCE_SHARE}x");
-    let reference = stage.run_surge(&router, &name, load(REFERENCE_SHARE), &[])?;
-    print_row(&name, &reference, bench.seconds);
-    let between = bench.within_seconds(PEAK_SECONDS);
+    let piece = &bench.within_seconds(PIECE_SECONDS);
+    let reference = stage.start_surge_of(piece, &router, &name, load(REFERENCE_SHARE))?.finish()?;
+    print_row(&name, &reference, piece.seconds);
     let mut before = stage.measure_peak(&between)?;
-    let mut surges = Vec::new();
+    let mut loads = Vec::new();
     let mut slowest_check: f64 = 0.0;
     for multiple in MULTIPLES {
         let name = format!("{multiple}x");
-        let (run, health) =
-            surge_with_health_checks(&stage, &router, &name, load(multiple.into()))?;
-        slowest_check = slowest_check.max(health);
-        print_row(&name, &run, bench.seconds);
-        let after = stage.measure_peak(&between)?;
-        surges.push((name, run, (before + after) / 2.0));
-        before = after;
+        let mut pieces = Vec::new();
+        for (number, &seconds) in (1..).zip(&seconds) {
+            let name = format!("{name}, piece {number}");
+            let surge = stage.start_surge_of(
+                &bench.within_seconds(seconds),
+                &router,
+                &name,
+                load(multiple.into()),
+            )?;
+            let (run, health) = finish_with_health_checks(surge, &router)?;
+            slowest_check = slowest_check.max(health);
+            print_row(&name, &run, seconds);
+            let after = stage.measure_peak(&between)?;
+            pieces.push(Piece { run, seconds, peak: (before + after) / 2.0 });
+            before = after;
+        }
+        loads.push(LoadRuns { name, pieces });
     }
-    for (name, run, peak) in &surges {
-        let share = share_of_peak(run, *peak, bench.seconds);
-        let what = format!(
-            "{name}: goodput, share of the peak around it ({peak:.0}/s) or of the offered load"
-        );
-        bounds.check(what, share, Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
-        let factor = p99_ms(run) / p99_ms(&reference);
-        let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");
-        bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
-        let what = format!("{name}: growth of memory");
-        bounds.check(what, memory_growth(run), Bound::AtMost(GROWTH_PERCENT_MAX), " %");
+    for load in &loads {
+        load.check(p99_ms(&reference), bounds);
     }
     bounds.check("slowest health check", slowest_check, Bound::AtMost(HEALTH_SECONDS_MAX), " s");
-    let surges = surges.into_iter().map(|(_, run, _)| run);
-    Ok([closed, reference].into_iter().chain(surges).collect())
+    let pieces = loads.into_iter().flat_map(|load| load.pieces).map(|piece| piece.run);
+    Ok([closed, reference].into_iter().chain(pieces).collect())
 }
 
-/// Runs a surge. Returns the run, and the seconds of the slowest health check meanwhile.
-fn surge_with_health_checks(
-    stage: &OverloadStage<'_>,
+/// Returns the seconds of each piece of a load of so many.
+fn piece_seconds(seconds: u32) -> Vec<u32> {
+    let pieces = seconds.div_ceil(PIECE_SECONDS).max(1);
+    (0..pieces).map(|piece| seconds / pieces + u32::from(piece < seconds % pieces)).collect()
+}
+
+impl LoadRuns {
+    /// Adds the figures of all pieces together. `reference` is the p99 at the load of the reference, in milliseconds.
+    fn check(&self, reference: f64, bounds: &mut Bounds) {
+        let Self { name, pieces } = self;
+        let shares: Vec<String> =
+            pieces.iter().map(|piece| format!("{:.1}", piece.share_of_peak())).collect();
+        let what = format!(
+            "{name}: goodput, share of the peak around it or of the offered load (pieces: {})",
+            shares.join(", ")
+        );
+        bounds.check(what, self.share_of_peak(), Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
+        // The slowest piece; a piece without a p99 (not a number) is the largest.
+        let p99 = pieces.iter().map(|piece| p99_ms(&piece.run)).max_by(f64::total_cmp);
+        let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");
+        let p99 = p99.unwrap_or(f64::NAN);
+        bounds.check(what, p99 / reference, Bound::AtMost(P99_FACTOR_MAX), "");
+        let what = format!("{name}: growth of memory");
+        let growth = memory_growth(pieces.iter().map(|piece| &piece.run));
+        bounds.check(what, growth, Bound::AtMost(GROWTH_PERCENT_MAX), " %");
+    }
+
+    /// Returns the mean of the pieces, by their seconds.
+    fn share_of_peak(&self) -> f64 {
+        let seconds: f64 = self.pieces.iter().map(|piece| f64::from(piece.seconds)).sum();
+        let shares = self.pieces.iter();
+        shares.map(|piece| piece.share_of_peak() * f64::from(piece.seconds)).sum::<f64>() / seconds
+    }
+}
+
+impl Piece {
+    fn share_of_peak(&self) -> f64 {
+        share_of_peak(&self.run, self.peak, self.seconds)
+    }
+}
+
+/// Waits for the end of a surge. Returns the run, and the seconds of the slowest health check meanwhile.
+fn finish_with_health_checks(
+    mut running: RunningLoad,
     router: &ServerProcess,
-    name: &str,
-    load: SurgeLoad,
 ) -> Result<(Value, f64), Failure> {
     let admin = router.admin.ok_or("the router has no admin listener")?;
-    let mut running = stage.start_surge(router, name, load, &[])?;
     let mut slowest: f64 = 0.0;
     while running.is_running() {
         let began = Instant::now();
@@ -97,12 +153,12 @@ fn surge_with_health_checks(
     Ok((running.finish()?, slowest))
 }
 
-/// Returns the growth of resident memory between the first third of a run and its last, in percent; zero if it is
-/// within the steps of an allocator.
-fn memory_growth(run: &Value) -> f64 {
-    let intervals = run["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+/// Returns the growth of resident memory between the first third of some runs and the last, in percent; zero if it
+/// is within the steps of an allocator.
+fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
+    let intervals = runs.filter_map(|run| run["intervals"].as_array()).flatten();
     let memory: Vec<f64> =
-        intervals.iter().map(|interval| number(&interval["server_resident_mib"])).collect();
+        intervals.map(|interval| number(&interval["server_resident_mib"])).collect();
     let third = (memory.len() / 3).max(1).min(memory.len());
     let most = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
     let (first, last) = (most(&memory[..third]), most(&memory[memory.len() - third..]));
@@ -133,8 +189,33 @@ mod tests {
             (&[50.0, 90.0, 50.0], 0.0),
             (&[40.0, 50.0, 70.0, 80.0, 60.0, 60.0], 20.0),
         ] {
-            assert_eq!(memory_growth(&run(memory)), expected, "{memory:?}");
+            assert_eq!(memory_growth([&run(memory)].into_iter()), expected, "{memory:?}");
         }
-        assert!(memory_growth(&run(&[])).is_nan() && memory_growth(&run(&[0.0])).is_nan());
+        let pieces = [run(&[40.0]), run(&[50.0]), run(&[50.0])];
+        assert_eq!(memory_growth(pieces.iter()), 25.0, "the pieces are one load");
+        for memory in [&[][..], &[0.0]] {
+            assert!(memory_growth([&run(memory)].into_iter()).is_nan());
+        }
+    }
+
+    #[test]
+    fn a_load_is_cut_into_equal_pieces() {
+        for (seconds, pieces) in
+            [(1, &[1][..]), (20, &[20]), (25, &[13, 12]), (120, &[20, 20, 20, 20, 20, 20])]
+        {
+            assert_eq!(piece_seconds(seconds), pieces);
+        }
+    }
+
+    #[test]
+    fn the_goodput_is_that_of_all_pieces_together() {
+        let piece = |good: u32, seconds: u32, peak: f64| {
+            let run = json!({"totals": {"offered": 1_000_000, "good": good}});
+            Piece { run, seconds, peak }
+        };
+        // 90 % for 20 s while the peak was low, and 100 % for 10 s.
+        let pieces = vec![piece(1800, 20, 100.0), piece(2000, 10, 200.0)];
+        let load = LoadRuns { name: "1x".to_owned(), pieces };
+        assert!((load.share_of_peak() - 280.0 / 3.0).abs() < 1e-9, "{}", load.share_of_peak());
     }
 }

@@ -119,6 +119,19 @@ impl<'a> OverloadStage<'a> {
         let extra = [&["--operation", &operation][..], extra].concat();
         self.bench.start_surge(router, name, &surge_arguments(self.bench, load, &extra)?)
     }
+
+    /// Does the same with other settings of the benchmark.
+    pub(super) fn start_surge_of(
+        &self,
+        bench: &Bench,
+        router: &ServerProcess,
+        name: &str,
+        load: SurgeLoad,
+    ) -> Result<RunningLoad, Failure> {
+        let operation = self.operation.display().to_string();
+        let arguments = surge_arguments(bench, load, &["--operation", &operation])?;
+        bench.start_surge(router, name, &arguments)
+    }
 }
 
 /// Returns an operation that asks for a list of items with these fields, which need mocks, and for much of the router's
