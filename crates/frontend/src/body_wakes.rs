@@ -1,10 +1,10 @@
-//! What wakes an HTTP/1.1 connection while a handler reads a request body.
+//! The waker of an HTTP/1.1 connection, which ignores a wake that each request body causes for nothing.
 //!
-//! The HTTP library (hyper 1.12) passes a body to the handler through a channel. Both of its ends are polled by the task
-//! of the connection. Whenever the handler takes a piece, the channel wakes that task, so that it reads the next piece
-//! from the socket, also after the last one. The task would be polled once more with each request for nothing. So a
-//! connection gets a waker of its own ([`ConnectionWaker`]), which ignores what wakes it while the last piece is taken
-//! ([`poll_frame`]).
+//! The HTTP library (hyper 1.12) passes a body to the handler through a channel. Both of its ends are polled by the
+//! task of the connection. Whenever the handler takes a piece, the channel wakes that task, so that it reads the next
+//! piece from the socket, also after the last one. The task would be polled once more with each request for nothing.
+//! So a connection gets a waker of its own ([`ConnectionWaker`]). While a handler polls the body ([`poll_frame`]), that
+//! waker only notes that it was called, and the note is dropped if the handler has got the last piece.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,60 +14,62 @@ use std::task::{Context, Poll, Wake, Waker};
 use http_body::{Body, Frame};
 
 thread_local! {
-    /// Whether this thread takes a piece of a body at present.
-    static TAKING: Cell<Taking> = const { Cell::new(Taking::Nothing) };
+    /// The body that this thread polls at present.
+    static POLLED: Cell<PolledBody> = const { Cell::new(PolledBody::None) };
 }
 
-/// Whether a thread takes a piece of a body. Nothing but the channel of the body wakes a connection on the same thread
-/// meanwhile, and other threads have a state of their own.
-#[derive(Clone, Copy, PartialEq)]
-enum Taking {
-    Nothing,
-    Piece {
-        /// True if the channel has woken the connection.
-        has_woken: bool,
+/// The body that a thread polls. Nothing but the channel of the body wakes a connection on the same thread meanwhile,
+/// and other threads have a state of their own.
+#[derive(Default)]
+enum PolledBody {
+    #[default]
+    None,
+    Some {
+        /// The waker that was called meanwhile.
+        woken: Option<Arc<DeferringWaker>>,
     },
 }
 
 /// Resets the state of the thread, also if the body panics.
-struct TakingGuard;
+struct PollGuard;
 
-impl Drop for TakingGuard {
+impl Drop for PollGuard {
     fn drop(&mut self) {
-        TAKING.set(Taking::Nothing);
+        POLLED.set(PolledBody::None);
     }
 }
 
 /// The waker of a connection, made of that of its task.
 #[derive(Default)]
 pub(super) struct ConnectionWaker {
+    /// The waker of the task, and the one that was made of it.
     made: Option<(Waker, Waker)>,
 }
 
-/// The waker of a task, which is not used while a piece of a body is taken.
-struct TaskWaker(Waker);
+/// The waker of a task, which is not called while this thread polls a body.
+struct DeferringWaker(Waker);
 
 impl ConnectionWaker {
     /// Returns the waker of the connection whose task has the waker `task`.
     // hot path: made once for each connection
     pub(super) fn of(&mut self, task: &Waker) -> &Waker {
         let known = self.made.take().filter(|(known, _)| known.will_wake(task));
-        let made =
-            known.unwrap_or_else(|| (task.clone(), Waker::from(Arc::new(TaskWaker(task.clone())))));
+        let made = known
+            .unwrap_or_else(|| (task.clone(), Waker::from(Arc::new(DeferringWaker(task.clone())))));
         &self.made.insert(made).1
     }
 }
 
-impl Wake for TaskWaker {
+impl Wake for DeferringWaker {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        match POLLED.take() {
+            PolledBody::None => self.0.wake_by_ref(),
+            PolledBody::Some { .. } => POLLED.set(PolledBody::Some { woken: Some(self) }),
+        }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match TAKING.get() {
-            Taking::Nothing => self.0.wake_by_ref(),
-            Taking::Piece { .. } => TAKING.set(Taking::Piece { has_woken: true }),
-        }
+        Arc::clone(self).wake();
     }
 }
 
@@ -76,14 +78,16 @@ pub(super) fn poll_frame<B: Body>(
     mut body: Pin<&mut B>,
     context: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-    let taking = TakingGuard;
-    TAKING.set(Taking::Piece { has_woken: false });
+    let guard = PollGuard;
+    POLLED.set(PolledBody::Some { woken: None });
     let polled = body.as_mut().poll_frame(context);
-    let has_woken = TAKING.get() == Taking::Piece { has_woken: true };
-    drop(taking);
+    let noted = POLLED.take();
+    drop(guard);
     let is_last = matches!(polled, Poll::Ready(Some(Ok(_)))) && body.is_end_stream();
-    if has_woken && !is_last {
-        context.waker().wake_by_ref();
+    if let PolledBody::Some { woken: Some(woken) } = noted
+        && !is_last
+    {
+        woken.0.wake_by_ref();
     }
     polled
 }
@@ -147,7 +151,7 @@ mod tests {
             assert_eq!(count(), woken, "after {expected:?}");
         }
         waker.wake_by_ref();
-        assert_eq!(count(), 3, "no piece is taken");
+        assert_eq!(count(), 3, "no body is polled");
     }
 
     #[test]
@@ -155,10 +159,10 @@ mod tests {
         let task = Arc::<CountingWaker>::default();
         let task_waker = Waker::from(Arc::clone(&task));
         let waker = ConnectionWaker::default().of(&task_waker).clone();
-        TAKING.set(Taking::Piece { has_woken: false });
-        let taking = TakingGuard;
+        let guard = PollGuard;
+        POLLED.set(PolledBody::Some { woken: None });
         std::thread::spawn(move || waker.wake()).join().unwrap();
-        drop(taking);
+        drop(guard);
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
     }
 

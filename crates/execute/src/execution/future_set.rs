@@ -5,17 +5,21 @@
 //! task is polled again for nothing. An execution mostly waits for one request: each request would
 //! cost a second poll of the whole connection.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// A set of futures, and the task that waits for them.
+/// A set of futures.
 pub(super) struct FutureSet<F> {
-    members: Vec<Member<F>>,
-    task: Arc<AtomicWaker>,
+    /// All futures in the order in which they were added; `None` where one has ended.
+    members: Vec<Option<Member<F>>>,
+    /// The number of futures that have not ended.
+    running: usize,
+    shared: Arc<Shared>,
 }
 
 struct Member<F> {
@@ -24,10 +28,21 @@ struct Member<F> {
     waker: Waker,
 }
 
-/// What a member wakes: itself, and the task that polls the set.
+/// The part of a set that wakers reach, from any thread.
+#[derive(Default)]
+struct Shared {
+    /// The indexes of the members to poll, in the order in which they were woken.
+    woken: Mutex<VecDeque<usize>>,
+    /// The waker of the task that polls the set.
+    task: AtomicWaker,
+}
+
+/// Notes that a member was woken, and wakes the task that polls the set.
 struct Wakeup {
-    is_woken: AtomicBool,
-    task: Arc<AtomicWaker>,
+    index: usize,
+    /// True while the index is in the queue.
+    is_queued: AtomicBool,
+    shared: Arc<Shared>,
 }
 
 impl Wake for Wakeup {
@@ -36,44 +51,59 @@ impl Wake for Wakeup {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
-        self.task.wake();
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.shared.woken().push_back(self.index);
+        }
+        self.shared.task.wake();
+    }
+}
+
+impl Shared {
+    fn woken(&self) -> MutexGuard<'_, VecDeque<usize>> {
+        // The queue changes in one step, so that behind a poisoned lock is sound.
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<F: Future> FutureSet<F> {
     pub(super) fn new() -> Self {
-        Self { members: Vec::new(), task: Arc::default() }
+        Self { members: Vec::new(), running: 0, shared: Arc::default() }
     }
 
     /// Adds a future. The next [`Self::next`] polls it.
     pub(super) fn push(&mut self, future: F) {
-        let task = Arc::clone(&self.task);
-        let wakeup = Arc::new(Wakeup { is_woken: AtomicBool::new(true), task });
+        let (index, shared) = (self.members.len(), Arc::clone(&self.shared));
+        let wakeup = Arc::new(Wakeup { index, is_queued: AtomicBool::new(true), shared });
         let waker = Waker::from(Arc::clone(&wakeup));
-        self.members.push(Member { future: Box::pin(future), wakeup, waker });
+        self.members.push(Some(Member { future: Box::pin(future), wakeup, waker }));
+        self.running += 1;
+        self.shared.woken().push_back(index);
     }
 
-    /// Waits for the next future that ends, and removes it. `None` if the set is empty. Loses
-    /// nothing when it is dropped before.
+    /// Waits for the next future that ends, and removes it. Returns `None` if the set is empty.
+    /// Dropping the future that this returns loses no result.
     pub(super) async fn next(&mut self) -> Option<F::Output> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        if self.members.is_empty() {
+        if self.running == 0 {
             return Poll::Ready(None);
         }
-        // Before the look at the members, so that none that is woken from here on is missed.
-        self.task.register(context.waker());
-        for index in 0..self.members.len() {
-            let Member { future, wakeup, waker } = &mut self.members[index];
-            if !wakeup.is_woken.swap(false, Ordering::AcqRel) {
-                continue;
-            }
+        // The task is registered before the queue is read, so that no later wake is missed.
+        self.shared.task.register(context.waker());
+        // A member that wakes itself meanwhile is polled the next time, so that others get a turn.
+        let woken = self.shared.woken().len();
+        for _ in 0..woken {
+            let Some(index) = self.shared.woken().pop_front() else { break };
+            let slot = &mut self.members[index];
+            // A waker may outlive its future.
+            let Some(Member { future, wakeup, waker }) = slot else { continue };
+            // Before the poll: a wake during it puts the member into the queue again.
+            wakeup.is_queued.store(false, Ordering::Release);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
-                // In order, so that the first polls are in the order in which futures were added.
-                self.members.remove(index);
+                *slot = None;
+                self.running -= 1;
                 return Poll::Ready(Some(output));
             }
         }
