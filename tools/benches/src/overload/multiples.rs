@@ -96,44 +96,43 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     Ok([closed, reference].into_iter().chain(pieces).collect())
 }
 
-/// Returns the seconds of each piece of a load of so many.
+/// Returns the seconds of each piece of a load that lasts for `seconds`.
 fn piece_seconds(seconds: u32) -> Vec<u32> {
     let pieces = seconds.div_ceil(PIECE_SECONDS).max(1);
     (0..pieces).map(|piece| seconds / pieces + u32::from(piece < seconds % pieces)).collect()
 }
 
 impl LoadRuns {
-    /// Adds the figures of all pieces together. `reference` is the p99 at the load of the reference, in milliseconds.
+    /// Checks the figures of all pieces as one load. `reference` is the p99 at the load of the reference, in
+    /// milliseconds.
     fn check(&self, reference: f64, bounds: &mut Bounds) {
         let Self { name, pieces } = self;
-        let shares: Vec<String> =
-            pieces.iter().map(|piece| format!("{:.1}", piece.share_of_peak())).collect();
+        let peaks: Vec<String> = pieces.iter().map(|piece| format!("{:.0}", piece.peak)).collect();
         let what = format!(
-            "{name}: goodput, share of the peak around it or of the offered load (pieces: {})",
-            shares.join(", ")
+            "{name}: goodput, share of the peaks around its pieces ({}/s) or of the offered load",
+            peaks.join(", ")
         );
         bounds.check(what, self.share_of_peak(), Bound::AtLeast(GOODPUT_PERCENT_MIN), " %");
-        // The slowest piece; a piece without a p99 (not a number) is the largest.
+        // The slowest piece. One without a p99 (not a number) is the largest.
         let p99 = pieces.iter().map(|piece| p99_ms(&piece.run)).max_by(f64::total_cmp);
-        let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");
         let p99 = p99.unwrap_or(f64::NAN);
+        let what = format!("{name}: p99 of admitted requests, as a multiple of that at 80 %");
         bounds.check(what, p99 / reference, Bound::AtMost(P99_FACTOR_MAX), "");
         let what = format!("{name}: growth of memory");
         let growth = memory_growth(pieces.iter().map(|piece| &piece.run));
         bounds.check(what, growth, Bound::AtMost(GROWTH_PERCENT_MAX), " %");
     }
 
-    /// Returns the mean of the pieces, by their seconds.
+    /// Returns the goodput of all pieces in percent of what it would have been at the peaks around them, or of all that
+    /// was offered where that is less.
     fn share_of_peak(&self) -> f64 {
-        let seconds: f64 = self.pieces.iter().map(|piece| f64::from(piece.seconds)).sum();
-        let shares = self.pieces.iter();
-        shares.map(|piece| piece.share_of_peak() * f64::from(piece.seconds)).sum::<f64>() / seconds
-    }
-}
-
-impl Piece {
-    fn share_of_peak(&self) -> f64 {
-        share_of_peak(&self.run, self.peak, self.seconds)
+        let good = |piece: &Piece| number(&piece.run["totals"]["good"]);
+        // What each piece would have at its peak.
+        let possible = |piece: &Piece| {
+            100.0 * good(piece) / share_of_peak(&piece.run, piece.peak, piece.seconds)
+        };
+        let pieces = self.pieces.iter();
+        100.0 * pieces.clone().map(good).sum::<f64>() / pieces.map(possible).sum::<f64>()
     }
 }
 
@@ -162,7 +161,7 @@ fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
     let third = (memory.len() / 3).max(1).min(memory.len());
     let most = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
     let (first, last) = (most(&memory[..third]), most(&memory[memory.len() - third..]));
-    if first <= 0.0 {
+    if memory.is_empty() || memory.iter().any(|&mib| mib <= 0.0) {
         return f64::NAN;
     }
     match last - first {
@@ -193,7 +192,7 @@ mod tests {
         }
         let pieces = [run(&[40.0]), run(&[50.0]), run(&[50.0])];
         assert_eq!(memory_growth(pieces.iter()), 25.0, "the pieces are one load");
-        for memory in [&[][..], &[0.0]] {
+        for memory in [&[][..], &[0.0], &[50.0, 0.0]] {
             assert!(memory_growth([&run(memory)].into_iter()).is_nan());
         }
     }
@@ -213,9 +212,9 @@ mod tests {
             let run = json!({"totals": {"offered": 1_000_000, "good": good}});
             Piece { run, seconds, peak }
         };
-        // 90 % for 20 s while the peak was low, and 100 % for 10 s.
+        // 1,800 of 2,000 responses while the peak was low, and all of 2,000.
         let pieces = vec![piece(1800, 20, 100.0), piece(2000, 10, 200.0)];
         let load = LoadRuns { name: "1x".to_owned(), pieces };
-        assert!((load.share_of_peak() - 280.0 / 3.0).abs() < 1e-9, "{}", load.share_of_peak());
+        assert!((load.share_of_peak() - 95.0).abs() < 1e-9, "{}", load.share_of_peak());
     }
 }

@@ -120,7 +120,7 @@ impl<'a> OverloadStage<'a> {
         self.bench.start_surge(router, name, &surge_arguments(self.bench, load, &extra)?)
     }
 
-    /// Does the same with other settings of the benchmark.
+    /// Starts a surge of the operation with other settings of the benchmark.
     pub(super) fn start_surge_of(
         &self,
         bench: &Bench,
