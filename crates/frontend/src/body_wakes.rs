@@ -73,11 +73,14 @@ impl Wake for DeferringWaker {
     }
 }
 
+/// What [`Body::poll_frame`] returns.
+type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
+
 /// Polls a body like [`Body::poll_frame`]. The last piece of a body whose length is known does not wake the connection.
 pub(super) fn poll_frame<B: Body>(
     mut body: Pin<&mut B>,
     context: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+) -> PolledFrame<B> {
     let guard = PollGuard;
     POLLED.set(PolledBody::Some { woken: None });
     let polled = body.as_mut().poll_frame(context);
