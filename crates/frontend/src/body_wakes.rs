@@ -97,11 +97,91 @@ pub(super) fn poll_frame<B: Body>(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
+    use crate::body;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    /// Returns the response with the body of the request.
+    async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let body = body::read(request.into_body(), 1000, TIME).await.expect("a short body");
+        Ok(Response::new(Full::new(body)))
+    }
+
+    /// Reads from a connection until the text ends with `end`.
+    async fn read_until(client: &mut DuplexStream, end: &str) {
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            let mut piece = [0; 1000];
+            let length = client.read(&mut piece).await.unwrap();
+            assert_ne!(length, 0, "the connection ended after {text}");
+            text.push_str(std::str::from_utf8(&piece[..length]).unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn every_request_of_a_connection_of_the_http_library_gets_its_response() {
+        let (mut client, server) = tokio::io::duplex(4096);
+        let mut connection =
+            http1::Builder::new().serve_connection(TokioIo::new(server), service_fn(echo));
+        let polls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&polls);
+        let mut waker = ConnectionWaker::default();
+        // A task of its own, which is polled only when the connection is woken.
+        let serving = tokio::spawn(poll_fn(move |context| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let mut context = Context::from_waker(waker.of(context.waker()));
+            Pin::new(&mut connection).poll(&mut context)
+        }));
+        // What the client writes, and the end of what it reads before it goes on.
+        const STEPS: &[(&str, &str)] = &[
+            ("POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\none", "\r\n\r\none"),
+            ("POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n", ""),
+            ("t", ""),
+            ("wo", "\r\n\r\ntwo"),
+            (
+                "POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n",
+                "100 Continue\r\n\r\n",
+            ),
+            ("three", "\r\n\r\nthree"),
+            ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nfo\r\n", ""),
+            ("2\r\nur\r\n0\r\n\r\n", "\r\n\r\nfour"),
+            (
+                "POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\nfivePOST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nsix",
+                "\r\n\r\nsix",
+            ),
+            ("GET / HTTP/1.1\r\n\r\n", "\r\n\r\n"),
+            ("POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nseven", "\r\n\r\nseven"),
+        ];
+        let talking = async {
+            for (number, (request, end)) in STEPS.iter().enumerate() {
+                client.write_all(request.as_bytes()).await.unwrap();
+                // The connection reads what is there before more is written.
+                tokio::task::yield_now().await;
+                read_until(&mut client, end).await;
+                if number == 0 {
+                    assert_eq!(polls.load(Ordering::Relaxed), 1, "one poll for one request");
+                }
+            }
+            drop(client);
+        };
+        tokio::time::timeout(TIME, talking).await.expect("no request hangs");
+        serving.await.unwrap().unwrap();
+    }
 
     /// A waker that counts how often it is woken.
     #[derive(Default)]
@@ -121,7 +201,7 @@ mod tests {
 
     impl Body for ChannelBody {
         type Data = Bytes;
-        type Error = std::convert::Infallible;
+        type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
