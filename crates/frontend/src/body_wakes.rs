@@ -50,7 +50,7 @@ pub(super) struct ConnectionWaker {
 struct DeferringWaker(Waker);
 
 impl ConnectionWaker {
-    /// Returns the waker of the connection whose task has the waker `task`.
+    /// Returns the waker of the connection. `task` is the waker of its task.
     // hot path: made once for each connection
     pub(super) fn of(&mut self, task: &Waker) -> &Waker {
         let known = self.made.take().filter(|(known, _)| known.will_wake(task));
@@ -73,10 +73,10 @@ impl Wake for DeferringWaker {
     }
 }
 
-/// What [`Body::poll_frame`] returns.
+/// The result of [`Body::poll_frame`].
 type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
 
-/// Polls a body like [`Body::poll_frame`]. The last piece of a body whose length is known does not wake the connection.
+/// Polls a body like [`Body::poll_frame`]. The last piece of a body of known length does not wake the connection.
 pub(super) fn poll_frame<B: Body>(
     mut body: Pin<&mut B>,
     context: &mut Context<'_>,
@@ -111,8 +111,9 @@ mod tests {
     use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+    use super::super::body;
+    use super::super::counted_wakes::CountedWakes;
     use super::*;
-    use crate::body;
 
     const TIME: Duration = Duration::from_secs(30);
 
@@ -147,7 +148,7 @@ mod tests {
             let mut context = Context::from_waker(waker.of(context.waker()));
             Pin::new(&mut connection).poll(&mut context)
         }));
-        // What the client writes, and the end of what it reads before it goes on.
+        // The text that the client writes, and the end of the text that it then reads.
         const STEPS: &[(&str, &str)] = &[
             ("POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\none", "\r\n\r\none"),
             ("POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n", ""),
@@ -183,16 +184,6 @@ mod tests {
         serving.await.unwrap().unwrap();
     }
 
-    /// A waker that counts how often it is woken.
-    #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
-
-    impl Wake for CountingWaker {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// A body of some pieces. Taking one wakes the other end of its channel, as in the HTTP library.
     struct ChannelBody {
         pieces: Vec<Bytes>,
@@ -219,8 +210,8 @@ mod tests {
 
     #[test]
     fn a_piece_wakes_the_connection_unless_it_is_the_last_one() {
-        let task = Arc::<CountingWaker>::default();
-        let count = || task.0.load(Ordering::Relaxed);
+        let task = Arc::<CountedWakes>::default();
+        let count = || task.count();
         let task_waker = Waker::from(Arc::clone(&task));
         let mut connection = ConnectionWaker::default();
         let waker = connection.of(&task_waker);
@@ -239,24 +230,24 @@ mod tests {
 
     #[test]
     fn another_thread_wakes_the_connection_meanwhile() {
-        let task = Arc::<CountingWaker>::default();
+        let task = Arc::<CountedWakes>::default();
         let task_waker = Waker::from(Arc::clone(&task));
         let waker = ConnectionWaker::default().of(&task_waker).clone();
         let guard = PollGuard;
         POLLED.set(PolledBody::Some { woken: None });
         std::thread::spawn(move || waker.wake()).join().unwrap();
         drop(guard);
-        assert_eq!(task.0.load(Ordering::Relaxed), 1);
+        assert_eq!(task.count(), 1);
     }
 
     #[test]
     fn the_waker_is_made_again_for_another_task() {
-        let tasks = [(); 2].map(|()| Arc::<CountingWaker>::default());
+        let tasks = [(); 2].map(|()| Arc::<CountedWakes>::default());
         let wakers = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
         let mut connection = ConnectionWaker::default();
         let first = connection.of(&wakers[0]).clone();
         assert!(connection.of(&wakers[0]).will_wake(&first));
         connection.of(&wakers[1]).wake_by_ref();
-        assert_eq!(tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed)), [0, 1]);
+        assert_eq!(tasks.each_ref().map(|task| task.count()), [0, 1]);
     }
 }

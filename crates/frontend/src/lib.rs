@@ -17,6 +17,8 @@ pub mod compression;
 mod connection;
 mod cors;
 pub mod cors_rules;
+#[cfg(test)]
+mod counted_wakes;
 pub mod csrf;
 pub mod descriptors;
 pub mod endpoint;

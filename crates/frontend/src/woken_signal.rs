@@ -80,10 +80,10 @@ impl Wake for WakeState {
 mod tests {
     use std::cell::Cell;
     use std::pin::pin;
-    use std::sync::atomic::AtomicUsize;
 
     use tokio::sync::Notify;
 
+    use super::super::counted_wakes::CountedWakes;
     use super::*;
 
     #[tokio::test]
@@ -105,16 +105,6 @@ mod tests {
         assert_eq!(polls.get(), 2);
     }
 
-    /// Counts the times that a task is woken.
-    #[derive(Default)]
-    struct CountedWakes(AtomicUsize);
-
-    impl Wake for CountedWakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
     #[test]
     fn the_task_that_has_polled_last_is_woken() {
         let (notify, wakes) = (Notify::new(), Arc::new(CountedWakes::default()));
@@ -126,7 +116,7 @@ mod tests {
         let mut last_task = Context::from_waker(&waker);
         assert!(Pin::new(&mut signal).poll(&mut last_task).is_pending());
         notify.notify_waiters();
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert_eq!(wakes.count(), 1);
         assert!(Pin::new(&mut signal).poll(&mut last_task).is_ready());
     }
 }

@@ -99,8 +99,9 @@ impl<F: Future> FutureSet<F> {
             let slot = &mut self.members[index];
             // A waker may outlive its future.
             let Some(Member { future, wakeup, waker }) = slot else { continue };
-            // Before the poll: a wake during it puts the member into the queue again.
-            wakeup.is_queued.store(false, Ordering::Release);
+            // A wake before this swap is one that the poll sees: the swap synchronises with that of the
+            // waker. A later wake puts the member into the queue again.
+            wakeup.is_queued.swap(false, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
                 *slot = None;
                 self.running -= 1;
@@ -123,17 +124,17 @@ mod tests {
 
     use super::*;
 
-    /// A waker that counts how often it is woken.
+    /// Counts the times that a task is woken.
     #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
+    struct CountedWakes(AtomicUsize);
 
-    impl Wake for CountingWaker {
+    impl Wake for CountedWakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    impl CountingWaker {
+    impl CountedWakes {
         fn count(&self) -> usize {
             self.0.load(Ordering::Relaxed)
         }
@@ -141,7 +142,7 @@ mod tests {
 
     fn poll_once<F: Future>(
         set: &mut FutureSet<F>,
-        task: &Arc<CountingWaker>,
+        task: &Arc<CountedWakes>,
     ) -> Poll<Option<F::Output>> {
         let waker = Waker::from(Arc::clone(task));
         pin!(set.next()).poll(&mut Context::from_waker(&waker))
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_task_is_not_woken_before_a_future_of_the_set_is() {
-        let task = Arc::<CountingWaker>::default();
+        let task = Arc::<CountedWakes>::default();
         let mut set = FutureSet::new();
         let (sender, receiver) = oneshot::channel();
         set.push(receiver);
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn only_a_future_that_was_woken_is_polled() {
-        let task = Arc::<CountingWaker>::default();
+        let task = Arc::<CountedWakes>::default();
         let polls = Cell::new(0);
         let mut set = FutureSet::new();
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn futures_that_are_ready_end_in_the_order_in_which_they_were_added() {
-        let task = Arc::<CountingWaker>::default();
+        let task = Arc::<CountedWakes>::default();
         let mut set = FutureSet::new();
         for number in 0..3 {
             set.push(std::future::ready(number));
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_future_that_wakes_itself_is_polled_again() {
-        let task = Arc::<CountingWaker>::default();
+        let task = Arc::<CountedWakes>::default();
         let mut set = FutureSet::new();
         let mut is_first = true;
         set.push(poll_fn(move |context| {
@@ -214,9 +215,42 @@ mod tests {
         assert_eq!(poll_once(&mut set, &task), Poll::Ready(Some(())));
     }
 
+    #[tokio::test]
+    async fn futures_that_other_threads_wake_all_end() {
+        const FUTURES: usize = 20_000;
+        let (senders, receivers) = std::sync::mpsc::channel::<oneshot::Sender<usize>>();
+        let receivers = Arc::new(Mutex::new(receivers));
+        let threads: Vec<_> = (0..2)
+            .map(|number| {
+                let receivers = Arc::clone(&receivers);
+                std::thread::spawn(move || {
+                    while let Ok(sender) = { receivers.lock().unwrap().recv() } {
+                        sender.send(number).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut set = FutureSet::new();
+        let all = async {
+            for _ in 0..FUTURES / 2 {
+                for _ in 0..2 {
+                    let (sender, receiver) = oneshot::channel();
+                    set.push(receiver);
+                    senders.send(sender).unwrap();
+                }
+                for _ in 0..2 {
+                    set.next().await.unwrap().unwrap();
+                }
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("all end");
+        drop(senders);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
     #[test]
     fn a_set_that_moved_to_another_task_wakes_that_one() {
-        let (first, second) = (Arc::<CountingWaker>::default(), Arc::<CountingWaker>::default());
+        let (first, second) = (Arc::<CountedWakes>::default(), Arc::<CountedWakes>::default());
         let mut set = FutureSet::new();
         let (sender, receiver) = oneshot::channel::<()>();
         set.push(receiver);

@@ -127,7 +127,7 @@ impl LoadRuns {
     /// was offered where that is less.
     fn share_of_peak(&self) -> f64 {
         let good = |piece: &Piece| number(&piece.run["totals"]["good"]);
-        // What each piece would have at its peak.
+        // The good responses that each piece would have at its peak.
         let possible = |piece: &Piece| {
             100.0 * good(piece) / share_of_peak(&piece.run, piece.peak, piece.seconds)
         };
