@@ -38,6 +38,11 @@ impl Pace {
         self.next.saturating_sub(now)
     }
 
+    /// Skips turns after one that was taken.
+    pub fn skip(&mut self, turns: u32) {
+        self.next += self.interval * turns;
+    }
+
     /// Gives back a turn that was taken and is not used.
     pub fn give_back(&mut self) {
         self.next = self.next.saturating_sub(self.interval);
@@ -70,6 +75,14 @@ mod tests {
         assert_eq!(taken, 22, "two at once, and 20 in the two seconds after them");
         assert_eq!(pace.take(MS(500), MS(2000)), None);
         assert_eq!(pace.take(MS(600), MS(2000)), Some(MS(2000)));
+    }
+
+    #[test]
+    fn turns_that_are_skipped_are_not_taken() {
+        let mut pace = Pace::new(10).expect("a pace");
+        assert_eq!(pace.take(MS(0), MS(0)), Some(MS(0)));
+        pace.skip(2);
+        assert_eq!((pace.take(MS(299), MS(0)), pace.take(MS(300), MS(0))), (None, Some(MS(0))));
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! The handshakes that wait are in a queue in which clients take turns (`handshake_queue`), so that a client
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
+//! While operations wait for admission, handshakes have their turns at a part of the pace ([`PRESSED_PART`]): a
+//! processor that has too much to do does not take further work, and the subscriptions of those that have had their
+//! turns come before those of others.
+//!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
 //! they do, listeners accept further connections slowly, and the rest wait in the kernel, which is cheap. The kernel's
 //! queue is first come, first served: there a client with very many connections does delay those of others.
@@ -25,6 +29,10 @@ use tokio::time::Instant;
 pub use crate::handshake_queue::{HandshakeClient, HandshakeRank};
 use crate::handshake_queue::{HandshakePlace, HandshakeQueue};
 
+/// The part of the pace (one in this number) at which handshakes have their turns while operations wait. It is not zero,
+/// because a saturated router always has some that wait.
+const PRESSED_PART: u32 = 4;
+
 /// The longest wait of a handshake. Clients and load balancers give up after some more seconds, and each one that waits
 /// has a connection of HTTP, which needs more memory than one with subscriptions.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -42,8 +50,9 @@ const WAITING_PART: u64 = 8;
 /// a low pace of handshakes must not keep those out.
 const ACCEPTED_PER_CORE_MIN: u64 = 600;
 
-/// The least time between two looks at the turns that are due. The timers of the runtime are no finer.
-const TICK: Duration = Duration::from_millis(1);
+/// The least time between two looks at the turns that are due, which are then handed out together: each look costs
+/// switches between threads, and so does each handshake that is alone on its way from the worker to a reactor.
+const TICK: Duration = Duration::from_millis(5);
 
 /// The metrics of the pace of handshakes.
 pub const HANDSHAKE_METRICS: &[Metric<HandshakePace>] = &[
@@ -130,8 +139,8 @@ impl HandshakePace {
         accepting.take(self.started.elapsed(), Duration::ZERO).is_some()
     }
 
-    /// Waits for the turn of a handshake, if the memory for work has room for one more that waits. Dropping the future
-    /// leaves the queue.
+    /// Waits for the turn of a handshake, if the memory for work has room for one more that waits. `is_pressed` tells
+    /// whether operations wait for admission. Dropping the future leaves the queue.
     ///
     /// # Errors
     /// The handshake is refused, because it has waited for too long, or because too many wait.
@@ -139,8 +148,9 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
+        is_pressed: impl Fn() -> bool,
     ) -> Result<(), HandshakeRefusal> {
-        let decision = self.wait_for_decision(client, memory).await;
+        let decision = self.wait_for_decision(client, memory, &is_pressed).await;
         if decision.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -151,8 +161,10 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
+        is_pressed: &dyn Fn() -> bool,
     ) -> Result<(), HandshakeRefusal> {
-        let Some(mut waiting) = self.enter(client, memory)? else { return Ok(()) };
+        let entered = self.enter(client, memory, is_pressed)?;
+        let Some(mut waiting) = entered else { return Ok(()) };
         tokio::select! {
             biased;
             decision = &mut waiting.decision => {
@@ -160,7 +172,7 @@ impl HandshakePace {
                 // The queue drops no sender.
                 decision.unwrap_or_else(|_| Err(HandshakeRefusal::new()))
             }
-            never = self.keep_time() => match never {},
+            never = self.keep_time(is_pressed) => match never {},
             // The decision may have been made in this moment.
             () = tokio::time::sleep(WAIT_MAX) => {
                 waiting.leave().unwrap_or_else(|| Err(HandshakeRefusal::new()))
@@ -173,10 +185,11 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
+        is_pressed: &dyn Fn() -> bool,
     ) -> Result<Option<WaitingHandshake<'_>>, HandshakeRefusal> {
         let now = self.started.elapsed();
         let mut turns = self.lock();
-        self.hand_out(&mut turns, now);
+        self.hand_out(&mut turns, now, is_pressed);
         if turns.queue.len() == 0 && turns.pace.take(now, Duration::ZERO).is_some() {
             return Ok(None);
         }
@@ -196,13 +209,13 @@ impl HandshakePace {
 
     /// Hands out turns when they are due, while the caller waits. One of the waiting handshakes does so at a time; the
     /// others wait here until it leaves. If its worker is busy, arriving handshakes hand out what is due.
-    async fn keep_time(&self) -> Infallible {
+    async fn keep_time(&self, is_pressed: &dyn Fn() -> bool) -> Infallible {
         let _timekeeper = self.timekeeper.lock().await;
         loop {
             let until_next = {
                 let now = self.started.elapsed();
                 let mut turns = self.lock();
-                self.hand_out(&mut turns, now);
+                self.hand_out(&mut turns, now, is_pressed);
                 turns.pace.until_next(now)
             };
             tokio::time::sleep(until_next.max(TICK)).await;
@@ -210,9 +223,12 @@ impl HandshakePace {
     }
 
     /// Gives the turns that are due to waiting handshakes.
-    fn hand_out(&self, turns: &mut Turns, now: Duration) {
+    fn hand_out(&self, turns: &mut Turns, now: Duration, is_pressed: &dyn Fn() -> bool) {
         let Turns { pace, queue } = turns;
         while queue.len() > 0 && pace.take(now, Duration::ZERO).is_some() {
+            if is_pressed() {
+                pace.skip(PRESSED_PART - 1);
+            }
             // The turn of a handshake that is leaving is that of the next one.
             while queue.pop().is_some_and(|waiting| waiting.send(Ok(())).is_err()) {}
         }
@@ -285,7 +301,7 @@ mod tests {
         let pace = Arc::new(pace(10, 2).expect("a pace"));
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory))).await;
+        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, || false))).await;
         let accepted = all.iter().filter(|it| it.is_ok()).count();
         assert!((200..=202).contains(&accepted), "{accepted}");
         assert!(began.elapsed() > Duration::from_secs(9), "{:?}", began.elapsed());
@@ -299,7 +315,7 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::new(20 * OPERATION_BYTES * MEMORY_PART);
         let began = Instant::now();
-        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory))).await;
+        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, || false))).await;
         let accepted = all.iter().filter(|it| it.is_ok()).count();
         assert_eq!(accepted, 21, "one at once, and 20 that wait");
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
@@ -313,7 +329,8 @@ mod tests {
         let memory = MemoryAccount::unlimited();
         tokio::time::advance(Duration::from_millis(100)).await;
         // The first of them have their turns at once.
-        let mut waits: Vec<_> = (0..20).map(|_| Box::pin(pace.wait(CLIENT, &memory))).collect();
+        let mut waits: Vec<_> =
+            (0..20).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
         waits.retain_mut(|it| it.now_or_never().is_none());
         assert!(read(&pace.waiting) > pace.waiting_enough, "{pace:?}");
         let accepted = (0..1000).filter(|_| pace.may_accept()).count();
@@ -327,9 +344,9 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        let storm = join_all((0..200).map(|_| pace.wait(CLIENT, &memory)));
+        let storm = join_all((0..200).map(|_| pace.wait(CLIENT, &memory, || false)));
         let neighbour = async {
-            let turn = pace.wait(NEIGHBOUR, &memory).await;
+            let turn = pace.wait(NEIGHBOUR, &memory, || false).await;
             (turn, began.elapsed())
         };
         let (storm, (turn, waited)) = tokio::join!(storm, neighbour);
@@ -340,17 +357,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn while_operations_wait_handshakes_have_a_quarter_of_the_turns() {
+        let pace = pace(100, 1).expect("a pace");
+        let memory = MemoryAccount::unlimited();
+        let began = Instant::now();
+        let is_pressed = || (1..3).contains(&began.elapsed().as_secs());
+        let turns = join_all((0..300).map(|_| async {
+            pace.wait(CLIENT, &memory, is_pressed).await.expect("it waits for four seconds");
+            began.elapsed().as_secs()
+        }));
+        let mut of_second = [0; 5];
+        turns.await.into_iter().for_each(|second| of_second[second as usize] += 1);
+        let [first, second, third, fourth, _] = of_second;
+        assert!((99..=101).contains(&first) && (98..=101).contains(&fourth), "{of_second:?}");
+        assert!((24..=27).contains(&second) && (24..=27).contains(&third), "{of_second:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn handshakes_whose_clients_have_gone_cost_no_turn() {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
         for _ in 0..10 {
-            let mut gone: Vec<_> = (0..50).map(|_| Box::pin(pace.wait(CLIENT, &memory))).collect();
+            let mut gone: Vec<_> =
+                (0..50).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
             gone.retain_mut(|it| it.now_or_never().is_none());
             assert_eq!(read(&pace.waiting), gone.len() as u64);
         }
         assert_eq!(read(&pace.waiting), 0);
-        pace.wait(NEIGHBOUR, &memory).await.expect("nothing waits");
+        pace.wait(NEIGHBOUR, &memory, || false).await.expect("nothing waits");
         assert!(began.elapsed() <= Duration::from_millis(105), "{:?}", began.elapsed());
         assert_eq!(read(&pace.refused), 0);
     }
@@ -360,17 +395,17 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        pace.wait(CLIENT, &memory).await.expect("the first turn");
+        pace.wait(CLIENT, &memory, || false).await.expect("the first turn");
         {
-            let mut gone = Box::pin(pace.wait(CLIENT, &memory));
+            let mut gone = Box::pin(pace.wait(CLIENT, &memory, || false));
             assert!((&mut gone).now_or_never().is_none());
             tokio::time::advance(Duration::from_millis(100)).await;
             // The client goes when its turn has been handed out, before it takes notice.
             let now = pace.started.elapsed();
-            pace.hand_out(&mut pace.lock(), now);
+            pace.hand_out(&mut pace.lock(), now, &|| false);
             assert_eq!(read(&pace.waiting), 0);
         }
-        pace.wait(NEIGHBOUR, &memory).await.expect("the turn that was given back");
+        pace.wait(NEIGHBOUR, &memory, || false).await.expect("the turn that was given back");
         assert!(began.elapsed() <= Duration::from_millis(105), "{:?}", began.elapsed());
     }
 
@@ -378,7 +413,8 @@ mod tests {
     async fn when_the_handshake_that_keeps_the_time_leaves_another_one_does() {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
-        let mut waits: Vec<_> = (0..4).map(|_| Box::pin(pace.wait(CLIENT, &memory))).collect();
+        let mut waits: Vec<_> =
+            (0..4).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
         waits.retain_mut(|it| it.now_or_never().is_none());
         let began = Instant::now();
         drop(waits.remove(0));

@@ -182,6 +182,16 @@ pub fn hold_worker() -> WorkerLoad {
     WorkerLoad(load)
 }
 
+/// Runs `work` after the tasks of this worker that are ready now, so that they can add to it. Runs it at once on other
+/// threads, and while this one panics.
+pub fn after_ready_tasks(work: impl FnOnce() + 'static) {
+    if LOAD.with_borrow(Option::is_some) && !std::thread::panicking() {
+        tokio::task::spawn_local(async move { work() });
+    } else {
+        work();
+    }
+}
+
 impl Drop for WorkerLoad {
     fn drop(&mut self) {
         if let Some(load) = &self.0 {
@@ -280,6 +290,33 @@ mod tests {
         let place = order.iter().position(|name| *name == "event");
         assert!(place.is_some_and(|place| place <= JOBS_PER_TURN), "{place:?}");
         threads.stop();
+    }
+
+    #[test]
+    fn work_for_later_runs_after_the_tasks_that_are_ready() {
+        let (cores, threads) = Workers::start(1).expect("a thread");
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        cores.run(Box::new(move || {
+            // The others arrive meanwhile.
+            let _ = held.recv();
+            Box::pin(async {})
+        }));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            cores.run(Box::new(move || {
+                Box::pin(async move {
+                    let later = sender.clone();
+                    after_ready_tasks(move || later.send(10 + number).expect("the test waits"));
+                    sender.send(number).expect("the test waits");
+                })
+            }));
+        }
+        drop(release);
+        assert_eq!(receiver.iter().take(6).collect::<Vec<_>>(), [0, 1, 2, 10, 11, 12]);
+        threads.stop();
+        after_ready_tasks(move || sender.send(20).expect("the test waits"));
+        assert_eq!(receiver.try_recv(), Ok(20), "other threads have no tasks");
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub struct Admission {
     pub refusals_per_core: u32,
 
     /// The number of WebSocket handshakes that the router accepts each second for each core, so that queries keep their
-    /// latency when all clients return at once. Further ones wait for up to ten seconds, in at most an eighth of what
-    /// the memory budget (`limits.memory`) leaves for work, where each counts 32 KiB. The rest is refused at once with
-    /// status 503. `0`: no bound.
+    /// latency when all clients return at once; a quarter of it while operations wait for admission. Further ones wait
+    /// for up to ten seconds, in at most an eighth of what the memory budget (`limits.memory`) leaves for work, where
+    /// each counts 32 KiB. The rest is refused at once with status 503. `0`: no bound.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub handshakes_per_core: u32,
 
@@ -158,7 +158,7 @@ impl Default for Admission {
             refusals_per_core: 400,
             // Without a bound, 10,000 clients returned at 3,800 a second to one core, and the p99 of queries at 70 % of
             // the capacity was 6.6 times as high meanwhile (`cargo xtask bench overload --filter reconnects`).
-            handshakes_per_core: 1100,
+            handshakes_per_core: 1300,
             readiness: AdmissionReadiness::default(),
             priority: Vec::new(),
             fair_by: None,

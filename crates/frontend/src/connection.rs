@@ -69,19 +69,6 @@ pub(crate) enum AcceptedSocket {
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl AcceptedSocket {
-    /// Returns the origin of the connection. Asks the system for the address.
-    pub(super) fn origin(&self) -> ConnectionOrigin {
-        match self {
-            Self::Tcp(socket, tls) => ConnectionOrigin {
-                address: socket.peer_addr().ok().map(|address| address.ip().to_canonical()),
-                is_tls: tls.is_some(),
-            },
-            Self::Unix(_) => ConnectionOrigin::default(),
-        }
-    }
-}
-
 /// Serves a connection to its end, or until it is taken over.
 pub(super) async fn serve(
     server: Arc<HttpServer>,
@@ -99,12 +86,14 @@ pub(super) async fn serve(
     };
     match established {
         Ok(Some((stream, ClientProtocol::Http1))) => {
+            let places = server.pipeline.first_turns.places(stream.begins_with_get());
             let serving = serve_http1(Arc::clone(&server), stream, permit, served, origin);
-            serve_in_turn(&server.pipeline.first_turns, pin!(serving)).await;
+            serve_in_turn(places, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Http2))) => {
+            let places = server.pipeline.first_turns.places(false);
             let serving = http2::serve(Arc::clone(&server), stream, &permit, served, origin);
-            serve_in_turn(&server.pipeline.first_turns, pin!(serving)).await;
+            serve_in_turn(places, pin!(serving)).await;
         }
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
@@ -137,10 +126,6 @@ async fn establish(
         }
         AcceptedSocket::Tcp(socket, tls) => {
             let socket = TcpStream::from_std(socket)?;
-            // Best effort: without these options a connection is slower, or its loss is noticed later.
-            let _ = socket.set_nodelay(true);
-            #[cfg(target_os = "linux")]
-            let _ = socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
             match tls {
                 None => {
                     let socket = WriteTimeout::new(socket, http.stall_timeout);

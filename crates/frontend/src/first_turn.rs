@@ -7,6 +7,9 @@
 //!
 //! A turn of a worker is long while many requests are in progress, so that alone would keep new clients waiting for ten
 //! seconds and more. Responses therefore earn places for further connections, as they do in [`crate::accept_pace`].
+//!
+//! Connections whose first request is a GET have places of their own: it may be the handshake of a WebSocket, and most
+//! connections of a storm begin with one. Clients that send a query on a new connection do not wait for all of those.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +29,15 @@ const RESPONSES_PER_TURN: u64 = 4;
 /// The places of connections that have their first turn.
 #[derive(Debug)]
 pub struct FirstTurns {
+    /// Of connections whose first request is a GET.
+    gets: Places,
+    /// Of the others.
+    requests: Places,
+}
+
+/// The places of one kind of connections.
+#[derive(Debug)]
+pub(super) struct Places {
     places: Semaphore,
     /// The connections that wait for a place.
     waiting: AtomicU64,
@@ -39,16 +51,34 @@ pub struct FirstTurns {
 pub const FIRST_TURN_METRICS: &[Metric<FirstTurns>] = &[Metric::gauge(
     "starling_http_connections_waiting",
     "Connections whose first request waits for its turn",
-    |it| read(&it.waiting),
+    |it| read(&it.gets.waiting) + read(&it.requests.waiting),
 )];
 
 impl FirstTurns {
     /// Creates the places for a number of workers.
     pub fn new(workers: usize) -> Self {
-        Self::with_places(FIRST_TURNS_PER_CORE * workers)
+        let places = || Places::new(FIRST_TURNS_PER_CORE * workers);
+        Self { gets: places(), requests: places() }
     }
 
-    fn with_places(places: usize) -> Self {
+    /// Returns the places for a connection. `is_get`: its first request is a GET of HTTP/1.1.
+    pub(super) fn places(&self, is_get: bool) -> &Places {
+        if is_get { &self.gets } else { &self.requests }
+    }
+
+    /// Notes a response, which may earn a place for a connection that waits, first for one with another request than a
+    /// GET. Refusals earn none: a router that refuses ten times what it can do would begin the more connections the more
+    /// it refuses.
+    // hot path: two loads while no connection waits
+    pub(super) fn note_response(&self, status: StatusCode) {
+        if status != StatusCode::SERVICE_UNAVAILABLE && !self.requests.note_response() {
+            self.gets.note_response();
+        }
+    }
+}
+
+impl Places {
+    fn new(places: usize) -> Self {
         Self {
             places: Semaphore::new(places),
             waiting: AtomicU64::new(0),
@@ -67,29 +97,28 @@ impl FirstTurns {
                 self.places.acquire().await.ok()
             }
         };
-        FirstTurn { turns: self, permit }
+        FirstTurn { places: self, permit }
     }
 
-    /// Notes a response, which may earn a place for a connection that waits. Refusals earn none: a router that refuses
-    /// ten times what it can do would begin the more connections the more it refuses.
-    // hot path: one load while no connection waits
-    pub(super) fn note_response(&self, status: StatusCode) {
+    /// Notes a response. Returns false if no connection waits that it may earn a place for.
+    fn note_response(&self) -> bool {
         let waiting = read(&self.waiting);
-        if waiting == 0 || status == StatusCode::SERVICE_UNAVAILABLE {
-            return;
+        if waiting == 0 {
+            return false;
         }
         let responses = self.responses.fetch_add(1, Ordering::Relaxed) + 1;
         if responses.is_multiple_of(RESPONSES_PER_TURN) && read(&self.earned) < waiting {
             self.earned.fetch_add(1, Ordering::Relaxed);
             self.places.add_permits(1);
         }
+        true
     }
 }
 
 /// The place of a connection that has its first turn. Dropping it gives the place to the next one, unless it was
 /// earned for one connection.
 struct FirstTurn<'a> {
-    turns: &'a FirstTurns,
+    places: &'a Places,
     /// `None` while it is dropped only.
     permit: Option<SemaphorePermit<'a>>,
 }
@@ -97,7 +126,7 @@ struct FirstTurn<'a> {
 impl Drop for FirstTurn<'_> {
     fn drop(&mut self) {
         let use_up = |earned: u64| earned.checked_sub(1);
-        let earned = &self.turns.earned;
+        let earned = &self.places.earned;
         if earned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, use_up).is_ok()
             && let Some(permit) = self.permit.take()
         {
@@ -108,10 +137,10 @@ impl Drop for FirstTurn<'_> {
 
 /// Serves a connection after its first bytes have arrived, once there is a place for its first turn.
 pub(super) async fn serve_in_turn<F: Future>(
-    turns: &FirstTurns,
+    places: &Places,
     mut serving: Pin<&mut F>,
 ) -> F::Output {
-    let mut place = Some(turns.take().await);
+    let mut place = Some(places.take().await);
     // The turn ends when the worker has looked for input of other connections.
     let mut turn = pin!(tokio::task::yield_now());
     std::future::poll_fn(|context| {
@@ -143,11 +172,11 @@ mod tests {
 
     #[tokio::test]
     async fn connections_begin_a_few_at_a_time() {
-        let (turns, begun) = (FirstTurns::with_places(2), Cell::new(0));
-        let serve = || async { serve_in_turn(&turns, pin!(connection(&begun))).await };
+        let (places, begun) = (Places::new(2), Cell::new(0));
+        let serve = || async { serve_in_turn(&places, pin!(connection(&begun))).await };
         let mut connections: Vec<_> = (0..5).map(|_| Box::pin(serve())).collect();
         // Both places are taken by connections that begin elsewhere.
-        let elsewhere = (turns.take().await, turns.take().await);
+        let elsewhere = (places.take().await, places.take().await);
         for connection in &mut connections {
             assert!(futures_util::poll!(connection).is_pending());
         }
@@ -166,12 +195,12 @@ mod tests {
     async fn other_work_comes_between_first_turns() {
         const CONNECTIONS: u32 = 20;
         let work = async {
-            let (turns, begun) = (Rc::new(FirstTurns::with_places(1)), Rc::new(Cell::new(0)));
+            let (places, begun) = (Rc::new(Places::new(1)), Rc::new(Cell::new(0)));
             // Tasks of one worker, which are ready at the same time.
             for _ in 0..CONNECTIONS {
-                let (turns, begun) = (Rc::clone(&turns), Rc::clone(&begun));
+                let (places, begun) = (Rc::clone(&places), Rc::clone(&begun));
                 tokio::task::spawn_local(async move {
-                    serve_in_turn(&turns, pin!(connection(&begun))).await
+                    serve_in_turn(&places, pin!(connection(&begun))).await
                 });
             }
             let mut seen = 0;
@@ -187,20 +216,21 @@ mod tests {
     }
 
     /// Takes up to 20 places without waiting.
-    fn take_all(turns: &FirstTurns) -> Vec<FirstTurn<'_>> {
-        (0..20).map_while(|_| turns.take().now_or_never()).collect()
+    fn take_all(places: &Places) -> Vec<FirstTurn<'_>> {
+        (0..20).map_while(|_| places.take().now_or_never()).collect()
     }
 
     #[tokio::test]
     async fn responses_earn_one_connection_each_while_some_wait() {
-        let turns = FirstTurns::with_places(2);
+        let turns = FirstTurns { gets: Places::new(2), requests: Places::new(0) };
+        let places = turns.places(true);
         let respond = |status: StatusCode, count: u32| {
             (0..count).for_each(|_| turns.note_response(status));
         };
         respond(StatusCode::OK, 100);
-        let held = take_all(&turns);
+        let held = take_all(places);
         assert_eq!(held.len(), 2, "no connection waited for those responses");
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take())).collect();
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(places.take())).collect();
         for place in &mut waiting {
             assert!(futures_util::poll!(place).is_pending());
         }
@@ -214,6 +244,25 @@ mod tests {
         respond(StatusCode::OK, 1000);
         assert!(waiting.drain(1..).all(|it| it.now_or_never().is_some()));
         drop((held, waiting));
-        assert_eq!((take_all(&turns).len(), read(&turns.earned)), (2, 0));
+        assert_eq!((take_all(places).len(), read(&places.earned)), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_query_does_not_wait_for_the_handshakes_of_a_storm() {
+        let turns = FirstTurns { gets: Places::new(1), requests: Places::new(1) };
+        let _handshake = turns.places(true).take().await;
+        let mut storm: Vec<_> = (0..100).map(|_| Box::pin(turns.places(true).take())).collect();
+        for place in &mut storm {
+            assert!(futures_util::poll!(place).is_pending());
+        }
+        assert_eq!(read(&turns.gets.waiting), 100);
+        let _query = turns.places(false).take().now_or_never().expect("its own place");
+        let mut next_query = Box::pin(turns.places(false).take());
+        assert!(futures_util::poll!(&mut next_query).is_pending());
+        (0..4).for_each(|_| turns.note_response(StatusCode::OK));
+        assert!(futures_util::poll!(&mut storm[0]).is_pending(), "queries come first");
+        let _next_query = next_query.now_or_never().expect("the place that was earned");
+        (0..4).for_each(|_| turns.note_response(StatusCode::OK));
+        assert!(futures_util::poll!(&mut storm[0]).is_ready());
     }
 }

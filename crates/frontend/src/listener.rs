@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use clients::connections::ConnectionRefused;
+use clients::request_source::ConnectionOrigin;
 use execute::GraphqlError;
 use futures_util::FutureExt;
 use net::TlsServer;
@@ -28,8 +29,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// still, and others may serve.
 const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How often the listener looks for responses and handshakes meanwhile.
+/// How often the listener looks for responses meanwhile.
 const PLACE_POLL: Duration = Duration::from_millis(1);
+
+/// How often the listener looks whether handshakes still wait. It then accepts those of this time together: each time
+/// that it runs costs two switches between threads, where worker and listener share a processor.
+const HANDSHAKES_POLL: Duration = Duration::from_millis(5);
 
 /// A bound address at which clients connect.
 #[derive(Debug)]
@@ -71,9 +76,13 @@ enum WatchedListener {
 }
 
 impl WatchedListener {
-    fn new(bound: BoundListener) -> std::io::Result<Self> {
+    /// Watches a listener. `stall_timeout` is the time for which a client may acknowledge nothing that is sent to it.
+    fn new(bound: BoundListener, stall_timeout: Duration) -> std::io::Result<Self> {
         Ok(match bound {
-            BoundListener::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
+            BoundListener::Tcp(listener, tls) => {
+                inherit_options(&listener, stall_timeout);
+                Self::Tcp(TcpListener::from_std(listener)?, tls)
+            }
             BoundListener::Unix(bound) => {
                 bound.listener.set_nonblocking(true)?;
                 Self::Unix(UnixListener::from_std(bound.listener)?, bound.file)
@@ -81,25 +90,38 @@ impl WatchedListener {
         })
     }
 
-    async fn accept(&self) -> std::io::Result<AcceptedSocket> {
+    async fn accept(&self) -> std::io::Result<(AcceptedSocket, ConnectionOrigin)> {
         match self {
             Self::Tcp(listener, tls) => {
-                let (socket, _) = listener.accept().await?;
-                Ok(AcceptedSocket::Tcp(socket.into_std()?, tls.clone()))
+                let (socket, address) = listener.accept().await?;
+                let address = Some(address.ip().to_canonical());
+                let origin = ConnectionOrigin { address, is_tls: tls.is_some() };
+                Ok((AcceptedSocket::Tcp(socket.into_std()?, tls.clone()), origin))
             }
             Self::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
-                Ok(AcceptedSocket::Unix(socket.into_std()?))
+                Ok((AcceptedSocket::Unix(socket.into_std()?), ConnectionOrigin::default()))
             }
         }
     }
+}
+
+/// Sets the options of a listener that each accepted socket inherits (socket(7), tcp(7)), which saves two system calls
+/// for each. Best effort: without them connections are slower, or their loss is noticed later.
+fn inherit_options(listener: &std::net::TcpListener, stall_timeout: Duration) {
+    let options = socket2::SockRef::from(listener);
+    let _ = options.set_tcp_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = options.set_tcp_user_timeout(Some(stall_timeout));
+    #[cfg(not(target_os = "linux"))]
+    let _ = stall_timeout;
 }
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
 /// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]). While many WebSocket
 /// handshakes wait for their turn, it accepts slowly ([`clients::handshake_pace`]).
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
-    let listener = match WatchedListener::new(bound) {
+    let listener = match WatchedListener::new(bound, server.settings.stall_timeout) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a listener could not be watched");
@@ -135,7 +157,7 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
                 }
                 if spare.free() {
                     // A connection that already waits, if there is still one.
-                    if let Some(Ok(accepted)) = listener.accept().now_or_never() {
+                    if let Some(Ok((accepted, _))) = listener.accept().now_or_never() {
                         reject(accepted, ConnectionRefused::Descriptors);
                     }
                     spare.take_again();
@@ -151,7 +173,7 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
 async fn take_place(server: &HttpServer) -> Option<OwnedSemaphorePermit> {
     if let Some(handshakes) = &server.limits.handshakes {
         while !handshakes.may_accept() {
-            tokio::time::sleep(PLACE_POLL).await;
+            tokio::time::sleep(HANDSHAKES_POLL).await;
         }
     }
     let place = Arc::clone(&server.accepting).acquire_owned();
@@ -186,10 +208,9 @@ pub fn is_connection_error(error: &std::io::Error) -> bool {
 
 fn assign_to_worker(
     server: &Arc<HttpServer>,
-    accepted: AcceptedSocket,
+    (accepted, origin): (AcceptedSocket, ConnectionOrigin),
     place: Option<OwnedSemaphorePermit>,
 ) {
-    let origin = accepted.origin();
     let permit = match server.limits.connections.enter(origin.address) {
         Ok(permit) => permit,
         Err(no_room) => {

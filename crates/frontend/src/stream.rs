@@ -82,6 +82,11 @@ impl ClientStream {
         Ok((socket, session, early))
     }
 
+    /// True if the first bytes are those of a GET of HTTP/1.1. Behind TLS with ALPN they have not been read.
+    pub(crate) fn begins_with_get(&self) -> bool {
+        self.early.bytes[..usize::from(self.early.to)].starts_with(b"GET ")
+    }
+
     /// Returns the protocol of the client, agreed on by ALPN or detected from its first bytes (RFC 9113, section 3.3).
     /// `None` if the client disconnects without sending anything. Waits as long as the client takes.
     ///

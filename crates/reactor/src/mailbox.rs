@@ -14,24 +14,54 @@ use crate::poller::Poller;
 /// It is unbounded: a sender of messages that must not wait (events, for example) limits them itself.
 #[derive(Debug)]
 pub struct Mailbox<M> {
-    messages: Mutex<Vec<M>>,
+    list: Mutex<List<M>>,
     waker: Waker,
+}
+
+#[derive(Debug)]
+struct List<M> {
+    messages: Vec<M>,
+    /// True if the waker was used since the thread last took all messages.
+    is_woken: bool,
 }
 
 impl<M> Mailbox<M> {
     /// Makes the mailbox of the thread that waits for `poller`.
     pub(crate) fn new(poller: &Poller) -> io::Result<Self> {
-        Ok(Self { messages: Mutex::default(), waker: poller.waker()? })
+        let list = List { messages: Vec::new(), is_woken: false };
+        Ok(Self { list: Mutex::new(list), waker: poller.waker()? })
     }
 
     /// Sends one message. Never waits. Once the thread has ended, messages are discarded.
     pub fn send(&self, message: M) {
-        let mut messages = self.lock();
-        let was_empty = messages.is_empty();
-        messages.push(message);
-        drop(messages);
-        if was_empty {
-            // Only the sender that finds the list empty wakes the thread, which then takes all messages.
+        let mut list = self.lock();
+        list.messages.push(message);
+        self.wake_once(list);
+    }
+
+    /// Sends one message without ending the thread's wait. Returns true if the caller must call [`Mailbox::flush`],
+    /// after further messages. A thread that waits is otherwise switched to at once, for each of them.
+    #[must_use]
+    pub fn send_later(&self, message: M) -> bool {
+        let mut list = self.lock();
+        let is_first = list.messages.is_empty() && !list.is_woken;
+        list.messages.push(message);
+        is_first
+    }
+
+    /// Ends the thread's wait if there are messages that it does not know of.
+    pub fn flush(&self) {
+        let list = self.lock();
+        if !list.messages.is_empty() {
+            self.wake_once(list);
+        }
+    }
+
+    /// Ends the thread's wait, unless that was done for earlier messages: the thread takes all of them together.
+    fn wake_once(&self, mut list: MutexGuard<'_, List<M>>) {
+        let was_woken = std::mem::replace(&mut list.is_woken, true);
+        drop(list);
+        if !was_woken {
             self.wake();
         }
     }
@@ -47,7 +77,9 @@ impl<M> Mailbox<M> {
     /// The poller must have reported the waker before: a message that is sent after this call wakes the thread again.
     pub(crate) fn take_all(&self, taken: &mut Vec<M>) {
         debug_assert!(taken.is_empty(), "its messages would be put back into the mailbox");
-        std::mem::swap(&mut *self.lock(), taken);
+        let mut list = self.lock();
+        list.is_woken = false;
+        std::mem::swap(&mut list.messages, taken);
     }
 
     /// Appends all messages to `messages`, for an application that looks for more while it handles one. Must be called
@@ -56,12 +88,12 @@ impl<M> Mailbox<M> {
     ///
     /// The waker may still be reported for them; the list is empty then.
     pub fn take_more(&self, messages: &mut VecDeque<M>) {
-        messages.extend(self.lock().drain(..));
+        messages.extend(self.lock().messages.drain(..));
     }
 
     /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
-    fn lock(&self) -> MutexGuard<'_, Vec<M>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, List<M>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,25 +103,86 @@ mod tests {
 
     use super::*;
 
+    /// A mailbox whose thread is the test.
+    struct Thread {
+        poller: Poller,
+        mailbox: Mailbox<u32>,
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            let poller = Poller::new().expect("a poller");
+            let mailbox = Mailbox::new(&poller).expect("a waker");
+            Self { poller, mailbox }
+        }
+
+        /// True if the waker is reported.
+        fn is_woken(&mut self) -> bool {
+            let mut ready = Vec::new();
+            let wait = Some(Duration::from_millis(100));
+            self.poller.wait(wait, &mut ready).expect("a poller of our own");
+            !ready.is_empty()
+        }
+
+        /// Returns the messages, as the thread takes them when the waker is reported.
+        fn take(&self) -> Vec<u32> {
+            let mut taken = Vec::new();
+            self.mailbox.take_all(&mut taken);
+            taken
+        }
+    }
+
     #[test]
     fn messages_that_are_taken_early_keep_their_order_and_later_ones_wake_the_thread() {
-        let mut poller = Poller::new().expect("a poller");
-        let mailbox = Mailbox::new(&poller).expect("a waker");
-        let mut reported = || {
-            let mut ready = Vec::new();
-            poller.wait(Some(Duration::from_millis(100)), &mut ready).expect("a poller of our own");
-            ready.len()
-        };
-        mailbox.send(1);
-        mailbox.send(2);
+        let mut thread = Thread::new();
+        thread.mailbox.send(1);
+        thread.mailbox.send(2);
         let mut messages = VecDeque::from([0]);
-        mailbox.take_more(&mut messages);
+        thread.mailbox.take_more(&mut messages);
         assert_eq!(messages, [0, 1, 2]);
-        assert_eq!((reported(), reported()), (1, 0), "the messages that were taken");
-        mailbox.send(3);
-        assert_eq!(reported(), 1);
-        let mut taken = Vec::new();
-        mailbox.take_all(&mut taken);
-        assert_eq!(taken, [3]);
+        assert!(thread.is_woken(), "by the messages that were taken");
+        assert_eq!(thread.take(), []);
+        assert!(!thread.is_woken());
+        thread.mailbox.send(3);
+        assert!(thread.is_woken());
+        assert_eq!(thread.take(), [3]);
+    }
+
+    #[test]
+    fn a_message_that_arrives_between_the_report_and_its_handling_is_taken_with_the_others() {
+        let mut thread = Thread::new();
+        thread.mailbox.send(1);
+        assert!(thread.is_woken());
+        thread.mailbox.send(2);
+        assert_eq!(thread.take(), [1, 2]);
+        thread.mailbox.send(3);
+        assert!(thread.is_woken());
+    }
+
+    #[test]
+    fn messages_for_later_wake_the_thread_once_and_together_with_others() {
+        let mut thread = Thread::new();
+        assert!(thread.mailbox.send_later(1));
+        assert!(!thread.mailbox.send_later(2), "somebody else flushes");
+        assert!(!thread.is_woken());
+        thread.mailbox.flush();
+        thread.mailbox.flush();
+        assert!(thread.is_woken());
+        assert_eq!(thread.take(), [1, 2]);
+        assert!(!thread.is_woken());
+        // A message that does not wait wakes the thread for the earlier ones as well.
+        assert!(thread.mailbox.send_later(3));
+        thread.mailbox.send(4);
+        assert!(thread.is_woken());
+        assert_eq!(thread.take(), [3, 4]);
+        thread.mailbox.flush();
+        assert!(!thread.is_woken(), "there are no messages any more");
+        // One that was taken early leaves nothing to flush, and the next one is flushed again.
+        assert!(thread.mailbox.send_later(5));
+        thread.mailbox.take_more(&mut VecDeque::new());
+        assert!(thread.mailbox.send_later(6));
+        thread.mailbox.flush();
+        assert!(thread.is_woken());
+        assert_eq!(thread.take(), [6]);
     }
 }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clients::connections::TakenOver;
+use clients::workers::after_ready_tasks;
 use config::Subscriptions;
 use reactor::{Mailbox, Reactor, ReactorSettings, Stream};
 use socket2::SockRef;
@@ -144,7 +145,16 @@ impl ReactorHandles {
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(mailbox) = self.mailboxes.get(turn % self.mailboxes.len().max(1)) {
-            mailbox.send(Message::Adopt(Box::new(adoption)));
+            send_together(mailbox, Message::Adopt(Box::new(adoption)));
         }
+    }
+}
+
+/// Sends a message of a worker, together with those that its other tasks send now. A reactor has a higher priority than
+/// a worker, so it would otherwise interrupt the worker for each of them.
+fn send_together(mailbox: &Arc<Mailbox<Message>>, message: Message) {
+    if mailbox.send_later(message) {
+        let mailbox = Arc::clone(mailbox);
+        after_ready_tasks(move || mailbox.flush());
     }
 }

@@ -89,6 +89,11 @@ impl OverloadProtection {
         self.load().in_flight > 0
     }
 
+    /// True if work waits for admission.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.admission.has_waiting()
+    }
+
     /// Returns the counts of work, for the shares of subgraphs.
     pub(crate) fn work(&self) -> &Arc<WorkCounts> {
         &self.admission.work

@@ -22,6 +22,7 @@ use super::super::client::{Client, ClientOperation, ClientOperations};
 use super::super::client_machine::ClientMachine;
 use super::super::message::{JoinedSubscription, Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
+use super::super::send_together;
 use super::super::subscription_opening::SubscriptionOpening;
 use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::access_records::{LoggedClient, LoggedSocket, OpeningCounts, OperationNames};
@@ -378,7 +379,8 @@ impl StartingOperation {
 
     fn conclude(&mut self, outcome: OperationOutcome) {
         self.started = None;
-        self.outlet.mailbox().send(Message::OperationDone(self.token, self.number, outcome));
+        let done = Message::OperationDone(self.token, self.number, outcome);
+        send_together(self.outlet.mailbox(), done);
     }
 }
 
