@@ -82,27 +82,32 @@ impl ClientStream {
         Ok((socket, session, early))
     }
 
-    /// True if the first bytes are those of a GET of HTTP/1.1. Behind TLS with ALPN they have not been read.
+    /// True if the first bytes are those of a GET of HTTP/1.1.
     pub(crate) fn begins_with_get(&self) -> bool {
         self.early.bytes[..usize::from(self.early.to)].starts_with(b"GET ")
     }
 
     /// Returns the protocol of the client, agreed on by ALPN or detected from its first bytes (RFC 9113, section 3.3).
-    /// `None` if the client disconnects without sending anything. Waits as long as the client takes.
+    /// `None` if the client disconnects without sending anything. Waits for the first bytes as long as the client takes,
+    /// unless the protocol is HTTP/2 by ALPN, in which the server may send first.
     ///
     /// # Errors
     /// The connection broke.
     pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<ClientProtocol>> {
-        if let Carrier::Tls(stream) = &self.carrier {
-            match net::negotiated_protocol(stream) {
+        let is_http1_agreed = match &self.carrier {
+            Carrier::Tls(stream) => match net::negotiated_protocol(stream) {
                 Some(ALPN_HTTP2) => return Ok(Some(ClientProtocol::Http2)),
-                Some(_) => return Ok(Some(ClientProtocol::Http1)),
+                Some(_) => true,
                 // The client did not use ALPN, so the protocol is detected as without TLS.
-                None => {}
-            }
-        }
+                None => false,
+            },
+            Carrier::Tcp(_) | Carrier::Unix(_) => false,
+        };
         loop {
             let known = usize::from(self.early.to);
+            if is_http1_agreed && known > 0 {
+                return Ok(Some(ClientProtocol::Http1));
+            }
             if self.early.bytes[..known] != PREFACE[..known] {
                 let is_other = is_another_protocol(&self.early.bytes[..known]);
                 return Ok(Some(if is_other {
