@@ -197,10 +197,15 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn detect(parts: &[&[u8]]) -> (Option<ClientProtocol>, Vec<u8>) {
-        let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+    /// Returns a stream and its client.
+    fn connect() -> (ClientStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
         let stall_time_max = Duration::from_secs(60);
-        let mut stream = ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max)));
+        (ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max))), theirs)
+    }
+
+    async fn detect(parts: &[&[u8]]) -> (Option<ClientProtocol>, Vec<u8>) {
+        let (mut stream, mut theirs) = connect();
         let talking = async {
             for part in parts {
                 theirs.write_all(part).await.expect("room");
@@ -229,6 +234,22 @@ mod tests {
             (&[], None),
         ] {
             assert_eq!(detect(parts).await, (protocol, parts.concat()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_get_is_known_by_the_first_bytes() {
+        let cases: [(&[u8], bool); 4] = [
+            (b"GET /graphql HTTP/1.1\r\n", true),
+            (b"POST /graphql HTTP/1.1\r\n", false),
+            (b"GETS /graphql HTTP/1.1\r\n", false),
+            (PREFACE, false),
+        ];
+        for (sent, is_get) in cases {
+            let (mut stream, mut client) = connect();
+            client.write_all(sent).await.expect("room");
+            stream.detect_protocol().await.expect("no error");
+            assert_eq!(stream.begins_with_get(), is_get, "{}", sent.escape_ascii());
         }
     }
 
