@@ -5,7 +5,7 @@
 //! The handshakes that wait are in a queue in which clients take turns (`handshake_queue`), so that a client
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
-//! While operations wait for admission, handshakes have their turns at a part of the pace ([`PRESSED_PART`]): a
+//! While operations wait for admission, handshakes have their turns at a part of the pace: a
 //! processor that has too much to do does not take further work, and the subscriptions of those that have had their
 //! turns come before those of others.
 //!
