@@ -5,9 +5,9 @@
 //! The handshakes that wait are in a queue in which clients take turns (`handshake_queue`), so that a client
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
-//! While operations wait for admission, handshakes have their turns at a part of the pace: a
-//! processor that has too much to do does not take further work, and the subscriptions of those that have had their
-//! turns come before those of others.
+//! While operations wait for admission, handshakes have their turns at a part of the pace: a processor that has too much
+//! to do does not take further work, and the subscriptions of those that have had their turns come before those of
+//! others.
 //!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
 //! they do, listeners accept further connections slowly, and the rest wait in the kernel, which is cheap. The kernel's
