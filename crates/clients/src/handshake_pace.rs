@@ -5,8 +5,8 @@
 //! The handshakes that wait are in a queue in which clients take turns (`handshake_queue`), so that a client
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
-//! While operations wait for admission, handshakes have their turns at a part of the pace: a processor that has too much
-//! to do does not take further work, and the subscriptions of those that have had their turns come before those of
+//! While operations wait for admission, handshakes have their turns at a part of the pace: a processor that has too
+//! much to do does not take further work, and the subscriptions of those that have had their turns come before those of
 //! others.
 //!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
@@ -29,8 +29,8 @@ use tokio::time::Instant;
 pub use crate::handshake_queue::{HandshakeClient, HandshakeRank};
 use crate::handshake_queue::{HandshakePlace, HandshakeQueue};
 
-/// The part of the pace (one in this number) at which handshakes have their turns while operations wait. It is not zero,
-/// because a saturated router always has some that wait.
+/// The part of the pace (one in this number) at which handshakes have their turns while operations wait. It is not
+/// zero, because a saturated router always has some that wait.
 const PRESSED_PART: u32 = 4;
 
 /// The longest wait of a handshake. Clients and load balancers give up after some more seconds, and each one that waits

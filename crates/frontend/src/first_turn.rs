@@ -67,8 +67,8 @@ impl FirstTurns {
     }
 
     /// Notes a response, which may earn a place for a connection that waits, first for one with another request than a
-    /// GET. Refusals earn none: a router that refuses ten times what it can do would begin the more connections the more
-    /// it refuses.
+    /// GET. Refusals earn none: a router that refuses ten times what it can do would begin the more connections the
+    /// more it refuses.
     // hot path: two loads while no connection waits
     pub(super) fn note_response(&self, status: StatusCode) {
         if status != StatusCode::SERVICE_UNAVAILABLE && !self.requests.note_response() {

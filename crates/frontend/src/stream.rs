@@ -88,8 +88,8 @@ impl ClientStream {
     }
 
     /// Returns the protocol of the client, agreed on by ALPN or detected from its first bytes (RFC 9113, section 3.3).
-    /// `None` if the client disconnects without sending anything. Waits for the first bytes as long as the client takes,
-    /// unless the protocol is HTTP/2 by ALPN, in which the server may send first.
+    /// `None` if the client disconnects without sending anything. Waits for the first bytes as long as the client
+    /// takes, unless the protocol is HTTP/2 by ALPN, in which the server may send first.
     ///
     /// # Errors
     /// The connection broke.
