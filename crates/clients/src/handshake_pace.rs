@@ -50,8 +50,8 @@ const WAITING_PART: u64 = 8;
 /// a low pace of handshakes must not keep those out.
 const ACCEPTED_PER_CORE_MIN: u64 = 600;
 
-/// The least time between two looks at the turns that are due, which are then handed out together: each look costs
-/// switches between threads, and so does each handshake that is alone on its way from the worker to a reactor.
+/// The least time between two looks at the turns that are due. Those turns are handed out together, because each look
+/// costs switches between threads. A worker also passes several handshakes to a reactor with one switch.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The metrics of the pace of handshakes.

@@ -263,16 +263,21 @@ mod tests {
         threads.stop();
     }
 
+    /// Keeps the only worker from all other work until the returned sender is dropped.
+    fn hold_all_work(cores: &Workers) -> std::sync::mpsc::Sender<()> {
+        let (release, held) = std::sync::mpsc::channel();
+        cores.run(Box::new(move || {
+            let _ = held.recv();
+            Box::pin(async {})
+        }));
+        release
+    }
+
     #[test]
     fn an_event_waits_for_a_few_jobs_and_not_for_all() {
         const JOBS: usize = 1000;
         let (cores, threads) = Workers::start(1).expect("a thread");
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        cores.run(Box::new(move || {
-            // The worker does nothing else meanwhile.
-            let _ = held.recv();
-            Box::pin(async {})
-        }));
+        let release = hold_all_work(&cores);
         let (sender, receiver) = std::sync::mpsc::channel();
         let job = |name: &'static str| {
             let sender = sender.clone();
@@ -295,12 +300,7 @@ mod tests {
     #[test]
     fn work_for_later_runs_after_the_tasks_that_are_ready() {
         let (cores, threads) = Workers::start(1).expect("a thread");
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        cores.run(Box::new(move || {
-            // The others arrive meanwhile.
-            let _ = held.recv();
-            Box::pin(async {})
-        }));
+        let release = hold_all_work(&cores);
         let (sender, receiver) = std::sync::mpsc::channel();
         for number in 0..3 {
             let sender = sender.clone();

@@ -8,8 +8,8 @@
 //! A turn of a worker is long while many requests are in progress, so that alone would keep new clients waiting for ten
 //! seconds and more. Responses therefore earn places for further connections, as they do in [`crate::accept_pace`].
 //!
-//! Connections whose first request is a GET have places of their own: it may be the handshake of a WebSocket, and most
-//! connections of a storm begin with one. Clients that send a query on a new connection do not wait for all of those.
+//! The handshake of a WebSocket is a GET, and most connections of a storm begin with a handshake. Connections that begin
+//! with a GET therefore have their own places. A query on a new connection does not wait for the handshakes before it.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,9 +29,9 @@ const RESPONSES_PER_TURN: u64 = 4;
 /// The places of connections that have their first turn.
 #[derive(Debug)]
 pub struct FirstTurns {
-    /// Of connections whose first request is a GET.
+    /// The places of connections that begin with a GET.
     gets: Places,
-    /// Of the others.
+    /// The places of all other connections.
     requests: Places,
 }
 
@@ -61,7 +61,7 @@ impl FirstTurns {
         Self { gets: places(), requests: places() }
     }
 
-    /// Returns the places for a connection. `is_get`: its first request is a GET of HTTP/1.1.
+    /// Returns the places for a connection. `is_get` is true if it begins with a GET of HTTP/1.1.
     pub(super) fn places(&self, is_get: bool) -> &Places {
         if is_get { &self.gets } else { &self.requests }
     }
@@ -100,7 +100,7 @@ impl Places {
         FirstTurn { places: self, permit }
     }
 
-    /// Notes a response. Returns false if no connection waits that it may earn a place for.
+    /// Notes a response. Returns false if no connection waits for a place.
     fn note_response(&self) -> bool {
         let waiting = read(&self.waiting);
         if waiting == 0 {

@@ -32,8 +32,8 @@ const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 /// How often the listener looks for responses meanwhile.
 const PLACE_POLL: Duration = Duration::from_millis(1);
 
-/// How often the listener looks whether handshakes still wait. It then accepts those of this time together: each time
-/// that it runs costs two switches between threads, where worker and listener share a processor.
+/// The time between two looks at the handshakes that wait. The listener then accepts several connections together,
+/// because each of its runs costs two switches between threads.
 const HANDSHAKES_POLL: Duration = Duration::from_millis(5);
 
 /// A bound address at which clients connect.

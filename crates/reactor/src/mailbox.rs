@@ -39,8 +39,8 @@ impl<M> Mailbox<M> {
         self.wake_once(list);
     }
 
-    /// Sends one message without ending the thread's wait. Returns true if the caller must call [`Mailbox::flush`],
-    /// after further messages. A thread that waits is otherwise switched to at once, for each of them.
+    /// Sends one message and does not end the thread's wait. Returns true if the caller must call [`Mailbox::flush`]
+    /// after further messages. The thread then wakes once for all of them.
     #[must_use]
     pub fn send_later(&self, message: M) -> bool {
         let mut list = self.lock();
@@ -49,7 +49,7 @@ impl<M> Mailbox<M> {
         is_first
     }
 
-    /// Ends the thread's wait if there are messages that it does not know of.
+    /// Ends the thread's wait if the list has messages.
     pub fn flush(&self) {
         let list = self.lock();
         if !list.messages.is_empty() {
