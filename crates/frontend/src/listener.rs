@@ -282,3 +282,26 @@ fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
         AcceptedSocket::Tcp(_, Some(_)) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_sockets_inherit_the_options_of_the_listener() {
+        let bound = crate::tcp::bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let address = bound.local_addr().expect("bound");
+        let stall_timeout = Duration::from_secs(7);
+        let listener = WatchedListener::new(BoundListener::Tcp(bound, None), stall_timeout);
+        let client = std::net::TcpStream::connect(address).expect("the listener is bound");
+        let accepted = listener.expect("a runtime").accept().await.expect("a client connects");
+        let (AcceptedSocket::Tcp(socket, None), origin) = accepted else {
+            panic!("not a TCP connection: {accepted:?}");
+        };
+        assert_eq!(origin.address, client.local_addr().ok().map(|it| it.ip()));
+        let options = socket2::SockRef::from(&socket);
+        assert!(options.tcp_nodelay().expect("an option of TCP"));
+        #[cfg(target_os = "linux")]
+        assert_eq!(options.tcp_user_timeout().expect("an option of TCP"), Some(stall_timeout));
+    }
+}
