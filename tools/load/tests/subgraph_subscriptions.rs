@@ -278,6 +278,7 @@ async fn the_load_generator_measures_a_mock() {
         window: 1,
         sources: None,
         timeout: Duration::from_secs(10),
+        retries: 0,
         quiet: Duration::from_secs(5),
         pid: None,
         never_sleeps: false,

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ fn settings(address: SocketAddr) -> SubscriptionSettings {
         window: 16,
         sources: None,
         timeout: Duration::from_secs(10),
+        retries: 0,
         quiet: Duration::from_millis(300),
         pid: Some(std::process::id()),
         never_sleeps: false,
@@ -62,15 +64,34 @@ fn floor() -> SocketAddr {
 /// message.
 type Misbehaviour = fn(usize, usize, String) -> Vec<String>;
 
+/// How many handshakes, initialisations and subscriptions a server still refuses for now.
+#[derive(Default)]
+struct Refusals {
+    handshakes: AtomicUsize,
+    initialisations: AtomicUsize,
+    subscriptions: AtomicUsize,
+}
+
+/// True if one more is to be refused.
+fn refuses(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
 /// Starts a server that speaks graphql-transport-ws to each client on a thread of its own.
 fn server(misbehaviour: Misbehaviour) -> SocketAddr {
+    refusing_server(misbehaviour, Refusals::default())
+}
+
+/// Starts a server as [`server`] does that refuses its first clients.
+fn refusing_server(misbehaviour: Misbehaviour, refusals: Refusals) -> SocketAddr {
+    let refusals = Arc::new(refusals);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let clients: Arc<Mutex<Vec<(String, TcpStream)>>> = Arc::default();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let clients = Arc::clone(&clients);
-            std::thread::spawn(move || serve(stream, misbehaviour, &clients));
+            let (clients, refusals) = (Arc::clone(&clients), Arc::clone(&refusals));
+            std::thread::spawn(move || serve(stream, misbehaviour, &refusals, &clients));
         }
     });
     address
@@ -80,6 +101,7 @@ fn server(misbehaviour: Misbehaviour) -> SocketAddr {
 fn serve(
     stream: TcpStream,
     misbehaviour: Misbehaviour,
+    refusals: &Refusals,
     clients: &Mutex<Vec<(String, TcpStream)>>,
 ) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
@@ -113,6 +135,10 @@ fn serve(
         }
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
     }
+    if refuses(&refusals.handshakes) {
+        let refusal = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\n\r\n";
+        return stream.write_all(refusal.as_bytes()).ok();
+    }
     let accepted = "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: graphql-transport-ws\r\n\
                     sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
     stream.write_all(accepted.as_bytes()).ok()?;
@@ -130,10 +156,17 @@ fn serve(
         let text = String::from_utf8(payload.split_off(4)).ok()?;
         if head[0] == 0x88 {
             return None;
+        } else if text.contains("connection_init") && refuses(&refusals.initialisations) {
+            let close = [&[0x88, 2][..], &1013_u16.to_be_bytes()].concat();
+            return stream.write_all(&close).ok();
         } else if text.contains("connection_init") {
             stream.write_all(&frame(r#"{"type":"connection_ack"}"#)).ok()?;
         } else if text.contains("\"ping\"") {
             stream.write_all(&frame(r#"{"type":"pong"}"#)).ok()?;
+        } else if text.contains("\"subscribe\"") && refuses(&refusals.subscriptions) {
+            let error = r#"{"message":"busy","extensions":{"code":"OVERLOADED","retryAfter":0}}"#;
+            let text = format!(r#"{{"id":"1","type":"error","payload":[{error}]}}"#);
+            stream.write_all(&frame(&text)).ok()?;
         } else if text.contains("\"subscribe\"") {
             let key = text.split("key: \\\"").nth(1)?.split('\\').next()?.to_owned();
             clients.lock().unwrap().push((key, stream.try_clone().ok()?));
@@ -240,6 +273,47 @@ fn losses_of_a_server_are_detected() {
     assert_eq!(run.ends.len(), 1, "{run:?}");
     assert_eq!(run.ends[0].what, "completed by the server");
     assert!(run.missing >= 7 && !run.is_sound());
+}
+
+#[test]
+fn clients_that_were_refused_for_now_return_and_receive_every_event() {
+    let refusals = || Refusals {
+        handshakes: AtomicUsize::new(4),
+        initialisations: AtomicUsize::new(2),
+        subscriptions: AtomicUsize::new(3),
+    };
+    let faithful: Misbehaviour = |_, _, message| vec![message];
+    let patient =
+        SubscriptionSettings { retries: 9, ..settings(refusing_server(faithful, refusals())) };
+    let run = run_once(&patient);
+    assert!(run.is_sound(), "{run:?}");
+    assert_eq!((run.subscribed, run.expected, run.received), (20, 200, 200), "{run:?}");
+    let returns: Vec<_> = run.returns.iter().map(|it| (it.count, it.what.as_str())).collect();
+    assert_eq!(
+        returns,
+        [
+            (4, "handshake refused with status 503"),
+            (3, "subscription refused for now"),
+            (2, "closed by the server with code 1013"),
+        ]
+    );
+
+    // Without repetitions, they are lost.
+    let run = run_once(&settings(refusing_server(faithful, refusals())));
+    assert_eq!((run.subscribed, run.is_sound()), (11, false), "{run:?}");
+    assert_eq!((run.returns.len(), run.ends.len()), (0, 3), "{run:?}");
+
+    // A wait that would end after the time-out is no wait.
+    let hasty = SubscriptionSettings {
+        retries: 9,
+        timeout: Duration::from_secs(1),
+        ..settings(refusing_server(
+            faithful,
+            Refusals { initialisations: AtomicUsize::new(2), ..Refusals::default() },
+        ))
+    };
+    let run = run_once(&hasty);
+    assert_eq!((run.subscribed, run.returns.len()), (18, 0), "{run:?}");
 }
 
 #[test]

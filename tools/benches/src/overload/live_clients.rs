@@ -34,6 +34,9 @@ const SUBSCRIBERS: u32 = 5_000;
 const EVENTS_RATE: u32 = 10;
 const SUBSCRIBERS_LOAD: f64 = 3.0;
 
+/// Refused clients return, as real ones do: this often, and not later than this.
+const RETURNS: [&str; 4] = ["--retries", "20", "--timeout", "60s"];
+
 /// The maximum p99, of queries or of deliveries, as a multiple of that without the other load.
 const P99_FACTOR_MAX: f64 = 2.0;
 
@@ -122,7 +125,7 @@ pub(super) fn measure_reconnects(
     print_row("queries alone", &calm, bench.seconds);
     let count = bench.clients.unwrap_or(RECONNECTING);
     // One event shows that all are served. Each one is sent to all clients at once, which delays queries as well.
-    let extra = ["--scenario", "reconnect-storm", "--events", "1"];
+    let extra = [&["--scenario", "reconnect-storm", "--events", "1"][..], &RETURNS].concat();
     let clients = ClientSettings { name: "reconnects", count, query: PLAIN, extra: &extra };
     let (storm, runs) =
         live.run_both(&router, "storm", &clients, RECONNECT_LOAD_SHARE, Priority::Low)?;
@@ -131,9 +134,10 @@ pub(super) fn measure_reconnects(
     }
     let back = &storm["rejoined"];
     println!(
-        "\n{} of {count} clients were back within {:.2} s",
+        "\n{} of {count} clients were back within {:.2} s; {} refusals",
         back["subscribed"],
-        number(&back["seconds"])
+        number(&back["seconds"]),
+        count_returns(&storm),
     );
     let share = 100.0 * number(&back["subscribed"]) / f64::from(count);
     bounds.check("clients that are back", share, Bound::AtLeast(100.0), " %");
@@ -164,7 +168,7 @@ pub(super) fn measure_deliveries(
     let router = live.start_router()?;
     let mut all = vec![closed];
     println!(
-        "| deliveries | expected | received | lost, announced | missing | p50, ms | p99, ms |\n|---|---|---|---|---|---|---|"
+        "| deliveries | subscribers | all within, s | refusals | expected | received | lost, announced | missing | p50, ms | p99, ms |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for (what, query) in [("events", PLAIN), ("joined events", JOINED)] {
         all.extend(measure_deliveries_of(&live, &router, bounds, what, query)?);
@@ -188,7 +192,7 @@ fn measure_deliveries_of(
     let bench = live.stage.bench;
     let (count, rate) = (bench.clients.unwrap_or(SUBSCRIBERS), EVENTS_RATE.to_string());
     let events = (EVENTS_RATE * bench.seconds).to_string();
-    let extra = ["--events", &events, "--rate", &rate];
+    let extra = [&["--events", &events, "--rate", &rate][..], &RETURNS].concat();
     let [alone, beside] =
         [format!("{what}, alone"), format!("{what}, with queries at {SUBSCRIBERS_LOAD}x")];
     let clients = |name| ClientSettings { name, count, query, extra: &extra };
@@ -202,7 +206,10 @@ fn measure_deliveries_of(
     )?;
     for (name, run) in [(&alone, &calm), (&beside, &loaded)] {
         println!(
-            "| {name} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            "| {name} | {} | {:.1} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            run["subscribed"],
+            number(&run["joining_seconds"]),
+            count_returns(run),
             run["expected"],
             run["received"],
             run["lost"],
@@ -211,12 +218,20 @@ fn measure_deliveries_of(
             p99_ms(run),
         );
     }
+    let subscribed = 100.0 * number(&loaded["subscribed"]) / f64::from(count);
+    bounds.check(format!("{what}: subscribers"), subscribed, Bound::AtLeast(100.0), " %");
     let delivered = 100.0 * number(&loaded["received"]) / number(&loaded["expected"]);
     bounds.check(format!("{what}: delivered"), delivered, Bound::AtLeast(100.0), " %");
     let factor = p99_ms(&loaded) / p99_ms(&calm);
     let what = format!("{what}: p99 of deliveries, as a multiple of that without queries");
     bounds.check(what, factor, Bound::AtMost(P99_FACTOR_MAX), "");
     Ok(runs)
+}
+
+/// Returns how often clients were refused and returned.
+fn count_returns(run: &Value) -> u64 {
+    let reasons = run["returns"].as_array().into_iter().flatten();
+    reasons.filter_map(|reason| reason["count"].as_u64()).sum()
 }
 
 /// Returns the highest p99 of some runs; not a number if one has none.

@@ -25,6 +25,10 @@ pub(super) fn list_remarks(run: &SubscriptionRun) -> Vec<String> {
     for failure in &run.ends {
         remarks.push(format!("{} × {}", format_count(failure.count), failure.what));
     }
+    for refusal in &run.returns {
+        let (count, what) = (format_count(refusal.count), &refusal.what);
+        remarks.push(format!("{count} × {what}, and the client returned"));
+    }
     if let Some(slow) = &run.slow {
         for fate in &slow.fates {
             remarks.push(format!(

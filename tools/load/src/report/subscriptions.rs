@@ -21,7 +21,7 @@ pub struct SubscriptionRun {
     pub keys: u64,
     /// The length of the unique header of each client.
     pub header_bytes: u64,
-    /// The number of clients that could subscribe.
+    /// The number of clients that could subscribe. With events, those that were subscribed when the counts began.
     pub subscribed: u64,
     /// The time until the last client was subscribed.
     pub joining_seconds: f64,
@@ -62,6 +62,8 @@ pub struct SubscriptionRun {
     pub latency: LatencySummary,
     /// The connections that ended unexpectedly, by reason.
     pub ends: Vec<FailureCount>,
+    /// The refusals after which clients returned, by reason.
+    pub returns: Vec<FailureCount>,
     /// The first problem.
     pub example: Option<String>,
     /// Scenario `slow-consumers`: the outcome for clients that never read.

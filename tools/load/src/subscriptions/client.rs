@@ -1,6 +1,7 @@
 //! One client from its handshake to its end, without its socket: bytes go in, bytes to send and results come out.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::frame::{self, Opcode};
 use super::message::{self, MessageKind};
@@ -27,6 +28,8 @@ pub(super) enum ClientStage {
     Upgrading,
     /// Waits for `connection_ack`.
     Greeting,
+    /// The server has refused its subscription for now. It waits to subscribe again.
+    Refused,
     /// Has subscribed and sent a ping. Servers read messages in order, so the pong means that the subscription was
     /// read.
     Subscribing,
@@ -51,6 +54,8 @@ pub(super) enum ConnectionEnd {
     Refused(u16),
     /// The server sent an error for the operation.
     OperationFailed,
+    /// The server sent an error for the operation that says when to try again.
+    OperationRefused,
     /// The server completed the subscription.
     Completed,
     /// Bytes that violate the protocol.
@@ -73,6 +78,7 @@ impl ConnectionEnd {
             Self::Reset => "connection reset".to_owned(),
             Self::Refused(status) => format!("handshake refused with status {status}"),
             Self::OperationFailed => "subscription failed".to_owned(),
+            Self::OperationRefused => "subscription refused for now".to_owned(),
             Self::Completed => "completed by the server".to_owned(),
             Self::Malformed(what) => format!("protocol violation: {what}"),
             Self::Connect => "cannot connect".to_owned(),
@@ -117,6 +123,8 @@ pub(super) trait ResultListener {
     fn result(&mut self, text: &[u8]);
     /// Handles a problem, to be shown.
     fn problem(&mut self, text: &str);
+    /// Handles the time after which a refused client may return.
+    fn retry_after(&mut self, time: Duration);
     /// Writes the message that subscribes.
     fn subscribe(&mut self, into: &mut Vec<u8>);
 }
@@ -235,7 +243,9 @@ impl ClientProtocol {
             (MessageKind::Complete, _) => return Err(ConnectionEnd::Completed),
             (MessageKind::Error, _) => {
                 listener.problem(&truncate_text(text));
-                return Err(ConnectionEnd::OperationFailed);
+                let time = message::retry_after(text).ok_or(ConnectionEnd::OperationFailed)?;
+                listener.retry_after(time);
+                self.stage = ClientStage::Refused;
             }
             (MessageKind::Ack, _) => {
                 return Err(ConnectionEnd::Malformed("a second connection_ack"));
@@ -287,6 +297,12 @@ fn parse_upgrade(
     let status = status.ok_or(ConnectionEnd::Malformed("no HTTP response to the handshake"))?;
     if status != 101 {
         listener.problem(&truncate_text(bytes));
+        let mut fields = response.headers.iter();
+        let time = fields.find(|it| it.name.eq_ignore_ascii_case("retry-after"));
+        let seconds = time.and_then(|it| std::str::from_utf8(it.value).ok()?.trim().parse().ok());
+        if let Some(seconds) = seconds {
+            listener.retry_after(Duration::from_secs(seconds));
+        }
         return Err(ConnectionEnd::Refused(status));
     }
     let is = |name: &str, value: &str| {
@@ -315,6 +331,7 @@ mod tests {
     struct HeardMessages {
         results: Vec<String>,
         complaints: Vec<String>,
+        times: Vec<Duration>,
     }
 
     impl ResultListener for HeardMessages {
@@ -323,6 +340,9 @@ mod tests {
         }
         fn problem(&mut self, text: &str) {
             self.complaints.push(text.to_owned());
+        }
+        fn retry_after(&mut self, time: Duration) {
+            self.times.push(time);
         }
         fn subscribe(&mut self, into: &mut Vec<u8>) {
             frame::write(Opcode::Text, b"subscribe", into);
@@ -393,6 +413,23 @@ mod tests {
         let (_, heard, output) = taken(&bytes, 5);
         assert_eq!(heard.results, [r#"{"id":"1","type":"next"}"#]);
         assert!(output.ends_with(&[0x8a, 0x81, 0, 0, 0, 0, b'p']));
+    }
+
+    #[test]
+    fn a_client_learns_when_it_may_return() {
+        let error = r#"{"id":"1","type":"error","payload":[{"message":"busy","extensions":{"code":"OVERLOADED","retryAfter":7}}]}"#;
+        // Whether the server read the ping before it refused the subscription or after it.
+        for texts in [["{\"type\":\"pong\"}", error], [error, "{\"type\":\"pong\"}"]] {
+            let bytes = server(&[r#"{"type":"connection_ack"}"#, texts[0], texts[1]]);
+            let (stage, heard, _) = taken(&bytes, 9);
+            assert_eq!(stage, Ok(ClientStage::Refused));
+            assert_eq!(heard.times, [Duration::from_secs(7)]);
+            assert_eq!(heard.complaints, [error]);
+        }
+        let refused = b"HTTP/1.1 503 Busy\r\nRetry-After: 12\r\n\r\n";
+        let (stage, heard, _) = taken(refused, 1000);
+        assert_eq!(stage, Err(ConnectionEnd::Refused(503)));
+        assert_eq!(heard.times, [Duration::from_secs(12)]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::client::{ClientMessages, ClientProtocol, ClientStage, ConnectionEnd, ResultListener};
 use super::message::ResultReader;
 use super::recorder::{ReceivedResult, SubscriptionRecorder};
+use super::returns::ReturnQueue;
 use super::settings::SubscriptionSettings;
 use crate::clock::now_us;
 use crate::histogram::Histogram;
@@ -36,13 +37,20 @@ const SLOW_RECEIVE_BYTES: usize = 4096;
 /// The maximum number of reads of one client that had stopped reading, before other clients have their turn.
 const READS_MAX: usize = 64;
 
+/// The seed of the waits of refused clients, so that runs can be compared.
+const RETURN_SEED: u64 = 1;
+
 /// One client and its socket.
 struct ClientSlot {
     stream: Option<TcpStream>,
     tls: Option<Box<TlsState>>,
     client: ClientProtocol,
-    /// The beginning of its connection.
+    /// The time at which it began to connect, or to subscribe again, for the first time.
     began: Duration,
+    /// The number of times that it has been refused since.
+    refusals: u32,
+    /// True if it waits to return. It may still be connected.
+    is_waiting: bool,
     /// Output that the socket has not accepted; almost always empty.
     output: Vec<u8>,
     /// True if it subscribes and then never reads.
@@ -69,15 +77,19 @@ pub(super) struct SubscriptionDriver<'a> {
     slots: Vec<ClientSlot>,
     /// The clients that are not subscribed yet; their timeouts are checked.
     pending: BTreeSet<usize>,
+    /// The clients that were refused and return.
+    returns: ReturnQueue,
     /// The number of subscribed clients.
     live: usize,
+    /// The time at which a client was subscribed last.
+    last_joined: Duration,
     /// The clients whose state has changed since the last call of `take_changed`, if the scenario needs them.
     changed: Option<Vec<usize>>,
     messages: ClientMessages,
     reader: ResultReader,
     pub(super) recorder: SubscriptionRecorder,
-    /// The time from the beginning of a connection to being subscribed.
-    pub(super) joining: Histogram,
+    /// The time from the beginning of a client's first connection to being subscribed.
+    pub(super) joining_times: Histogram,
     started: Instant,
     next_tick: Duration,
     events: Vec<epoll::Event>,
@@ -105,6 +117,8 @@ struct RecordingListener<'a> {
     recorder: &'a mut SubscriptionRecorder,
     reader: &'a mut ResultReader,
     client: usize,
+    /// The time after which the client may return, if it was refused.
+    retry_after: Option<Duration>,
 }
 
 impl ResultListener for RecordingListener<'_> {
@@ -128,6 +142,10 @@ impl ResultListener for RecordingListener<'_> {
         self.recorder.problem.get_or_insert_with(|| text.to_owned());
     }
 
+    fn retry_after(&mut self, time: Duration) {
+        self.retry_after = Some(time);
+    }
+
     fn subscribe(&mut self, into: &mut Vec<u8>) {
         self.settings.subscription.write_subscribe(self.client, into);
     }
@@ -145,6 +163,8 @@ impl<'a> SubscriptionDriver<'a> {
             tls: None,
             client: ClientProtocol::default(),
             began: Duration::ZERO,
+            refusals: 0,
+            is_waiting: false,
             output: Vec::new(),
             is_slow: number >= recorder.readers(),
             is_paused: false,
@@ -157,12 +177,14 @@ impl<'a> SubscriptionDriver<'a> {
             next_source: 0,
             slots: slots.collect(),
             pending: BTreeSet::new(),
+            returns: ReturnQueue::new(RETURN_SEED),
             live: 0,
+            last_joined: Duration::ZERO,
             changed: settings.scenario.moves_clients().then(Vec::new),
             messages: ClientMessages::default(),
             reader: ResultReader::default(),
             recorder,
-            joining: Histogram::default(),
+            joining_times: Histogram::default(),
             started: Instant::now(),
             next_tick: TICK,
             events: Vec::with_capacity(EVENTS),
@@ -186,10 +208,26 @@ impl<'a> SubscriptionDriver<'a> {
         self.pending.len()
     }
 
+    /// Returns the number of clients that are not subscribed yet: those that connect or subscribe, and those that were
+    /// refused and wait to return.
+    pub(super) fn joining(&self) -> usize {
+        self.pending.len() + self.returns.len()
+    }
+
+    /// Returns the time at which a client was subscribed last, counted from the beginning of the run.
+    pub(super) fn last_joined(&self) -> Duration {
+        self.last_joined
+    }
+
     /// True if client `index` is subscribed and reads.
     pub(super) fn reads(&self, index: usize) -> bool {
         let slot = &self.slots[index];
         slot.stream.is_some() && slot.client.stage == ClientStage::Live && !slot.is_slow
+    }
+
+    /// True if client `index` is not subscribed yet and may still be.
+    pub(super) fn is_joining(&self, index: usize) -> bool {
+        self.slots[index].is_waiting || self.pending.contains(&index)
     }
 
     /// True if client `index` has a connection.
@@ -234,6 +272,9 @@ impl<'a> SubscriptionDriver<'a> {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.end_late(now);
+            while let Some(index) = self.returns.pop_due(now) {
+                self.try_again(index);
+            }
             if let Some(interval) = self.recorder.tick(now, self.live) {
                 progress(&interval);
             }
@@ -272,12 +313,19 @@ impl<'a> SubscriptionDriver<'a> {
     pub(super) fn connect(&mut self, index: usize) {
         let began = self.now();
         let slot = &mut self.slots[index];
+        (slot.began, slot.refusals) = (began, 0);
+        self.open_connection(index);
+    }
+
+    /// Connects client `index`, for the first time or again.
+    fn open_connection(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
         slot.client = ClientProtocol::default();
         slot.output.clear();
         // Creating a session was tried when the target was parsed.
         let session = self.settings.target.session().ok().flatten();
         slot.tls = session.map(|session| Box::new(TlsState { session, records: Vec::new() }));
-        (slot.began, slot.is_paused, slot.is_leaving) = (began, false, false);
+        (slot.is_paused, slot.is_leaving) = (false, false);
         self.settings.target.write_handshake(&self.settings.subscription, index, &mut slot.output);
         self.pending.insert(index);
         let source = (!self.sources.is_empty()).then(|| {
@@ -315,17 +363,31 @@ impl<'a> SubscriptionDriver<'a> {
         if slot.stream.is_none() {
             return;
         }
-        slot.began = began;
+        (slot.began, slot.refusals) = (began, 0);
+        self.live -= 1;
+        self.subscribe(index);
+    }
+
+    /// Subscribes client `index`, which is connected.
+    fn subscribe(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
         let mut listener = RecordingListener {
             settings: self.settings,
             recorder: &mut self.recorder,
             reader: &mut self.reader,
             client: index,
+            retry_after: None,
         };
         slot.client.subscribe(&self.messages, &mut slot.output, &mut listener);
-        self.live -= 1;
         self.pending.insert(index);
         self.flush(index);
+    }
+
+    /// Lets client `index` return after a refusal.
+    fn try_again(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.is_waiting = false;
+        if slot.stream.is_some() { self.subscribe(index) } else { self.open_connection(index) }
     }
 
     /// Closes the connection of client `index` regularly.
@@ -344,9 +406,10 @@ impl<'a> SubscriptionDriver<'a> {
     /// Drops all connections without a close frame, as a network failure does.
     pub(super) fn drop_all(&mut self) {
         for slot in &mut self.slots {
-            (slot.stream, slot.tls) = (None, None);
+            (slot.stream, slot.tls, slot.is_waiting) = (None, None, false);
         }
         self.pending.clear();
+        self.returns.clear();
         self.live = 0;
     }
 
@@ -420,16 +483,22 @@ impl<'a> SubscriptionDriver<'a> {
                 recorder: &mut self.recorder,
                 reader: &mut self.reader,
                 client: index,
+                retry_after: None,
             };
             let taken = slot.client.take(bytes, &self.messages, &mut slot.output, &mut listener);
+            let retry_after = listener.retry_after;
             if let Err(end) = taken {
                 if !slot.is_leaving {
                     // The client's half of the close handshake.
                     self.flush(index);
                 }
-                return self.end(index, end);
+                return self.end_after(index, end, retry_after);
             }
-            if before != self.slots[index].client.stage {
+            if self.slots[index].client.stage == ClientStage::Refused
+                && !self.slots[index].is_waiting
+            {
+                self.end_after(index, ConnectionEnd::OperationRefused, retry_after);
+            } else if before != self.slots[index].client.stage {
                 self.on_stage_change(index, before);
             }
             if self.slots[index].has_output() {
@@ -453,8 +522,9 @@ impl<'a> SubscriptionDriver<'a> {
         if slot.client.stage >= ClientStage::Live && before < ClientStage::Live {
             self.pending.remove(&index);
             self.live += 1;
+            self.last_joined = now;
             let took = now.saturating_sub(slot.began);
-            self.joining.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            self.joining_times.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             slot.is_paused = slot.is_slow;
         }
         self.mark_changed(index);
@@ -488,13 +558,35 @@ impl<'a> SubscriptionDriver<'a> {
 
     /// Handles the end of a client's connection.
     fn end(&mut self, index: usize, end: ConnectionEnd) {
+        self.end_after(index, end, None);
+    }
+
+    /// Handles the end of a client's connection, or the refusal of its subscription, for which the server has given this
+    /// time to return.
+    fn end_after(&mut self, index: usize, end: ConnectionEnd, retry_after: Option<Duration>) {
+        let now = self.now();
         let slot = &mut self.slots[index];
-        // Closing the socket also removes it from the poller.
-        (slot.stream, slot.tls) = (None, None);
-        slot.output = Vec::new();
+        if end != ConnectionEnd::OperationRefused {
+            slot.disconnect();
+        }
+        if slot.is_waiting {
+            // It connects again when its time has come.
+            return;
+        }
         if !self.pending.remove(&index) {
             self.live -= 1;
         }
+        if !slot.is_leaving && end.is_refusal_for_now() && slot.refusals < self.settings.retries {
+            slot.refusals += 1;
+            let at = now + self.returns.wait(slot.refusals, retry_after);
+            if at <= slot.began + self.settings.timeout {
+                slot.is_waiting = true;
+                self.returns.add(at, index);
+                self.recorder.record_return(end);
+                return;
+            }
+        }
+        slot.disconnect();
         let (is_leaving, is_slow) = (slot.is_leaving, slot.is_slow);
         self.mark_changed(index);
         if !is_leaving {
@@ -518,6 +610,12 @@ impl<'a> SubscriptionDriver<'a> {
 }
 
 impl ClientSlot {
+    /// Closes the socket, which also removes it from the poller.
+    fn disconnect(&mut self) {
+        (self.stream, self.tls) = (None, None);
+        self.output = Vec::new();
+    }
+
     fn has_output(&self) -> bool {
         !self.output.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.records.is_empty())
     }

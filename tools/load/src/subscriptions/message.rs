@@ -1,6 +1,8 @@
 //! The messages of a server over graphql-transport-ws, read as cheaply as possible: results, the bulk of a run, are
 //! recognised by their first bytes and searched, never parsed.
 
+use std::time::Duration;
+
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -66,6 +68,23 @@ struct Payload {
     extensions: Option<Extensions>,
 }
 
+#[derive(Deserialize)]
+struct ErrorMessage {
+    payload: Vec<OperationError>,
+}
+
+#[derive(Deserialize)]
+struct OperationError {
+    #[serde(default)]
+    extensions: ErrorExtensions,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ErrorExtensions {
+    retry_after: Option<u64>,
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Extensions {
@@ -101,6 +120,13 @@ pub(super) fn kind(text: &[u8]) -> MessageKind {
         "pong" => MessageKind::Pong,
         _ => MessageKind::Unknown,
     }
+}
+
+/// Returns the time of a message of the kind [`MessageKind::Error`] after which the operation may be tried again. There
+/// is one if the first error has `extensions.retryAfter`, in seconds.
+pub(super) fn retry_after(text: &[u8]) -> Option<Duration> {
+    let message = serde_json::from_slice::<ErrorMessage>(text).ok()?;
+    message.payload.first()?.extensions.retry_after.map(Duration::from_secs)
 }
 
 impl ResultReader {

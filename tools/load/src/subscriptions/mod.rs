@@ -10,6 +10,7 @@
 //!   protocol, without sockets.
 //! - `driver`: the sockets. `publisher`: the events. `recorder`: the counts.
 //! - `scenario`: the scenarios. `sequence`: the order of steps in each. `stages`: the steps.
+//! - `returns`: clients that were refused and return.
 //! - `churn`: clients that connect and disconnect. `resubscribe`: clients that stay and subscribe again. `throughput`,
 //!   `confirmed`: the maximum rate of events.
 //! - `server_usage`: the resource usage of the server's process.
@@ -26,6 +27,7 @@ pub(crate) mod message;
 mod publisher;
 mod recorder;
 mod resubscribe;
+mod returns;
 mod run_error;
 mod scenario;
 mod sequence;

@@ -54,7 +54,9 @@ pub(super) struct SubscriptionRecorder {
     pub(super) confirmed: Option<ConfirmedEvents>,
     /// The connections that ended unexpectedly, by reason.
     pub(super) ends: BTreeMap<ConnectionEnd, u64>,
-    /// The same for clients that never read.
+    /// The refusals after which clients returned, by reason.
+    pub(super) returns: BTreeMap<ConnectionEnd, u64>,
+    /// The ends of clients that never read.
     pub(super) slow_ends: BTreeMap<ConnectionEnd, u64>,
     /// The first problem.
     pub(super) problem: Option<String>,
@@ -100,6 +102,7 @@ impl SubscriptionRecorder {
             foreign: 0,
             confirmed: None,
             ends: BTreeMap::new(),
+            returns: BTreeMap::new(),
             slow_ends: BTreeMap::new(),
             problem: None,
             message: None,
@@ -193,6 +196,11 @@ impl SubscriptionRecorder {
     /// Counts a connection that ended unexpectedly.
     pub(super) fn record_end(&mut self, end: ConnectionEnd) {
         *self.ends.entry(end).or_default() += 1;
+    }
+
+    /// Counts a refusal after which the client returns.
+    pub(super) fn record_return(&mut self, end: ConnectionEnd) {
+        *self.returns.entry(end).or_default() += 1;
     }
 
     /// Closes an interval that has passed and returns it.

@@ -53,7 +53,7 @@ pub(super) fn run(
         run.server = before.zip(idle).map(|(before, idle)| stages.server(&before, joined, &idle));
         after_joining(&mut stages, before, idle, &mut run)?;
     }
-    run.joining = LatencySummary::from_histogram(&stages.driver.joining);
+    run.joining = LatencySummary::from_histogram(&stages.driver.joining_times);
     let after = stages.observed_server.sample();
     let elapsed = stages.driver.now().as_secs_f64();
     let own = Process::Own.usage()?.cpu.saturating_sub(own_before.cpu);
@@ -66,6 +66,7 @@ pub(super) fn run(
         server.descriptors_after = after.descriptors.unwrap_or(0) as u64;
     }
     run.ends = list_ends(&recorder.ends);
+    run.returns = list_ends(&recorder.returns);
     run.example = recorder.problem.clone();
     run.message = recorder.message.clone();
     run.intervals = recorder.intervals.clone();
@@ -100,18 +101,24 @@ fn after_joining(
         }
         Scenario::ReconnectStorm => {
             stages.driver.drop_all();
-            let seconds = stages.join_all(stages.settings.clients)?.as_secs_f64();
-            run.rejoined =
-                Some(ReconnectReport { subscribed: stages.driver.live() as u64, seconds });
+            let began = stages.driver.now();
+            stages.join_all(stages.settings.clients)?;
             stages.wait_until_idle()?;
-            stages.measure(run)
+            let subscribed = stages.measure(run)?;
+            let seconds = stages.driver.last_joined().saturating_sub(began).as_secs_f64();
+            run.rejoined = Some(ReconnectReport { subscribed, seconds });
+            Ok(())
         }
         Scenario::Resubscribe => {
             run.resubscribed = Some(resubscribe::run(stages)?);
             stages.wait_until_idle()?;
-            stages.measure(run)
+            stages.measure(run)?;
+            Ok(())
         }
         Scenario::Throughput => throughput::run(stages, run),
-        _ => stages.measure(run),
+        _ => {
+            run.subscribed = stages.measure(run)?;
+            Ok(())
+        }
     }
 }

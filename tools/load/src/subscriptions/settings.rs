@@ -45,6 +45,9 @@ pub struct SubscriptionSettings {
     pub sources: Option<usize>,
     /// The time after which a client that is not subscribed is given up.
     pub timeout: Duration,
+    /// The number of times that a client returns that was refused for now. Those that wait count as subscribing, so
+    /// `timeout` bounds this as well.
+    pub retries: u32,
     /// The silence after which missing results count as lost.
     pub quiet: Duration,
     /// The id of the server's process, to read its resource usage.
@@ -81,6 +84,12 @@ impl SubscriptionSettings {
         }
         if !(self.rate > 0.0 && self.churn_rate > 0.0) {
             return Err("rates must be greater than 0".to_owned());
+        }
+        if self.retries > 0 && self.scenario.moves_clients() {
+            return Err(format!(
+                "{} counts each attempt of a client, so clients do not return after a refusal there: leave out --retries",
+                self.scenario
+            ));
         }
         if self.window == 0 || self.window > WINDOW_MAX {
             return Err(format!("the number of events in flight must be from 1 to {WINDOW_MAX}"));

@@ -111,7 +111,7 @@ impl RunStages<'_> {
     ) -> Result<Duration, SubscriptionRunError> {
         let began = self.driver.now();
         let mut next = 0;
-        while next < self.settings.clients || self.driver.pending() > 0 {
+        while next < self.settings.clients || self.driver.joining() > 0 {
             while next < self.settings.clients && self.driver.pending() < joining_max {
                 self.driver.connect(next);
                 next += 1;
@@ -147,16 +147,18 @@ impl RunStages<'_> {
         Ok(())
     }
 
-    /// Warms up, publishes, and waits for the results.
+    /// Warms up, publishes, and waits for the results. Returns the number of clients that are subscribed after the
+    /// warm-up. A client does not learn whether its subscription still waits for its turn; its first result shows it.
     pub(super) fn measure(
         &mut self,
         run: &mut SubscriptionRun,
-    ) -> Result<(), SubscriptionRunError> {
+    ) -> Result<u64, SubscriptionRunError> {
         if self.publisher.is_none() {
-            return Ok(());
+            return Ok(self.driver.live() as u64);
         }
         self.warm_up()?;
         self.count_from_here();
+        let subscribed = self.driver.live() as u64;
         let first = self.next_event;
         let before = self.observed_server.sample();
         let own_before = Process::Own.usage()?;
@@ -190,7 +192,7 @@ impl RunStages<'_> {
         }
         self.publish_until_announced(first)?;
         self.count_results(first, run);
-        Ok(())
+        Ok(subscribed)
     }
 
     /// Starts the counts: from here on each subscribed client must receive every event.
@@ -203,12 +205,14 @@ impl RunStages<'_> {
         self.counted = (0..self.settings.clients).filter(|it| self.driver.reads(*it)).collect();
     }
 
-    /// Publishes until each client has a result.
+    /// Publishes until each client has a result, and until those that were refused have returned or given up.
     pub(super) fn warm_up(&mut self) -> Result<(), SubscriptionRunError> {
         let keys = self.settings.subscription.keys.max(1) as u64;
         self.driver.recorder.restart();
         let first = self.next_event;
-        for _ in 0..WARMUP_ROUNDS {
+        let mut rounds = 0;
+        while rounds < WARMUP_ROUNDS || self.driver.joining() > 0 {
+            rounds += 1;
             self.begin(self.next_event, keys, WARMUP_GAP);
             let mut until = None;
             loop {
@@ -218,7 +222,8 @@ impl RunStages<'_> {
                     until = Some(now + WARMUP_ROUND_TIME);
                 }
                 let all_have = (0..self.settings.clients).all(|client| {
-                    !self.driver.reads(client) || self.driver.recorder.tallies[client].received > 0
+                    let has_result = self.driver.recorder.tallies[client].received > 0;
+                    !self.driver.is_joining(client) && (has_result || !self.driver.reads(client))
                 });
                 let is_over = until.is_some_and(|until| all_have || now >= until);
                 if is_over && all_have {

@@ -163,6 +163,7 @@ fn subscription_settings(settings: &SurgeSubscriptions, hold: Duration) -> Subsc
         window: 1,
         sources: None,
         timeout: JOIN_TIMEOUT,
+        retries: 0,
         quiet: Duration::from_secs(1),
         pid: None,
         never_sleeps: false,
