@@ -119,8 +119,8 @@ impl Connections {
     /// # Errors
     /// Returns the limit that is reached.
     pub fn enter(&self, address: Option<IpAddr>) -> Result<ConnectionPermit, ConnectionRefused> {
-        let ConnectionLimits { all, of_address } = self.limits;
-        if all != 0 && self.open() >= all {
+        let of_address = self.limits.of_address;
+        if self.is_full() {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(ConnectionRefused::All);
         }
@@ -138,6 +138,11 @@ impl Connections {
             return Err(ConnectionRefused::OfAddress);
         }
         Ok(ConnectionPermit::new(peer, client))
+    }
+
+    /// True if no further connection may be opened.
+    pub fn is_full(&self) -> bool {
+        self.limits.all != 0 && self.open() >= self.limits.all
     }
 
     /// The number of open connections.
@@ -199,6 +204,7 @@ mod tests {
     fn a_connection_over_the_limit_is_refused_until_one_ends() {
         let connections = Connections::new(ConnectionLimits { all: 1, of_address: 0 });
         let first = connections.enter(address("1.2.3.4")).expect("room for one");
+        assert!(connections.is_full());
         assert_eq!(connections.enter(None).err(), Some(ConnectionRefused::All));
         assert_eq!((connections.open(), connections.refused()), (1, [1, 0]));
         drop(first);

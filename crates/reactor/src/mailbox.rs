@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
@@ -16,6 +17,8 @@ use crate::poller::Poller;
 pub struct Mailbox<M> {
     list: Mutex<List<M>>,
     waker: Waker,
+    /// The connections that their peers have closed and that wait for their end.
+    leaving: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -29,7 +32,17 @@ impl<M> Mailbox<M> {
     /// Makes the mailbox of the thread that waits for `poller`.
     pub(crate) fn new(poller: &Poller) -> io::Result<Self> {
         let list = List { messages: Vec::new(), is_woken: false };
-        Ok(Self { list: Mutex::new(list), waker: poller.waker()? })
+        Ok(Self { list: Mutex::new(list), waker: poller.waker()?, leaving: AtomicUsize::new(0) })
+    }
+
+    /// Returns the number of connections that their peers have closed and that end in a moment.
+    pub fn leaving(&self) -> usize {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Notes the number of those connections.
+    pub(crate) fn note_leaving(&self, count: usize) {
+        self.leaving.store(count, Ordering::Relaxed);
     }
 
     /// Sends one message. Never waits. Once the thread has ended, messages are discarded.

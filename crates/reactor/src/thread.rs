@@ -142,6 +142,7 @@ impl<A: Application> EventLoop<A> {
                 }
             }
             self.serve_endings();
+            self.mailbox.note_leaving(self.endings.len());
             self.handle_messages(&mut messages);
             for token in std::mem::take(&mut self.sockets.unread) {
                 self.run_guarded(token, |this| this.read_again(token));

@@ -489,6 +489,37 @@ fn a_broadcast_skips_clients_that_have_vanished_and_wait_for_their_end() {
 }
 
 #[test]
+fn clients_that_have_vanished_are_counted_until_their_end() {
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
+    let clients: Vec<Client> = (0..200).map(|_| fixture.connect(b"")).collect();
+    assert_eq!(fixture.reactor.mailbox().leaving(), 0);
+    // All ends arrive together, and the reactor stands still before most of these connections had their turn.
+    let (release, released) = mpsc::channel();
+    let (release_again, released_again) = mpsc::channel();
+    fixture.reactor.mailbox().send(Message::Block(released));
+    assert_eq!(fixture.next_report(), Report::Blocked);
+    drop(clients);
+    fixture.reactor.mailbox().send(Message::Block(released_again));
+    drop(release);
+    let mut gone = 0;
+    while fixture.next_report() != Report::Blocked {
+        gone += 1;
+    }
+    assert_eq!(fixture.reactor.mailbox().leaving(), 200 - gone);
+    assert!(gone < 100, "{gone} have ended");
+    drop(release_again);
+    while gone < 200 {
+        assert!(matches!(fixture.next_report(), Report::Closed(_, ConnectionEnd::Closed)));
+        gone += 1;
+    }
+    let begun = Instant::now();
+    while fixture.reactor.mailbox().leaving() > 0 {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "the count does not fall to zero");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
     let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let clients: Vec<Client> = (0..3).map(|_| fixture.connect(b"")).collect();

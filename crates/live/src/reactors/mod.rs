@@ -72,6 +72,12 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
+    /// Returns a function that counts the connections whose clients have gone, and that end in a moment.
+    pub fn leaving(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let mailboxes: Vec<_> = self.reactors.iter().map(|it| Arc::clone(it.mailbox())).collect();
+        move || mailboxes.iter().map(|it| it.leaving()).sum()
+    }
+
     /// Passes the parts of the router to the reactors. They adopt connections only after this.
     pub fn serve(&self, context: &Arc<ReactorContext>) {
         for reactor in &self.reactors {
