@@ -23,6 +23,7 @@ mod usage_periods;
 pub(crate) mod validate;
 
 use std::io::Write as _;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -89,11 +90,15 @@ pub(crate) async fn shut_down(running: RunningRouter, mut signals: Signals) -> E
     }
 }
 
-/// Returns the control runtime: two threads are enough for hub, providers, admin and watchers; requests run on the
-/// workers.
+/// The maximum number of threads of the control runtime.
+const CONTROL_THREADS_MAX: usize = 2;
+
+/// Returns the control runtime. Two threads are enough for hub, providers, admin and watchers; requests run on the
+/// workers. On one processor, a second thread would only cost switches: each thread that finds work wakes the other one.
 pub(crate) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(processors.min(CONTROL_THREADS_MAX))
         .thread_name("control")
         .enable_all()
         .build()
