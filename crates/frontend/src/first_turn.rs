@@ -12,6 +12,7 @@
 //! with a GET therefore have their own places. A query on a new connection does not wait for the handshakes before it.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
@@ -33,6 +34,8 @@ pub struct FirstTurns {
     gets: Places,
     /// The places of all other connections.
     requests: Places,
+    /// The connections that begin with a handshake and are parked ([`crate::parked_handshakes`]).
+    parked: Arc<AtomicU64>,
 }
 
 /// The places of one kind of connections.
@@ -50,15 +53,25 @@ pub(super) struct Places {
 /// The metrics of first turns.
 pub const FIRST_TURN_METRICS: &[Metric<FirstTurns>] = &[Metric::gauge(
     "starling_http_connections_waiting",
-    "Connections whose first request waits for its turn",
-    |it| read(&it.gets.waiting) + read(&it.requests.waiting),
+    "Connections whose first request waits for its turn, and parked WebSocket handshakes",
+    |it| read(&it.gets.waiting) + read(&it.requests.waiting) + read(&it.parked),
 )];
 
 impl FirstTurns {
     /// Creates the places for a number of workers.
     pub fn new(workers: usize) -> Self {
         let places = || Places::new(FIRST_TURNS_PER_CORE * workers);
-        Self { gets: places(), requests: places() }
+        Self { gets: places(), requests: places(), parked: Arc::default() }
+    }
+
+    /// Returns the number of connections that begin with a GET and wait for a place.
+    pub(super) fn waiting_gets(&self) -> u64 {
+        read(&self.gets.waiting)
+    }
+
+    /// Returns the number of parked handshakes.
+    pub(super) fn parked(&self) -> &Arc<AtomicU64> {
+        &self.parked
     }
 
     /// Returns the places for a connection. `is_get` is true if it begins with a GET of HTTP/1.1.
@@ -222,7 +235,8 @@ mod tests {
 
     #[tokio::test]
     async fn responses_earn_one_connection_each_while_some_wait() {
-        let turns = FirstTurns { gets: Places::new(2), requests: Places::new(0) };
+        let turns =
+            FirstTurns { gets: Places::new(2), requests: Places::new(0), parked: Arc::default() };
         let places = turns.places(true);
         let respond = |status: StatusCode, count: u32| {
             (0..count).for_each(|_| turns.note_response(status));
@@ -249,7 +263,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_does_not_wait_for_the_handshakes_of_a_storm() {
-        let turns = FirstTurns { gets: Places::new(1), requests: Places::new(1) };
+        let turns =
+            FirstTurns { gets: Places::new(1), requests: Places::new(1), parked: Arc::default() };
         let _handshake = turns.places(true).take().await;
         let mut storm: Vec<_> = (0..100).map(|_| Box::pin(turns.places(true).take())).collect();
         for place in &mut storm {

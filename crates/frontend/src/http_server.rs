@@ -16,10 +16,16 @@ use super::pipeline::Pipeline;
 /// wait in the kernel: workers with much to do serve these few between their requests.
 pub const ACCEPTED_PER_CORE: usize = 16;
 
+/// The number of parked handshakes whose connections workers have and do not serve yet, for each worker on average.
+pub const UNPARKED_PER_CORE: usize = 64;
+
 /// The number of TLS handshakes that are in progress at a time, for each worker on average. Computing so many takes a
 /// worker some 0.2 s, far less than their clients wait: those that begin can finish. Further ones wait, which costs
 /// little.
 pub const TLS_HANDSHAKES_PER_CORE: usize = 256;
+
+/// Counts connections; see [`HttpServer::leaving`].
+pub type LeavingCount = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The HTTP server of the public listeners.
 pub struct HttpServer {
@@ -33,6 +39,8 @@ pub struct HttpServer {
     pub accept_pace: Mutex<AcceptPace>,
     /// The places of TLS handshakes in progress ([`TLS_HANDSHAKES_PER_CORE`]).
     pub tls_handshakes: Semaphore,
+    /// Counts the connections whose clients have gone, and that end in a moment.
+    pub leaving: LeavingCount,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

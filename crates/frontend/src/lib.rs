@@ -34,6 +34,7 @@ pub mod media;
 pub mod metrics;
 mod paced_body;
 pub mod page;
+mod parked_handshakes;
 pub mod pipeline;
 pub mod received_request;
 pub mod refusal_pacing;

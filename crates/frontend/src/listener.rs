@@ -1,24 +1,27 @@
 //! Listeners: they accept connections and assign each to a worker. `connection` serves the connection.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use clients::connections::ConnectionRefused;
+use admission::Pace;
+use clients::connections::{ConnectionPermit, ConnectionRefused};
+use clients::handshake_pace::HandshakePace;
 use clients::request_source::ConnectionOrigin;
 use execute::GraphqlError;
 use futures_util::FutureExt;
 use net::TlsServer;
-use telemetry::LogLimit;
+use telemetry::{LogLimit, read};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::{self, AcceptedSocket};
-use super::http_server::HttpServer;
+use super::http_server::{HttpServer, UNPARKED_PER_CORE};
 use super::media::ResponseFormat;
+use super::parked_handshakes::{FirstBytes, ParkedHandshakes, Unparked};
 use super::unix::{BoundSocket, SocketFile};
 use crate::descriptors::SpareDescriptor;
 
@@ -32,9 +35,26 @@ const PLACE_WAIT_MAX: Duration = Duration::from_millis(100);
 /// How often the listener looks for responses meanwhile.
 const PLACE_POLL: Duration = Duration::from_millis(1);
 
-/// The time between two looks at the handshakes that wait. The listener then accepts several connections together,
-/// because each of its runs costs two switches between threads.
-const HANDSHAKES_POLL: Duration = Duration::from_millis(5);
+/// The time between two looks at the handshakes that wait. Several connections are then served together, because each
+/// run of the listener costs two switches between threads.
+const HANDSHAKES_POLL: Duration = Duration::from_millis(20);
+
+/// The number of connections that a listener accepts in a second for each core in a storm of handshakes, to look at
+/// what they begin with. Each takes some 10 to 40 µs, at a higher priority than requests: with 5,000 a second, requests
+/// became so slow for a moment that many were refused.
+const PARKED_PER_CORE: u64 = 2_500;
+
+/// The time between two looks at whether there is room for a further connection.
+const ROOM_POLL: Duration = Duration::from_millis(5);
+
+/// The pause of a listener that has done so for as many as it may.
+const PARKING_POLL: Duration = Duration::from_millis(5);
+
+/// The bytes of a refused request that are read at most.
+const REJECTED_BYTES: usize = 4096;
+
+/// The status of most refusals.
+const UNAVAILABLE: &str = "503 Service Unavailable";
 
 /// A bound address at which clients connect.
 #[derive(Debug)]
@@ -117,9 +137,21 @@ fn inherit_options(listener: &std::net::TcpListener, stall_timeout: Duration) {
     let _ = stall_timeout;
 }
 
+/// What the listener knows of a connection that it has accepted and that no worker serves yet.
+#[derive(Debug)]
+struct NewConnection {
+    accepted: AcceptedSocket,
+    origin: ConnectionOrigin,
+    permit: ConnectionPermit,
+}
+
+/// A place among the connections that wait for their workers; `None` if a connection needs none.
+type Place = Option<OwnedSemaphorePermit>;
+
 /// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
 /// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]). While many WebSocket
-/// handshakes wait for their turn, it accepts slowly ([`clients::handshake_pace`]).
+/// handshakes wait for their turn ([`clients::handshake_pace`]), it parks further ones ([`crate::parked_handshakes`]),
+/// and accepts slowly where it cannot know what a connection is for.
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound, server.settings.stall_timeout) {
         Ok(listener) => listener,
@@ -128,22 +160,36 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
             return;
         }
     };
+    let total = Arc::clone(server.pipeline.first_turns.parked());
+    let parked = Arc::new(ParkedHandshakes::new(total));
     let mut shutdown = server.shutdown.signal();
+    tokio::select! {
+        () = accept_all(&server, &listener, &parked) => {}
+        () = unpark_all(&server, &parked) => {}
+        _ = shutdown.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Accepts connections; never returns.
+async fn accept_all(
+    server: &Arc<HttpServer>,
+    listener: &WatchedListener,
+    parked: &Arc<ParkedHandshakes<NewConnection>>,
+) {
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
+    let mut parking = ParkingPace::new(server.workers.count());
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        };
-        match accepted {
-            Ok(accepted) => {
+        wait_for_room(server).await;
+        match listener.accept().await {
+            Ok((accepted, origin)) => {
                 spare.take_again();
-                let place = tokio::select! {
-                    place = take_place(&server) => place,
-                    _ = shutdown.wait_for(|stop| *stop) => return,
+                let Some(new) = enter(server, accepted, origin) else { continue };
+                let Some(new) = park_in_storm(server, parked, &mut parking, new).await else {
+                    continue;
                 };
-                assign_to_worker(&server, accepted, place);
+                let place = take_place(server).await;
+                assign_to_worker(server, new, place);
             }
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
@@ -168,14 +214,154 @@ pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     }
 }
 
-/// Waits until a connection may be accepted. Returns its place among those that wait for their workers; `None` if it
-/// needs none.
-async fn take_place(server: &HttpServer) -> Option<OwnedSemaphorePermit> {
-    if let Some(handshakes) = &server.limits.handshakes {
-        while !handshakes.may_accept() {
-            tokio::time::sleep(HANDSHAKES_POLL).await;
+/// Waits while there is no room for a further connection, and others end in a moment. When all clients return at once,
+/// their old connections are still there.
+async fn wait_for_room(server: &HttpServer) {
+    while server.limits.connections.is_full() && (server.leaving)() > 0 {
+        tokio::time::sleep(ROOM_POLL).await;
+    }
+}
+
+/// Counts a connection, unless it is refused.
+fn enter(
+    server: &HttpServer,
+    accepted: AcceptedSocket,
+    origin: ConnectionOrigin,
+) -> Option<NewConnection> {
+    match server.limits.connections.enter(origin.address) {
+        Ok(permit) => Some(NewConnection { accepted, origin, permit }),
+        Err(no_room) => {
+            reject(accepted, no_room);
+            None
         }
     }
+}
+
+/// The pace at which connections are accepted in a storm of handshakes, to look at what they begin with.
+struct ParkingPace {
+    pace: Option<Pace>,
+    started: Instant,
+}
+
+impl ParkingPace {
+    fn new(cores: usize) -> Self {
+        Self { pace: Pace::new(PARKED_PER_CORE * cores as u64), started: Instant::now() }
+    }
+
+    /// Waits for the turn of one more connection.
+    async fn turn(&mut self) {
+        let Some(pace) = &mut self.pace else { return };
+        while pace.take(self.started.elapsed(), Duration::ZERO).is_none() {
+            tokio::time::sleep(PARKING_POLL).await;
+        }
+    }
+}
+
+/// Parks a connection that begins with a handshake while enough others wait. Returns any other connection when it may
+/// be served.
+async fn park_in_storm(
+    server: &Arc<HttpServer>,
+    parked: &Arc<ParkedHandshakes<NewConnection>>,
+    parking: &mut ParkingPace,
+    new: NewConnection,
+) -> Option<NewConnection> {
+    let Some(handshakes) = &server.limits.handshakes else { return Some(new) };
+    let waiting_gets = || server.pipeline.first_turns.waiting_gets();
+    if parked.is_empty() && !handshakes.has_enough(waiting_gets()) {
+        return Some(new);
+    }
+    if !matches!(new.accepted, AcceptedSocket::Tcp(_, None)) {
+        while !handshakes.may_accept(waiting_gets()) {
+            tokio::time::sleep(HANDSHAKES_POLL).await;
+        }
+        return Some(new);
+    }
+    parking.turn().await;
+    match new.first_bytes() {
+        FirstBytes::Handshake => {
+            park(server, parked, new);
+            None
+        }
+        FirstBytes::Other => Some(new),
+        FirstBytes::None => {
+            tokio::spawn(serve_after_first_bytes(Arc::clone(server), Arc::clone(parked), new));
+            None
+        }
+    }
+}
+
+/// Parks a handshake, unless it would have to wait for too long.
+fn park(server: &HttpServer, parked: &ParkedHandshakes<NewConnection>, new: NewConnection) {
+    let most = server.limits.handshakes.as_ref().map_or(0, HandshakePace::waiting_max);
+    if read(server.pipeline.first_turns.parked()) < most {
+        parked.push(new);
+    } else {
+        reject_handshake(server, new);
+    }
+}
+
+/// Waits for the first bytes of a connection that was accepted in a storm of handshakes, and parks it or has it served.
+async fn serve_after_first_bytes(
+    server: Arc<HttpServer>,
+    parked: Arc<ParkedHandshakes<NewConnection>>,
+    new: NewConnection,
+) {
+    let mut shutdown = server.shutdown.signal();
+    let first = tokio::time::timeout(server.settings.header_timeout, new.wait_for_first_bytes());
+    let new = tokio::select! {
+        first = first => match first {
+            Ok(Ok(new)) => new,
+            // It was silent for too long, or cannot be watched.
+            Ok(Err(_)) | Err(_) => return,
+        },
+        _ = shutdown.wait_for(|stop| *stop) => return,
+    };
+    if new.first_bytes() == FirstBytes::Handshake {
+        return park(&server, &parked, new);
+    }
+    let place = take_place(&server).await;
+    assign_to_worker(&server, new, place);
+}
+
+/// Has parked handshakes served, several together, while not enough others wait; never returns.
+async fn unpark_all(server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConnection>) {
+    let places = Arc::new(Semaphore::new(UNPARKED_PER_CORE * server.workers.count()));
+    loop {
+        parked.arrived().await;
+        while !parked.is_empty() {
+            tokio::time::sleep(HANDSHAKES_POLL).await;
+            unpark(server, parked, &places);
+        }
+    }
+}
+
+/// Has as many parked handshakes served as there is room for.
+fn unpark(
+    server: &Arc<HttpServer>,
+    parked: &ParkedHandshakes<NewConnection>,
+    places: &Arc<Semaphore>,
+) {
+    let waiting_gets = server.pipeline.first_turns.waiting_gets();
+    let has_room = match &server.limits.handshakes {
+        Some(handshakes) => !handshakes.has_enough(waiting_gets),
+        None => true,
+    };
+    loop {
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        match parked.pop(|| has_room && place.is_some()) {
+            Some(Unparked::Begins(new)) => {
+                if !new.has_gone() {
+                    assign_to_worker(server, new, place);
+                }
+            }
+            Some(Unparked::IsLate(new)) => reject_handshake(server, new),
+            None => return,
+        }
+    }
+}
+
+/// Waits until a connection may be assigned to a worker. Returns its place among those that wait for their workers.
+async fn take_place(server: &HttpServer) -> Place {
     let place = Arc::clone(&server.accepting).acquire_owned();
     tokio::select! {
         // Responses earn connections for the time in which there is no place.
@@ -206,18 +392,8 @@ pub fn is_connection_error(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn assign_to_worker(
-    server: &Arc<HttpServer>,
-    (accepted, origin): (AcceptedSocket, ConnectionOrigin),
-    place: Option<OwnedSemaphorePermit>,
-) {
-    let permit = match server.limits.connections.enter(origin.address) {
-        Ok(permit) => permit,
-        Err(no_room) => {
-            reject(accepted, no_room);
-            return;
-        }
-    };
+fn assign_to_worker(server: &Arc<HttpServer>, new: NewConnection, place: Place) {
+    let NewConnection { accepted, origin, permit } = new;
     let Some(served) = server.limits.served.enter() else {
         reject(accepted, ConnectionRefused::Memory);
         return;
@@ -233,22 +409,42 @@ fn assign_to_worker(
     }));
 }
 
+impl NewConnection {
+    /// Returns what the connection begins with. It is not looked at behind TLS and at Unix domain sockets.
+    fn first_bytes(&self) -> FirstBytes {
+        match &self.accepted {
+            AcceptedSocket::Tcp(socket, None) => FirstBytes::of(socket),
+            AcceptedSocket::Tcp(_, Some(_)) | AcceptedSocket::Unix(_) => FirstBytes::Other,
+        }
+    }
+
+    /// True if the client has closed a connection of which nothing has been read, or has sent nothing.
+    fn has_gone(&self) -> bool {
+        self.first_bytes() != FirstBytes::Handshake
+    }
+
+    /// Waits until bytes have arrived, or the connection has ended.
+    async fn wait_for_first_bytes(self) -> std::io::Result<Self> {
+        let AcceptedSocket::Tcp(socket, None) = self.accepted else { return Ok(self) };
+        let socket = tokio::net::TcpStream::from_std(socket)?;
+        socket.readable().await?;
+        Ok(Self { accepted: AcceptedSocket::Tcp(socket.into_std()?, None), ..self })
+    }
+}
+
 /// Responds to a connection over a limit, whatever its request would have been.
-///
-/// The response is written without waiting, because a client that does not read it must not cost more than an accepted
-/// one. For the same reason a client that would have to do a TLS handshake first gets no response.
 fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
     let (status, message) = match no_room {
         ConnectionRefused::All => (
-            "503 Service Unavailable",
+            UNAVAILABLE,
             "the router has as many connections as it may have (`http.max_connections`); try \
              again later",
         ),
         ConnectionRefused::Descriptors => {
-            ("503 Service Unavailable", "the router may open no further file; try again later")
+            (UNAVAILABLE, "the router may open no further file; try again later")
         }
         ConnectionRefused::Memory => (
-            "503 Service Unavailable",
+            UNAVAILABLE,
             "the router has no memory left for further connections (`limits.memory`); try again \
              later",
         ),
@@ -258,9 +454,24 @@ fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
              (`http.max_connections_per_ip`); close one first",
         ),
     };
-    let error = GraphqlError::no_room(message);
+    reject_with(accepted, status, &GraphqlError::no_room(message));
+}
+
+/// Responds to a handshake that would have to wait for its turn for too long.
+fn reject_handshake(server: &HttpServer, new: NewConnection) {
+    let Some(handshakes) = &server.limits.handshakes else { return };
+    let seconds = handshakes.refuse().retry_after_seconds;
+    let message = format!("the router is overloaded: try again in {seconds} s");
+    reject_with(new.accepted, UNAVAILABLE, &GraphqlError::overloaded(message, seconds));
+}
+
+/// Sends an error to a connection that is not served.
+///
+/// The response is written without waiting, because a client that does not read it must not cost more than an accepted
+/// one. For the same reason a client that would have to do a TLS handshake first gets no response.
+fn reject_with(accepted: AcceptedSocket, status: &str, error: &GraphqlError) {
     let retry_after = error.retry_after_seconds.map_or(1, NonZeroU16::get);
-    let body = execute::request_error(&[error]).bytes;
+    let body = execute::request_error(std::slice::from_ref(error)).bytes;
     let mut response = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: {retry_after}\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -269,13 +480,17 @@ fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
     )
     .into_bytes();
     response.extend_from_slice(&body);
-    // The buffer of a fresh socket has room for the response; if not, the client gets none.
+    // The buffer of a fresh socket has room for the response; if not, the client gets none. Without reading the request,
+    // which fits into the buffer as a rule, the system would reset the connection.
+    let mut request = [0; REJECTED_BYTES];
     match accepted {
         AcceptedSocket::Tcp(mut socket, None) => {
+            let _ = socket.read(&mut request);
             let _ = socket.write_all(&response);
             let _ = socket.shutdown(Shutdown::Write);
         }
         AcceptedSocket::Unix(mut socket) => {
+            let _ = socket.read(&mut request);
             let _ = socket.write_all(&response);
             let _ = socket.shutdown(Shutdown::Write);
         }

@@ -18,7 +18,7 @@ use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
 use frontend::endpoint::Endpoints;
 use frontend::first_turn::FirstTurns;
-use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, TLS_HANDSHAKES_PER_CORE};
+use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, LeavingCount, TLS_HANDSHAKES_PER_CORE};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
 use frontend::pipeline::Pipeline;
@@ -141,6 +141,12 @@ impl std::fmt::Debug for RouterParts {
     }
 }
 
+/// Counts the connections of all reactors whose clients have gone, and that end in a moment.
+fn leaving_connections(reactors: &[Reactors]) -> LeavingCount {
+    let counts: Vec<_> = reactors.iter().map(Reactors::leaving).collect();
+    Box::new(move || counts.iter().map(|count| count()).sum())
+}
+
 /// Creates the parts of a router, and passes the reactors what they use: the first ones are those of the graph of
 /// `supergraph`, the others those of the further graphs. The tasks are those of the further graphs.
 pub(crate) fn assemble(
@@ -240,6 +246,7 @@ pub(crate) fn assemble(
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         accept_pace: Mutex::default(),
         tls_handshakes: Semaphore::new(TLS_HANDSHAKES_PER_CORE * workers.count()),
+        leaving: leaving_connections(reactors),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
 import http2 from "node:http2";
+import net from "node:net";
+import { text } from "node:stream/consumers";
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import WebSocket from "ws";
@@ -343,45 +345,70 @@ describe("new subscriptions", () => {
 });
 
 describe("handshakes", () => {
-  it("have an even pace, and are refused if they would wait for too long", async () => {
-    const router = await startServe({
+  let router;
+  before(async () => {
+    router = await startServe({
       supergraph: memorySupergraph(),
       config: { workers: 1, admission: { enabled: true, handshakes_per_core: 1 } },
     });
-    const shake = () => {
-      const began = performance.now();
-      const headers = {
-        connection: "upgrade",
-        upgrade: "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-        "sec-websocket-protocol": "graphql-transport-ws",
-      };
-      return new Promise((resolve, reject) => {
-        const end = ({ statusCode: status, headers }) => {
-          const after = Number(headers["retry-after"]);
-          resolve({ status, after, seconds: (performance.now() - began) / 1000 });
-        };
-        http.get(router.graphql, { headers })
-          .on("upgrade", (response, socket) => (socket.destroy(), end(response)))
-          .on("response", (response) => (response.resume(), end(response)))
-          .on("error", reject);
-      });
+  });
+  after(() => router.stop());
+
+  /** Does a handshake: its status, the value of `retry-after`, and the seconds that it took. */
+  const shake = () => {
+    const began = performance.now();
+    const headers = {
+      connection: "upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+      "sec-websocket-protocol": "graphql-transport-ws",
     };
-    try {
-      const all = await Promise.all(Array.from({ length: 20 }, shake));
-      const accepted = all.filter(({ status }) => status === 101);
-      const refused = all.filter(({ status }) => status === 503);
-      assert.equal(accepted.length + refused.length, 20, JSON.stringify(all));
-      // One at once, and one in each of ten seconds.
-      assert.ok(accepted.length >= 11 && refused.length >= 1, JSON.stringify(all));
-      assert.ok(Math.max(...accepted.map(({ seconds }) => seconds)) > 9, JSON.stringify(accepted));
-      for (const { after } of refused) assert.ok(after >= 10 && after <= 20, `${after}`);
-      assert.equal(await metric(router, "starling_admission_handshakes_refused_total"), refused.length);
-      assert.equal(await metric(router, "starling_admission_handshakes_waiting"), 0);
-    } finally {
-      await router.stop();
+    return new Promise((resolve, reject) => {
+      const end = ({ statusCode: status, headers }) => {
+        const after = Number(headers["retry-after"]);
+        resolve({ status, after, seconds: (performance.now() - began) / 1000 });
+      };
+      http.get(router.graphql, { headers })
+        .on("upgrade", (response, socket) => (socket.destroy(), end(response)))
+        .on("response", (response) => (response.resume(), end(response)))
+        .on("error", reject);
+    });
+  };
+
+  it("have an even pace, and are refused if they would wait for too long", async () => {
+    const all = await Promise.all(Array.from({ length: 20 }, shake));
+    const accepted = all.filter(({ status }) => status === 101);
+    const refused = all.filter(({ status }) => status === 503);
+    assert.equal(accepted.length + refused.length, 20, JSON.stringify(all));
+    // One at once, and one in each of ten seconds.
+    assert.ok(accepted.length >= 11 && refused.length >= 1, JSON.stringify(all));
+    assert.ok(Math.max(...accepted.map(({ seconds }) => seconds)) > 9, JSON.stringify(accepted));
+    for (const { after } of refused) assert.ok(after >= 10 && after <= 20, `${after}`);
+    assert.equal(await metric(router, "starling_admission_handshakes_refused_total"), refused.length);
+    assert.equal(await metric(router, "starling_admission_handshakes_waiting"), 0);
+    assert.equal(await metric(router, "starling_http_connections_waiting"), 0);
+  });
+
+  it("do not delay requests on new connections that come after them", async () => {
+    const storm = Array.from({ length: 6 }, shake);
+    await eventually(
+      async () => await metric(router, "starling_admission_handshakes_waiting") >= 4,
+      "handshakes to wait for their turns",
+    );
+    storm.push(...Array.from({ length: 3 }, shake));
+    await metricBecomes(router, "starling_http_connections_waiting", 3);
+    // A connection whose first bytes come late, and one of which they are there at once.
+    const { hostname, port } = new URL(router.graphql);
+    const late = net.connect(Number(port), hostname);
+    await once(late, "connect");
+    for (const socket of [net.connect(Number(port), hostname), late]) {
+      socket.write("GET /graphql?query=%7B__typename%7D HTTP/1.1\r\nhost: localhost\r\n" +
+        "apollo-require-preflight: true\r\nconnection: close\r\n\r\n");
+      assert.match(await text(socket), /^HTTP\/1\.1 200 [^]*\{"data":\{"__typename":"Query"\}\}$/);
     }
+    assert.ok(await metric(router, "starling_http_connections_waiting") >= 1, "handshakes still wait");
+    for (const { status } of await Promise.all(storm)) assert.equal(status, 101);
   });
 });
 

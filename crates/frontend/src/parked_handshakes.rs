@@ -1,0 +1,199 @@
+//! WebSocket handshakes whose connections wait before a worker serves them.
+//!
+//! When a router or a network has failed, all clients return at once, and the handshakes have a pace
+//! ([`clients::handshake_pace`]). The kernel's queue of connections is first come, first served: if the listener left
+//! them there, a query on a new connection would wait behind thousands of handshakes for seconds. So it accepts the
+//! connections, looks at their first bytes without taking them, and parks those that begin with a handshake. A parked
+//! connection is a descriptor and some bytes. One that waits for its turn in HTTP takes some 20 kB.
+//!
+//! The first bytes behind TLS and those of Unix domain sockets are not looked at: such connections wait in the kernel.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The number of first bytes that are looked at. A header field behind them is not noticed, and its connection is
+/// served as all others are.
+const FIRST_BYTES: usize = 1024;
+
+/// The time for which a connection is parked at most. Load balancers wait for a response for 30 to 60 seconds, and a
+/// refused client would be back no sooner.
+pub(crate) const PARKED_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// What a connection begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FirstBytes {
+    /// Nothing has arrived yet.
+    None,
+    /// A WebSocket handshake.
+    Handshake,
+    /// Anything else, or the end of the connection.
+    Other,
+}
+
+impl FirstBytes {
+    /// Looks at the first bytes of a connection that does not block. They stay there.
+    pub(crate) fn of(socket: &TcpStream) -> Self {
+        let mut bytes = [0; FIRST_BYTES];
+        match socket.peek(&mut bytes) {
+            Ok(length) if is_handshake(&bytes[..length]) => Self::Handshake,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Self::None,
+            Ok(_) | Err(_) => Self::Other,
+        }
+    }
+}
+
+/// True for the beginning of a request that asks for a WebSocket (RFC 6455, section 4.1).
+fn is_handshake(bytes: &[u8]) -> bool {
+    const NAME: &[u8] = b"upgrade:";
+    const VALUE: &[u8] = b"websocket";
+    let begins_with = |bytes: &[u8], word: &[u8]| {
+        bytes.get(..word.len()).is_some_and(|it| it.eq_ignore_ascii_case(word))
+    };
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    lines.next().is_some_and(|it| it.starts_with(b"GET "))
+        && lines.any(|line| {
+            begins_with(line, NAME) && begins_with(line[NAME.len()..].trim_ascii_start(), VALUE)
+        })
+}
+
+/// The parked handshakes of one listener, the first one first. `T` is a connection.
+#[derive(Debug)]
+pub(crate) struct ParkedHandshakes<T> {
+    waiting: Mutex<VecDeque<(Instant, T)>>,
+    /// The number that wait at all listeners.
+    total: Arc<AtomicU64>,
+    arrived: Notify,
+}
+
+/// What becomes of the first parked handshake.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unparked<T> {
+    /// It may begin.
+    Begins(T),
+    /// It has waited for too long.
+    IsLate(T),
+}
+
+impl<T> ParkedHandshakes<T> {
+    /// Creates the handshakes of a listener, and counts them in `total` as well.
+    pub(crate) fn new(total: Arc<AtomicU64>) -> Self {
+        Self { waiting: Mutex::default(), total, arrived: Notify::new() }
+    }
+
+    /// Parks a connection.
+    pub(crate) fn push(&self, connection: T) {
+        self.lock().push_back((Instant::now(), connection));
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.arrived.notify_one();
+    }
+
+    /// Takes the first connection if it may begin, or if it has waited for longer than [`PARKED_TIME_MAX`].
+    pub(crate) fn pop(&self, may_begin: impl FnOnce() -> bool) -> Option<Unparked<T>> {
+        let mut waiting = self.lock();
+        let (since, _) = waiting.front()?;
+        let is_late = since.elapsed() > PARKED_TIME_MAX;
+        if !is_late && !may_begin() {
+            return None;
+        }
+        let (_, connection) = waiting.pop_front()?;
+        if waiting.is_empty() {
+            // A storm is over.
+            *waiting = VecDeque::new();
+        }
+        self.total.fetch_sub(1, Ordering::Relaxed);
+        Some(if is_late { Unparked::IsLate(connection) } else { Unparked::Begins(connection) })
+    }
+
+    /// True if none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Waits until one is parked. Returns at once if one was parked since the last call.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, T)>> {
+        // No code panics half way under this lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Drop for ParkedHandshakes<T> {
+    fn drop(&mut self) {
+        let left = self.lock().len() as u64;
+        self.total.fetch_sub(left, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use telemetry::read;
+
+    use super::*;
+
+    #[test]
+    fn a_handshake_is_recognised_by_its_header() {
+        let handshake = "GET /graphql HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n";
+        assert!(is_handshake(handshake.as_bytes()));
+        assert!(is_handshake(b"GET / HTTP/1.1\r\nuPGRADE:WebSocket\r\n\r\n"));
+        for other in [
+            "",
+            "GET ",
+            "GET /upgrade:websocket HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n",
+            "GET / HTTP/1.1\r\nupgrade: web",
+            "GET / HTTP/1.1\r\nx-upgrade: websocket\r\n\r\n",
+            "POST / HTTP/1.1\r\nupgrade: websocket\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ] {
+            assert!(!is_handshake(other.as_bytes()), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn looking_at_first_bytes_leaves_them_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(address).expect("the listener is bound");
+        let (socket, _) = listener.accept().expect("a client has connected");
+        socket.set_nonblocking(true).expect("an option of sockets");
+        assert_eq!(FirstBytes::of(&socket), FirstBytes::None);
+        let handshake = b"GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n";
+        client.write_all(handshake).expect("room in the buffer");
+        while FirstBytes::of(&socket) == FirstBytes::None {
+            std::thread::yield_now();
+        }
+        assert_eq!(FirstBytes::of(&socket), FirstBytes::Handshake);
+        assert_eq!(FirstBytes::of(&socket), FirstBytes::Handshake);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_begin_in_order_and_those_that_wait_for_too_long_do_not() {
+        let total = Arc::new(AtomicU64::new(7));
+        let parked = ParkedHandshakes::new(Arc::clone(&total));
+        (1..=4).for_each(|number| parked.push(number));
+        parked.arrived().await;
+        assert_eq!(read(&total), 11);
+        assert_eq!(parked.pop(|| false), None);
+        assert_eq!(parked.pop(|| true), Some(Unparked::Begins(1)));
+        tokio::time::advance(PARKED_TIME_MAX + Duration::from_millis(1)).await;
+        assert_eq!(parked.pop(|| false), Some(Unparked::IsLate(2)));
+        parked.push(5);
+        assert_eq!(parked.pop(|| true), Some(Unparked::IsLate(3)));
+        assert_eq!(read(&total), 9);
+        drop(parked);
+        assert_eq!(read(&total), 7);
+    }
+}
