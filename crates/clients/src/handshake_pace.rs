@@ -151,8 +151,8 @@ impl HandshakePace {
         HandshakeRefusal::new()
     }
 
-    /// True if a listener may accept one more connection of which it does not know whether it is for a handshake: unless
-    /// there are enough ([`Self::has_enough`]), or at a low pace.
+    /// True if a listener may accept one more connection of which it does not know whether it is for a handshake:
+    /// unless there are enough ([`Self::has_enough`]), or at a low pace.
     pub fn may_accept(&self, beginning: u64) -> bool {
         if !self.has_enough(beginning) {
             return true;

@@ -137,7 +137,7 @@ fn inherit_options(listener: &std::net::TcpListener, stall_timeout: Duration) {
     let _ = stall_timeout;
 }
 
-/// What the listener knows of a connection that it has accepted and that no worker serves yet.
+/// A connection that the listener has accepted and that no worker serves yet.
 #[derive(Debug)]
 struct NewConnection {
     accepted: AcceptedSocket,
@@ -480,8 +480,8 @@ fn reject_with(accepted: AcceptedSocket, status: &str, error: &GraphqlError) {
     )
     .into_bytes();
     response.extend_from_slice(&body);
-    // The buffer of a fresh socket has room for the response; if not, the client gets none. Without reading the request,
-    // which fits into the buffer as a rule, the system would reset the connection.
+    // The buffer of a fresh socket has room for the response; if not, the client gets none. Without reading the
+    // request, which fits into the buffer as a rule, the system would reset the connection.
     let mut request = [0; REJECTED_BYTES];
     match accepted {
         AcceptedSocket::Tcp(mut socket, None) => {

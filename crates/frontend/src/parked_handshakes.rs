@@ -26,7 +26,7 @@ const FIRST_BYTES: usize = 1024;
 /// refused client would be back no sooner.
 pub(crate) const PARKED_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What a connection begins with.
+/// The kind of the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstBytes {
     /// Nothing has arrived yet.
@@ -72,7 +72,7 @@ pub(crate) struct ParkedHandshakes<T> {
     arrived: Notify,
 }
 
-/// What becomes of the first parked handshake.
+/// The outcome for the first parked handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unparked<T> {
     /// It may begin.

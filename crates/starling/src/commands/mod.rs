@@ -94,7 +94,8 @@ pub(crate) async fn shut_down(running: RunningRouter, mut signals: Signals) -> E
 const CONTROL_THREADS_MAX: usize = 2;
 
 /// Returns the control runtime. Two threads are enough for hub, providers, admin and watchers; requests run on the
-/// workers. On one processor, a second thread would only cost switches: each thread that finds work wakes the other one.
+/// workers. On one processor, a second thread would only cost switches: each thread that finds work wakes the other
+/// one.
 pub(crate) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     tokio::runtime::Builder::new_multi_thread()

@@ -561,8 +561,8 @@ impl<'a> SubscriptionDriver<'a> {
         self.end_after(index, end, None);
     }
 
-    /// Handles the end of a client's connection, or the refusal of its subscription, for which the server has given this
-    /// time to return.
+    /// Handles the end of a client's connection, or the refusal of its subscription, for which the server has given
+    /// this time to return.
     fn end_after(&mut self, index: usize, end: ConnectionEnd, retry_after: Option<Duration>) {
         let now = self.now();
         let slot = &mut self.slots[index];

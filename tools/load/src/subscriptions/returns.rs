@@ -1,8 +1,8 @@
 //! Clients that the server has refused for now: when they return, and in which order.
 //!
-//! They behave as real clients do. After `retry-after` of an HTTP response, or `extensions.retryAfter` of an error, they
-//! wait a little longer by chance, so that they do not return together. A close code has no time with it: there they
-//! wait as graphql-ws does, twice as long after each refusal.
+//! They behave as real clients do. After `retry-after` of an HTTP response, or `extensions.retryAfter` of an error,
+//! they wait a little longer by chance, so that they do not return together. A close code has no time with it: there
+//! they wait as graphql-ws does, twice as long after each refusal.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

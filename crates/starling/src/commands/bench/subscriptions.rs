@@ -151,9 +151,9 @@ pub(crate) struct SubscriptionArguments {
     /// The time after which a client that is not subscribed is given up.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// The number of times that a client returns that was refused for now: with status 429 or 503, with close code 1013,
-    /// or with an error that has `extensions.retryAfter`. It waits as long as the server asks; --timeout counts from its
-    /// first attempt.
+    /// The number of times that a client returns that was refused for now: with status 429 or 503, with close code
+    /// 1013, or with an error that has `extensions.retryAfter`. It waits as long as the server asks; --timeout counts
+    /// from its first attempt.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     retries: u32,
     /// The silence after which missing events count as lost.
