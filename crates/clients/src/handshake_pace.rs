@@ -135,9 +135,11 @@ impl HandshakePace {
     }
 
     /// True if enough handshakes wait for their turns, so that further connections need not be served yet. `beginning`
-    /// is the number of connections that will have a handshake in a moment.
-    pub fn has_enough(&self, beginning: u64) -> bool {
-        read(&self.waiting) + beginning > self.waiting_enough
+    /// is the number of connections that will have a handshake in a moment. With little memory for work, fewer are
+    /// enough.
+    pub fn has_enough(&self, beginning: u64, memory: &MemoryAccount) -> bool {
+        let enough = self.waiting_enough.min(waiting_max(memory) / 2);
+        read(&self.waiting) + beginning > enough
     }
 
     /// Returns the number of handshakes that have their turns within the longest wait.
@@ -152,9 +154,9 @@ impl HandshakePace {
     }
 
     /// True if a listener may accept one more connection of which it does not know whether it is for a handshake:
-    /// unless there are enough ([`Self::has_enough`]), or at a low pace.
-    pub fn may_accept(&self, beginning: u64) -> bool {
-        if !self.has_enough(beginning) {
+    /// unless enough of them wait, or at a low pace.
+    pub fn may_accept(&self) -> bool {
+        if read(&self.waiting) <= self.waiting_enough {
             return true;
         }
         let mut accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -351,7 +353,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn listeners_accept_slowly_while_many_wait() {
         let pace = pace(80, 1).expect("a pace");
-        assert!((0..1000).all(|_| pace.may_accept(0)), "nothing waits");
+        assert!((0..1000).all(|_| pace.may_accept()), "nothing waits");
         let memory = MemoryAccount::unlimited();
         tokio::time::advance(Duration::from_millis(100)).await;
         // The first of them have their turns at once.
@@ -359,10 +361,10 @@ mod tests {
             (0..20).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
         waits.retain_mut(|it| it.now_or_never().is_none());
         assert!(read(&pace.waiting) > pace.waiting_enough, "{pace:?}");
-        let accepted = (0..1000).filter(|_| pace.may_accept(0)).count();
+        let accepted = (0..1000).filter(|_| pace.may_accept()).count();
         assert!((60..=62).contains(&accepted), "a tenth of a second, {accepted}");
         join_all(waits).await;
-        assert!((0..1000).all(|_| pace.may_accept(0)), "nothing waits any more");
+        assert!((0..1000).all(|_| pace.may_accept()), "nothing waits any more");
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connection::{self, AcceptedSocket};
 use super::http_server::{HttpServer, UNPARKED_PER_CORE};
 use super::media::ResponseFormat;
-use super::parked_handshakes::{FirstBytes, ParkedHandshakes, Unparked};
+use super::parked_handshakes::{FirstBytes, ParkedHandshakes, Unparked, has_gone};
 use super::unix::{BoundSocket, SocketFile};
 use crate::descriptors::SpareDescriptor;
 
@@ -46,6 +46,9 @@ const PARKED_PER_CORE: u64 = 2_500;
 
 /// The time between two looks at whether there is room for a further connection.
 const ROOM_POLL: Duration = Duration::from_millis(5);
+
+/// The number of parked handshakes that are served in a second for each core in any case.
+const UNPARKED_PER_CORE_MIN: u64 = 100;
 
 /// The pause of a listener that has done so for as many as it may.
 const PARKING_POLL: Duration = Duration::from_millis(5);
@@ -266,14 +269,8 @@ async fn park_in_storm(
     new: NewConnection,
 ) -> Option<NewConnection> {
     let Some(handshakes) = &server.limits.handshakes else { return Some(new) };
-    let waiting_gets = || server.pipeline.first_turns.waiting_gets();
-    if parked.is_empty() && !handshakes.has_enough(waiting_gets()) {
-        return Some(new);
-    }
-    if !matches!(new.accepted, AcceptedSocket::Tcp(_, None)) {
-        while !handshakes.may_accept(waiting_gets()) {
-            tokio::time::sleep(HANDSHAKES_POLL).await;
-        }
+    let waiting_gets = server.pipeline.first_turns.waiting_gets();
+    if parked.is_empty() && !handshakes.has_enough(waiting_gets, &server.limits.memory) {
         return Some(new);
     }
     parking.turn().await;
@@ -282,11 +279,17 @@ async fn park_in_storm(
             park(server, parked, new);
             None
         }
-        FirstBytes::Other => Some(new),
         FirstBytes::None => {
             tokio::spawn(serve_after_first_bytes(Arc::clone(server), Arc::clone(parked), new));
             None
         }
+        FirstBytes::Undecided => {
+            while !handshakes.may_accept() {
+                tokio::time::sleep(HANDSHAKES_POLL).await;
+            }
+            Some(new)
+        }
+        FirstBytes::Other => Some(new),
     }
 }
 
@@ -319,43 +322,63 @@ async fn serve_after_first_bytes(
     if new.first_bytes() == FirstBytes::Handshake {
         return park(&server, &parked, new);
     }
-    let place = take_place(&server).await;
-    assign_to_worker(&server, new, place);
+    // It earns no place by responses: very many such connections may wait, and each would look for one every
+    // millisecond.
+    let place = Arc::clone(&server.accepting).acquire_owned();
+    let place = tokio::time::timeout(PLACE_WAIT_MAX, place).await;
+    assign_to_worker(&server, new, place.ok().and_then(Result::ok));
 }
 
 /// Has parked handshakes served, several together, while not enough others wait; never returns.
 async fn unpark_all(server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConnection>) {
-    let places = Arc::new(Semaphore::new(UNPARKED_PER_CORE * server.workers.count()));
+    let cores = server.workers.count();
+    let mut unparking = Unparking {
+        places: Arc::new(Semaphore::new(UNPARKED_PER_CORE * cores)),
+        least: Pace::new(UNPARKED_PER_CORE_MIN * cores as u64),
+        started: Instant::now(),
+    };
     loop {
         parked.arrived().await;
         while !parked.is_empty() {
             tokio::time::sleep(HANDSHAKES_POLL).await;
-            unpark(server, parked, &places);
+            unparking.unpark(server, parked);
         }
     }
 }
 
-/// Has as many parked handshakes served as there is room for.
-fn unpark(
-    server: &Arc<HttpServer>,
-    parked: &ParkedHandshakes<NewConnection>,
-    places: &Arc<Semaphore>,
-) {
-    let waiting_gets = server.pipeline.first_turns.waiting_gets();
-    let has_room = match &server.limits.handshakes {
-        Some(handshakes) => !handshakes.has_enough(waiting_gets),
-        None => true,
-    };
-    loop {
-        let place = Arc::clone(places).try_acquire_owned().ok();
-        match parked.pop(|| has_room && place.is_some()) {
-            Some(Unparked::Begins(new)) => {
-                if !new.has_gone() {
-                    assign_to_worker(server, new, place);
+/// The bounds of handshakes that are not parked any more.
+struct Unparking {
+    /// The places of connections that workers have and do not serve yet.
+    places: Arc<Semaphore>,
+    /// The least pace, while enough handshakes wait. Without it, those of other listeners could keep these out.
+    least: Option<Pace>,
+    started: Instant,
+}
+
+impl Unparking {
+    /// Has as many parked handshakes served as there is room for.
+    fn unpark(&mut self, server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConnection>) {
+        let waiting_gets = server.pipeline.first_turns.waiting_gets();
+        let has_room = match &server.limits.handshakes {
+            Some(handshakes) => !handshakes.has_enough(waiting_gets, &server.limits.memory),
+            None => true,
+        };
+        let (least, now) = (&mut self.least, self.started.elapsed());
+        let mut may_begin =
+            || has_room || least.as_mut().is_some_and(|it| it.take(now, Duration::ZERO).is_some());
+        loop {
+            let place = Arc::clone(&self.places).try_acquire_owned().ok();
+            match parked.pop(|| place.is_some() && may_begin()) {
+                Some(Unparked::Begins(new)) if new.has_gone() => {}
+                Some(Unparked::Begins(new)) => {
+                    if !assign_to_worker(server, new, place) {
+                        // The others wait for memory.
+                        return;
+                    }
                 }
+                Some(Unparked::IsLate(new)) => reject_handshake(server, new),
+                None => return,
             }
-            Some(Unparked::IsLate(new)) => reject_handshake(server, new),
-            None => return,
         }
     }
 }
@@ -392,11 +415,12 @@ pub fn is_connection_error(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn assign_to_worker(server: &Arc<HttpServer>, new: NewConnection, place: Place) {
+/// Has a connection served. False if it was refused, because there is no memory for it.
+fn assign_to_worker(server: &Arc<HttpServer>, new: NewConnection, place: Place) -> bool {
     let NewConnection { accepted, origin, permit } = new;
     let Some(served) = server.limits.served.enter() else {
         reject(accepted, ConnectionRefused::Memory);
-        return;
+        return false;
     };
     let serving = Arc::clone(server);
     server.workers.run(Box::new(move || {
@@ -407,20 +431,24 @@ fn assign_to_worker(server: &Arc<HttpServer>, new: NewConnection, place: Place) 
             connection::serve(serving, accepted, permit, served, origin).await;
         })
     }));
+    true
 }
 
 impl NewConnection {
-    /// Returns what the connection begins with. It is not looked at behind TLS and at Unix domain sockets.
+    /// Returns the kind of the first bytes. They are not looked at behind TLS and at Unix domain sockets.
     fn first_bytes(&self) -> FirstBytes {
         match &self.accepted {
             AcceptedSocket::Tcp(socket, None) => FirstBytes::of(socket),
-            AcceptedSocket::Tcp(_, Some(_)) | AcceptedSocket::Unix(_) => FirstBytes::Other,
+            AcceptedSocket::Tcp(_, Some(_)) | AcceptedSocket::Unix(_) => FirstBytes::Undecided,
         }
     }
 
-    /// True if the client has closed a connection of which nothing has been read, or has sent nothing.
+    /// True if the client has closed the connection. Only parked connections are looked at.
     fn has_gone(&self) -> bool {
-        self.first_bytes() != FirstBytes::Handshake
+        match &self.accepted {
+            AcceptedSocket::Tcp(socket, None) => has_gone(socket),
+            AcceptedSocket::Tcp(_, Some(_)) | AcceptedSocket::Unix(_) => false,
+        }
     }
 
     /// Waits until bytes have arrived, or the connection has ended.

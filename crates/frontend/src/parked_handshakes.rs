@@ -18,9 +18,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The number of first bytes that are looked at. A header field behind them is not noticed, and its connection is
-/// served as all others are.
-const FIRST_BYTES: usize = 1024;
+/// The number of first bytes that are looked at: enough for the header of a handshake with a token.
+const FIRST_BYTES: usize = 8 * 1024;
 
 /// The time for which a connection is parked at most. Load balancers wait for a response for 30 to 60 seconds, and a
 /// refused client would be back no sooner.
@@ -33,6 +32,8 @@ pub(crate) enum FirstBytes {
     None,
     /// A WebSocket handshake.
     Handshake,
+    /// A GET of which the whole header is not there.
+    Undecided,
     /// Anything else, or the end of the connection.
     Other,
 }
@@ -42,25 +43,47 @@ impl FirstBytes {
     pub(crate) fn of(socket: &TcpStream) -> Self {
         let mut bytes = [0; FIRST_BYTES];
         match socket.peek(&mut bytes) {
-            Ok(length) if is_handshake(&bytes[..length]) => Self::Handshake,
+            Ok(length) => Self::of_bytes(&bytes[..length]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Self::None,
-            Ok(_) | Err(_) => Self::Other,
+            Err(_) => Self::Other,
         }
+    }
+
+    /// Reads the beginning of a request. A handshake is one that asks for a WebSocket (RFC 6455, section 4.1).
+    fn of_bytes(bytes: &[u8]) -> Self {
+        const METHOD: &[u8] = b"GET ";
+        const NAME: &[u8] = b"upgrade:";
+        const VALUE: &[u8] = b"websocket";
+        let begins_with = |bytes: &[u8], word: &[u8]| {
+            bytes.get(..word.len()).is_some_and(|it| it.eq_ignore_ascii_case(word))
+        };
+        let compared = bytes.len().min(METHOD.len());
+        if bytes.is_empty() || bytes[..compared] != METHOD[..compared] {
+            return Self::Other;
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n').skip(1) {
+            if begins_with(line, NAME) && begins_with(line[NAME.len()..].trim_ascii_start(), VALUE)
+            {
+                return Self::Handshake;
+            }
+            if line == b"\r\n" || line == b"\n" {
+                return Self::Other;
+            }
+        }
+        Self::Undecided
     }
 }
 
-/// True for the beginning of a request that asks for a WebSocket (RFC 6455, section 4.1).
-fn is_handshake(bytes: &[u8]) -> bool {
-    const NAME: &[u8] = b"upgrade:";
-    const VALUE: &[u8] = b"websocket";
-    let begins_with = |bytes: &[u8], word: &[u8]| {
-        bytes.get(..word.len()).is_some_and(|it| it.eq_ignore_ascii_case(word))
-    };
-    let mut lines = bytes.split(|byte| *byte == b'\n');
-    lines.next().is_some_and(|it| it.starts_with(b"GET "))
-        && lines.any(|line| {
-            begins_with(line, NAME) && begins_with(line[NAME.len()..].trim_ascii_start(), VALUE)
-        })
+/// True if the client has closed a connection. Bytes that wait to be read hide the end behind them from other looks.
+pub(crate) fn has_gone(socket: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    #[cfg(target_os = "linux")]
+    let end = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    #[cfg(not(target_os = "linux"))]
+    let end = PollFlags::HUP | PollFlags::ERR;
+    let mut looked_at = [PollFd::new(socket, end)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut looked_at, Some(&now)).is_ok() && looked_at[0].revents().intersects(end)
 }
 
 /// The parked handshakes of one listener, the first one first. `T` is a connection.
@@ -145,20 +168,24 @@ mod tests {
 
     #[test]
     fn a_handshake_is_recognised_by_its_header() {
-        let handshake = "GET /graphql HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n";
-        assert!(is_handshake(handshake.as_bytes()));
-        assert!(is_handshake(b"GET / HTTP/1.1\r\nuPGRADE:WebSocket\r\n\r\n"));
-        for other in [
-            "",
-            "GET ",
-            "GET /upgrade:websocket HTTP/1.1\r\n\r\n",
-            "GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n",
-            "GET / HTTP/1.1\r\nupgrade: web",
-            "GET / HTTP/1.1\r\nx-upgrade: websocket\r\n\r\n",
-            "POST / HTTP/1.1\r\nupgrade: websocket\r\n\r\n",
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        let long = format!("GET / HTTP/1.1\r\nauthorization: {}\r\n", "x".repeat(4000));
+        for (text, expected) in [
+            ("GET /graphql HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n", FirstBytes::Handshake),
+            ("GET / HTTP/1.1\r\nuPGRADE:WebSocket\r\n\r\n", FirstBytes::Handshake),
+            (&format!("{long}Upgrade: websocket\r\n\r\n"), FirstBytes::Handshake),
+            (&long, FirstBytes::Undecided),
+            ("G", FirstBytes::Undecided),
+            ("GET ", FirstBytes::Undecided),
+            ("GET / HTTP/1.1\r\nupgrade: web", FirstBytes::Undecided),
+            ("", FirstBytes::Other),
+            ("GET /upgrade:websocket HTTP/1.1\r\n\r\n", FirstBytes::Other),
+            ("GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n", FirstBytes::Other),
+            ("GET / HTTP/1.1\r\nx-upgrade: websocket\r\n\r\n", FirstBytes::Other),
+            ("GET / HTTP/1.1\r\n\r\nupgrade: websocket\r\n", FirstBytes::Other),
+            ("POST / HTTP/1.1\r\nupgrade: websocket\r\n\r\n", FirstBytes::Other),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FirstBytes::Other),
         ] {
-            assert!(!is_handshake(other.as_bytes()), "{other:?}");
+            assert_eq!(FirstBytes::of_bytes(text.as_bytes()), expected, "{text:?}");
         }
     }
 
@@ -177,6 +204,12 @@ mod tests {
         }
         assert_eq!(FirstBytes::of(&socket), FirstBytes::Handshake);
         assert_eq!(FirstBytes::of(&socket), FirstBytes::Handshake);
+        assert!(!has_gone(&socket));
+        drop(client);
+        while !has_gone(&socket) {
+            std::thread::yield_now();
+        }
+        assert_eq!(FirstBytes::of(&socket), FirstBytes::Handshake, "they hide the end");
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,9 @@ const TRY_AGAIN_LATER: u16 = 1013;
 /// The part of the server's time that a client adds at most, by chance.
 const JITTER: f64 = 0.5;
 
+/// The longest time of a server that counts: no run takes so long.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
+
 /// The wait after the first refusal without a time, as in graphql-ws; it doubles with each refusal.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 
@@ -42,7 +45,7 @@ impl ReturnQueue {
     /// Returns how long a client waits after this many refusals, of which the last one had this time with it.
     pub(super) fn wait(&mut self, refusals: u32, retry_after: Option<Duration>) -> Duration {
         match retry_after {
-            Some(time) => time.mul_f64(1.0 + JITTER * self.random.unit()),
+            Some(time) => time.min(RETRY_AFTER_MAX).mul_f64(1.0 + JITTER * self.random.unit()),
             None => {
                 let doubled = 1_u32.checked_shl(refusals.saturating_sub(1)).unwrap_or(u32::MAX);
                 let (least, most) = BACKOFF_JITTER;

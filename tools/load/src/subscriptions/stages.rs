@@ -211,8 +211,9 @@ impl RunStages<'_> {
         self.driver.recorder.restart();
         let first = self.next_event;
         let mut rounds = 0;
-        while rounds < WARMUP_ROUNDS || self.driver.joining() > 0 {
-            rounds += 1;
+        while rounds < WARMUP_ROUNDS {
+            // The client that returned last needs rounds, too.
+            rounds = if self.driver.joining() > 0 { 0 } else { rounds + 1 };
             self.begin(self.next_event, keys, WARMUP_GAP);
             let mut until = None;
             loop {
