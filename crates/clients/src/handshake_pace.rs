@@ -142,6 +142,11 @@ impl HandshakePace {
         read(&self.waiting) + beginning > enough
     }
 
+    /// Returns the number of waiting handshakes above which there are enough.
+    pub fn waiting_enough(&self) -> u64 {
+        self.waiting_enough
+    }
+
     /// Returns the number of handshakes that have their turns within the longest wait.
     pub fn waiting_max(&self) -> u64 {
         self.waiting_max

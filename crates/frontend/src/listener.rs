@@ -47,9 +47,6 @@ const PARKED_PER_CORE: u64 = 2_500;
 /// The time between two looks at whether there is room for a further connection.
 const ROOM_POLL: Duration = Duration::from_millis(5);
 
-/// The number of parked handshakes that are served in a second for each core in any case.
-const UNPARKED_PER_CORE_MIN: u64 = 100;
-
 /// The pause of a listener that has done so for as many as it may.
 const PARKING_POLL: Duration = Duration::from_millis(5);
 
@@ -334,7 +331,7 @@ async fn unpark_all(server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConne
     let cores = server.workers.count();
     let mut unparking = Unparking {
         places: Arc::new(Semaphore::new(UNPARKED_PER_CORE * cores)),
-        least: Pace::new(UNPARKED_PER_CORE_MIN * cores as u64),
+        least: server.limits.handshakes.as_ref().and_then(|it| Pace::new(it.waiting_enough())),
         started: Instant::now(),
     };
     loop {
@@ -350,7 +347,8 @@ async fn unpark_all(server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConne
 struct Unparking {
     /// The places of connections that workers have and do not serve yet.
     places: Arc<Semaphore>,
-    /// The least pace, while enough handshakes wait. Without it, those of other listeners could keep these out.
+    /// The least pace, while enough handshakes wait: as many in a second as are enough. Without it, those of other
+    /// listeners could keep these out.
     least: Option<Pace>,
     started: Instant,
 }
