@@ -150,7 +150,7 @@ type Place = Option<OwnedSemaphorePermit>;
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker: as fast as the workers begin to
 /// serve them, and some for the responses that they send meanwhile ([`crate::accept_pace`]). While many WebSocket
-/// handshakes wait for their turn ([`clients::handshake_pace`]), it parks further ones ([`crate::parked_handshakes`]),
+/// handshakes wait for their turn ([`clients::handshake_pace`]), it parks further ones (`parked_handshakes`),
 /// and accepts slowly where it cannot know what a connection is for.
 pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound, server.settings.stall_timeout) {
