@@ -40,8 +40,8 @@ const PLACE_POLL: Duration = Duration::from_millis(1);
 const HANDSHAKES_POLL: Duration = Duration::from_millis(20);
 
 /// The number of connections that a listener accepts in a second for each core in a storm of handshakes, to look at
-/// what they begin with. Each takes some 10 to 40 µs, at a higher priority than requests: with 5,000 a second, requests
-/// became so slow for a moment that many were refused.
+/// what they begin with. This has a higher priority than requests. With 5,000 a second, the limit of admission fell to
+/// less than the requests needed, and many were refused.
 const PARKED_PER_CORE: u64 = 2_500;
 
 /// The time between two looks at whether there is room for a further connection.

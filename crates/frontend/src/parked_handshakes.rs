@@ -4,7 +4,7 @@
 //! ([`clients::handshake_pace`]). The kernel's queue of connections is first come, first served: if the listener left
 //! them there, a query on a new connection would wait behind thousands of handshakes for seconds. So it accepts the
 //! connections, looks at their first bytes without taking them, and parks those that begin with a handshake. A parked
-//! connection is a descriptor and some bytes. One that waits for its turn in HTTP takes some 20 kB.
+//! connection is a descriptor and some bytes. One that waits for its turn in HTTP also has a task and its buffers.
 //!
 //! The first bytes behind TLS and those of Unix domain sockets are not looked at: such connections wait in the kernel.
 
