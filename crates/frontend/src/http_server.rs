@@ -16,7 +16,7 @@ use super::pipeline::Pipeline;
 /// wait in the kernel: workers with much to do serve these few between their requests.
 pub const ACCEPTED_PER_CORE: usize = 16;
 
-/// The number of parked handshakes whose connections workers have and do not serve yet, for each worker on average.
+/// The number of handshakes that are handed to workers and not served yet after their parking, for each worker.
 pub const UNPARKED_PER_CORE: usize = 64;
 
 /// The number of TLS handshakes that are in progress at a time, for each worker on average. Computing so many takes a
@@ -39,7 +39,7 @@ pub struct HttpServer {
     pub accept_pace: Mutex<AcceptPace>,
     /// The places of TLS handshakes in progress ([`TLS_HANDSHAKES_PER_CORE`]).
     pub tls_handshakes: Semaphore,
-    /// Counts the connections whose clients have gone, and that end in a moment.
+    /// Counts connections that clients have closed and the router is about to end.
     pub leaving: LeavingCount,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,

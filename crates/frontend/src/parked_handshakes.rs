@@ -1,4 +1,4 @@
-//! WebSocket handshakes whose connections wait before a worker serves them.
+//! WebSocket handshakes that wait before a worker serves their connections.
 //!
 //! When a router or a network has failed, all clients return at once, and the handshakes have a pace
 //! ([`clients::handshake_pace`]). The kernel's queue of connections is first come, first served: if the listener left

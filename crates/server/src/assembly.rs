@@ -141,7 +141,7 @@ impl std::fmt::Debug for RouterParts {
     }
 }
 
-/// Counts the connections of all reactors whose clients have gone, and that end in a moment.
+/// Counts connections that clients have closed and the reactors are about to end.
 fn leaving_connections(reactors: &[Reactors]) -> LeavingCount {
     let counts: Vec<_> = reactors.iter().map(Reactors::leaving).collect();
     Box::new(move || counts.iter().map(|count| count()).sum())

@@ -72,7 +72,7 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
-    /// Returns a function that counts the connections whose clients have gone, and that end in a moment.
+    /// Returns a function that counts connections that clients have closed and the reactors are about to end.
     pub fn leaving(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let mailboxes: Vec<_> = self.reactors.iter().map(|it| Arc::clone(it.mailbox())).collect();
         move || mailboxes.iter().map(|it| it.leaving()).sum()

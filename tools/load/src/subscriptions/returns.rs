@@ -61,7 +61,7 @@ impl ReturnQueue {
         self.heap.push(Reverse((at, client)));
     }
 
-    /// Removes a client whose time has come and returns it.
+    /// Removes and returns a client that may return now.
     pub(super) fn pop_due(&mut self, now: Duration) -> Option<usize> {
         self.heap.peek().filter(|Reverse((at, _))| *at <= now)?;
         self.heap.pop().map(|Reverse((_, client))| client)
