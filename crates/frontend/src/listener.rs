@@ -178,7 +178,7 @@ async fn accept_all(
 ) {
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
-    let mut parking = ParkingPace::new(server.workers.count());
+    let mut parking = ClockedPace::new(PARKED_PER_CORE * server.workers.count() as u64);
     loop {
         wait_for_room(server).await;
         match listener.accept().await {
@@ -237,23 +237,22 @@ fn enter(
     }
 }
 
-/// The pace at which connections are accepted in a storm of handshakes, to look at what they begin with.
-struct ParkingPace {
+/// A pace with its clock.
+struct ClockedPace {
     pace: Option<Pace>,
     started: Instant,
 }
 
-impl ParkingPace {
-    fn new(cores: usize) -> Self {
-        Self { pace: Pace::new(PARKED_PER_CORE * cores as u64), started: Instant::now() }
+impl ClockedPace {
+    /// Creates a pace of this number of turns in a second. A pace of 0 has no turns.
+    fn new(per_second: u64) -> Self {
+        Self { pace: Pace::new(per_second), started: Instant::now() }
     }
 
-    /// Waits for the turn of one more connection.
-    async fn turn(&mut self) {
-        let Some(pace) = &mut self.pace else { return };
-        while pace.take(self.started.elapsed(), Duration::ZERO).is_none() {
-            tokio::time::sleep(PARKING_POLL).await;
-        }
+    /// Takes a turn, if one is due.
+    fn take(&mut self) -> bool {
+        let now = self.started.elapsed();
+        self.pace.as_mut().is_some_and(|pace| pace.take(now, Duration::ZERO).is_some())
     }
 }
 
@@ -262,7 +261,7 @@ impl ParkingPace {
 async fn park_in_storm(
     server: &Arc<HttpServer>,
     parked: &Arc<ParkedHandshakes<NewConnection>>,
-    parking: &mut ParkingPace,
+    parking: &mut ClockedPace,
     new: NewConnection,
 ) -> Option<NewConnection> {
     let Some(handshakes) = &server.limits.handshakes else { return Some(new) };
@@ -270,7 +269,9 @@ async fn park_in_storm(
     if parked.is_empty() && !handshakes.has_enough(waiting_gets, &server.limits.memory) {
         return Some(new);
     }
-    parking.turn().await;
+    while !parking.take() {
+        tokio::time::sleep(PARKING_POLL).await;
+    }
     match new.first_bytes() {
         FirstBytes::Handshake => {
             park(server, parked, new);
@@ -281,12 +282,17 @@ async fn park_in_storm(
             None
         }
         FirstBytes::Undecided => {
-            while !handshakes.may_accept() {
-                tokio::time::sleep(HANDSHAKES_POLL).await;
-            }
+            wait_for_undecided(handshakes).await;
             Some(new)
         }
         FirstBytes::Other => Some(new),
+    }
+}
+
+/// Waits until a connection may be served that may turn out to be for a handshake.
+async fn wait_for_undecided(handshakes: &HandshakePace) {
+    while !handshakes.may_accept() {
+        tokio::time::sleep(HANDSHAKES_POLL).await;
     }
 }
 
@@ -316,8 +322,10 @@ async fn serve_after_first_bytes(
         },
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
-    if new.first_bytes() == FirstBytes::Handshake {
-        return park(&server, &parked, new);
+    match (new.first_bytes(), &server.limits.handshakes) {
+        (FirstBytes::Handshake, _) => return park(&server, &parked, new),
+        (FirstBytes::Undecided, Some(handshakes)) => wait_for_undecided(handshakes).await,
+        (FirstBytes::Undecided | FirstBytes::None | FirstBytes::Other, _) => {}
     }
     // It earns no place by responses: very many such connections may wait, and each would look for one every
     // millisecond.
@@ -329,10 +337,10 @@ async fn serve_after_first_bytes(
 /// Has parked handshakes served, several together, while not enough others wait; never returns.
 async fn unpark_all(server: &Arc<HttpServer>, parked: &ParkedHandshakes<NewConnection>) {
     let cores = server.workers.count();
+    let least = server.limits.handshakes.as_ref().map_or(0, HandshakePace::waiting_enough);
     let mut unparking = Unparking {
         places: Arc::new(Semaphore::new(UNPARKED_PER_CORE * cores)),
-        least: server.limits.handshakes.as_ref().and_then(|it| Pace::new(it.waiting_enough())),
-        started: Instant::now(),
+        least: ClockedPace::new(least),
     };
     loop {
         parked.arrived().await;
@@ -349,8 +357,7 @@ struct Unparking {
     places: Arc<Semaphore>,
     /// The least pace, while enough handshakes wait: as many in a second as are enough. Without it, those of other
     /// listeners could keep these out.
-    least: Option<Pace>,
-    started: Instant,
+    least: ClockedPace,
 }
 
 impl Unparking {
@@ -361,12 +368,9 @@ impl Unparking {
             Some(handshakes) => !handshakes.has_enough(waiting_gets, &server.limits.memory),
             None => true,
         };
-        let (least, now) = (&mut self.least, self.started.elapsed());
-        let mut may_begin =
-            || has_room || least.as_mut().is_some_and(|it| it.take(now, Duration::ZERO).is_some());
         loop {
             let place = Arc::clone(&self.places).try_acquire_owned().ok();
-            match parked.pop(|| place.is_some() && may_begin()) {
+            match parked.pop(|| place.is_some() && (has_room || self.least.take())) {
                 Some(Unparked::Begins(new)) if new.has_gone() => {}
                 Some(Unparked::Begins(new)) => {
                     if !assign_to_worker(server, new, place) {
