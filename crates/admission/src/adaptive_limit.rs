@@ -17,6 +17,10 @@
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.
 //!
+//! Handshakes that come at their pace make operations slow, too, and fewer operations would not make them faster: the
+//! pace bounds what handshakes take. Meanwhile the limit is not lowered below what would be in flight without them, and
+//! some more.
+//!
 //! While the processors have time to spare, the router itself makes nothing slow. Then the limit stays at its initial
 //! value at least, so that a slow subgraph alone does not have a quiet router refuse requests, and it grows fast while
 //! operations are not slower than usual.
@@ -153,6 +157,20 @@ const REACHED_SHARE: f64 = 0.9;
 /// reached.
 const SLOW_HEADROOM: f64 = 1.1;
 
+/// The multiple of the expected work in flight below which other work does not lower the limit: operations may take that
+/// much longer meanwhile, without being refused.
+const OTHER_WORK_HEADROOM: f64 = 1.75;
+
+/// The multiple of the expected work in flight above which there is no room for other work. What is in flight shows at
+/// once that operations become slower, and their latencies only when they have ended.
+const PRESSED_RATIO: f64 = 1.4;
+
+/// The time for which other work counts after it was noted.
+const OTHER_WORK_TIME: Duration = Duration::from_secs(1);
+
+/// The share of a window in the expected work in flight, and in the usual limit.
+const EXPECTED_STEP: f64 = 0.1;
+
 /// A measurement of the slow-down with less work in flight.
 #[derive(Debug)]
 struct Probe {
@@ -242,6 +260,14 @@ pub struct AdaptiveLimit {
     /// True if the last probe has found a queue that it did not empty.
     has_deep_queue: bool,
     probe: Option<Probe>,
+    /// The work that would be in flight if the router did not make operations slower than usual, smoothed; 0 before the
+    /// first window.
+    expected_in_flight: f64,
+    /// The limit without probes, smoothed.
+    usual_limit: f64,
+    /// Until this time, other work makes operations slow, and the limit is not lowered below `held`.
+    other_work_until: Duration,
+    held: f64,
 }
 
 impl AdaptiveLimit {
@@ -278,6 +304,10 @@ impl AdaptiveLimit {
             confirmed_factor: 1,
             has_deep_queue: false,
             probe: None,
+            expected_in_flight: 0.0,
+            usual_limit: initial,
+            other_work_until: Duration::ZERO,
+            held: min,
         }
     }
 
@@ -326,6 +356,29 @@ impl AdaptiveLimit {
     /// Notes whether the processors have time to spare.
     pub fn set_spare_processors(&mut self, has_spare: bool) {
         self.has_spare_processors = has_spare;
+    }
+
+    /// Notes that work that the limit does not count, and that has a bound of its own, makes operations slow now and for
+    /// a second.
+    pub fn note_other_work(&mut self, now: Duration) {
+        if !self.has_other_work(now) {
+            // It would take what the other work does for normal.
+            self.abandon_probe(now);
+            // It may have lowered the limit before it was noted. A router with too many operations gets no higher one.
+            self.held = self.usual_limit.min(self.expected_in_flight * OTHER_WORK_HEADROOM);
+            self.limit = self.limit.max(self.held);
+        }
+        self.other_work_until = now + OTHER_WORK_TIME;
+    }
+
+    /// True if this much work in flight leaves no room for other work.
+    pub fn is_pressed(&self, units: u64) -> bool {
+        let enough = (self.expected_in_flight * PRESSED_RATIO).max(self.min);
+        units as f64 > enough * f64::from(UNITS)
+    }
+
+    fn has_other_work(&self, now: Duration) -> bool {
+        now < self.other_work_until
     }
 
     /// Notes that work waits or is refused because the limit is reached.
@@ -410,10 +463,29 @@ impl AdaptiveLimit {
             self.slow_down += (slow_down - self.slow_down) * SLOW_DOWN_STEP;
             let mean = self.window.time / f64::from(self.window.executions);
             self.latency += (mean - self.latency) * SLOW_DOWN_STEP;
+            self.note_usual(slow_down, elapsed);
             self.adapt(elapsed, now);
         }
         self.begin_window(now);
         measured
+    }
+
+    /// Notes the limit, and the work that would have been in flight in a window if the router had not made operations
+    /// slower than usual (Little's law).
+    fn note_usual(&mut self, slow_down: f64, elapsed: Duration) {
+        let excess = match self.has_spare_processors {
+            true => 1.0,
+            false => (slow_down / self.floor.max(f64::MIN_POSITIVE)).max(1.0),
+        };
+        let expected = self.mean_in_flight(elapsed) / excess;
+        let step = if self.expected_in_flight == 0.0 { 1.0 } else { EXPECTED_STEP };
+        self.expected_in_flight += (expected - self.expected_in_flight) * step;
+        self.usual_limit += (self.operations() - self.usual_limit) * EXPECTED_STEP;
+    }
+
+    /// Returns the mean of the work in flight of a window of this length.
+    fn mean_in_flight(&self, elapsed: Duration) -> f64 {
+        self.in_flight_area / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     fn begin_window(&mut self, now: Duration) {
@@ -454,7 +526,7 @@ impl AdaptiveLimit {
         let at_rest = TOLERANCE / (1.0 - 1.0 / self.limit.sqrt()).max(0.5);
         let is_slow = excess > at_rest * SLOW_RATIO;
         self.slow_windows = if is_slow { self.slow_windows.saturating_add(1) } else { 0 };
-        let least = self.least();
+        let least = self.least(now);
         self.count_effect(self.is_reached || (is_spare_only && !is_reached));
         if !is_reached {
             if excess > TOLERANCE {
@@ -500,8 +572,9 @@ impl AdaptiveLimit {
     }
 
     /// Returns the least limit at present.
-    fn least(&self) -> f64 {
-        if self.has_spare_processors { self.initial } else { self.min }
+    fn least(&self, now: Duration) -> f64 {
+        let least = if self.has_spare_processors { self.initial } else { self.min };
+        if self.has_other_work(now) { least.max(self.held) } else { least }
     }
 
     fn begin_probe_if_due(&mut self, is_spare: bool, elapsed: Duration, now: Duration) {
@@ -512,14 +585,16 @@ impl AdaptiveLimit {
         };
         let interval = interval.max(self.last_probe_took * ratio);
         let share = if is_spare { PROBE_SHARE_SPARE } else { PROBE_SHARE };
-        let mean = self.in_flight_area / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let mean = self.mean_in_flight(elapsed);
         let probe_limit = (mean.min(self.limit) * share).max(self.min);
         // With less of a difference nothing could be told from the latencies.
         let is_possible = probe_limit <= mean * PROBE_SHARE_SPARE;
         let is_due = self.has_deep_queue || now.saturating_sub(self.last_probe) >= interval;
         let has_effect = self.effect_windows >= EFFECT_WINDOWS;
         let is_rising = self.window.slow_down() > self.slow_down * RISING_RATIO;
-        if !is_possible || !is_due || is_rising || !(has_effect || self.has_deep_queue) {
+        // With other work, latencies do not show what the work in flight does.
+        let is_disturbed = is_rising || self.has_other_work(now);
+        if !is_possible || !is_due || is_disturbed || !(has_effect || self.has_deep_queue) {
             return;
         }
         self.probe = Some(Probe {
@@ -536,6 +611,16 @@ impl AdaptiveLimit {
         if !is_spare {
             self.limit = probe_limit;
         }
+    }
+
+    /// Ends a probe that has measured nothing.
+    fn abandon_probe(&mut self, now: Duration) {
+        let Some(probe) = self.probe.take() else { return };
+        if !probe.is_spare {
+            self.limit = probe.limit_before;
+        }
+        self.last_probe = now;
+        self.begin_window(now);
     }
 
     fn end_probe_if_complete(&mut self, now: Duration) {
@@ -572,9 +657,10 @@ impl AdaptiveLimit {
         if self.has_deep_queue {
             // The same work is done with less in flight.
             self.floor = self.floor.min(measured);
-            self.limit = probe_limit.max(self.least());
+            let least = self.least(now);
+            self.limit = probe_limit.max(least);
             // The next probe would be below the least limit.
-            self.has_deep_queue = probe_limit >= self.least();
+            self.has_deep_queue = probe_limit >= least;
         } else if measured < self.floor {
             self.floor += (measured - self.floor) * PROBE_STEP;
         } else if elasticity <= QUEUE_ELASTICITY {
@@ -642,6 +728,48 @@ mod tests {
             assert!(limit.operations() >= least, "{limit:?}");
             assert_eq!(limit.operations() >= 400.0, has_spare, "{limit:?}");
         }
+    }
+
+    #[test]
+    fn other_work_does_not_lower_the_limit_below_what_was_in_flight() {
+        for has_other_work in [true, false] {
+            let mut limit = limit(500);
+            run(&mut limit, 0.0, 19.7, 0.050, 80.0, 80.0);
+            // The work has effect before it is noted.
+            run(&mut limit, 19.7, 0.3, 0.050, 40.0, 110.0);
+            if has_other_work {
+                // A probe has just begun. It must not take what follows for normal.
+                (limit.has_deep_queue, limit.in_flight_area) = (true, 80.0);
+                limit.begin_probe_if_due(false, Duration::from_secs(1), Duration::from_secs(20));
+                assert!(limit.probe.is_some(), "{limit:?}");
+            }
+            // Handshakes take half of the processor, and twice as many operations want to be in flight.
+            for tenth in 0..100 {
+                let from = 20.0 + f64::from(tenth) / 10.0;
+                if has_other_work {
+                    limit.note_other_work(Duration::from_secs_f64(from));
+                }
+                run(&mut limit, from, 0.1, 0.050, 40.0, 160.0);
+            }
+            let operations = limit.operations();
+            assert_eq!((100.0..200.0).contains(&operations), has_other_work, "{limit:?}");
+            // After it, the limit finds the capacity as ever.
+            run(&mut limit, 30.0, 60.0, 0.050, 40.0, 160.0);
+            is_near_capacity(&limit, 40.0);
+        }
+    }
+
+    #[test]
+    fn other_work_does_not_raise_a_limit_that_is_reached() {
+        let mut limit = limit(100);
+        run(&mut limit, 0.0, 60.0, 0.050, 100.0, 10_000.0);
+        let before = limit.operations();
+        for tenth in 0..600 {
+            let from = 60.0 + f64::from(tenth) / 10.0;
+            limit.note_other_work(Duration::from_secs_f64(from));
+            run(&mut limit, from, 0.1, 0.050, 75.0, 10_000.0);
+        }
+        assert!(limit.operations() <= before * 1.05, "{before} {limit:?}");
     }
 
     #[test]

@@ -120,6 +120,19 @@ impl AdmissionControl {
         self.limit.set_spare_processors(has_spare);
     }
 
+    /// Notes that other work with a bound of its own makes operations slow now and for a second: handshakes at their
+    /// pace. Meanwhile the limit is not lowered below what was in flight before.
+    pub fn note_other_work(&mut self, now: Duration) {
+        self.limit.note_other_work(now);
+    }
+
+    /// True if work waits, or so much is in flight that operations must have become slower: there is no room for other
+    /// work.
+    pub fn is_pressed(&self) -> bool {
+        let has_waiting = self.queues.iter().any(|queue| queue.len() > 0);
+        has_waiting || self.limit.is_pressed(self.counted().saturating_sub(self.opening_streams))
+    }
+
     /// Notes the units of work in flight that do not count in the limit: those that wait for subgraphs that hang
     /// ([`Bulkhead::waiting_in_vain`](crate::Bulkhead::waiting_in_vain)). Waiting requests notice when the next work
     /// ends.

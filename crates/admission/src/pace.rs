@@ -33,6 +33,11 @@ impl Pace {
         Some(wait)
     }
 
+    /// True if turns of late were not taken, which may be taken at once: less is wanted than the pace allows.
+    pub fn has_unused(&self, now: Duration) -> bool {
+        self.next + BURST / 2 <= now
+    }
+
     /// Returns the time until the next turn comes.
     pub fn until_next(&self, now: Duration) -> Duration {
         self.next.saturating_sub(now)
@@ -92,6 +97,21 @@ mod tests {
         assert_eq!((pace.until_next(MS(0)), pace.until_next(MS(150))), (MS(100), MS(0)));
         pace.give_back();
         assert_eq!(pace.take(MS(0), MS(0)), Some(MS(0)));
+    }
+
+    #[test]
+    fn turns_are_left_unused_while_less_is_wanted() {
+        let mut pace = Pace::new(100).expect("a pace");
+        let mut unused = |from: u64, interval: usize| {
+            let taken = (from..from + 1000).step_by(interval);
+            taken.fold(true, |_, now| {
+                let _ = pace.take(MS(now), MS(0));
+                pace.has_unused(MS(now))
+            })
+        };
+        assert!(unused(1000, 20), "half of the pace");
+        assert!(!unused(2000, 5), "twice the pace");
+        assert!(unused(3000, 20));
     }
 
     #[test]

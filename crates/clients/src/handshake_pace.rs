@@ -5,9 +5,9 @@
 //! The handshakes that wait are in a queue in which clients take turns (`handshake_queue`), so that a client
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
-//! While operations wait for admission, handshakes have their turns at a part of the pace: a processor that has too
-//! much to do does not take further work, and the subscriptions of those that have had their turns come before those of
-//! others.
+//! While operations wait for admission, or more of them are in flight than usual, handshakes have their turns at a part
+//! of the pace: a processor that has too much to do does not take further work, and the subscriptions of those that have
+//! had their turns come before those of others.
 //!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
 //! they do, listeners park further handshakes, or leave connections in the kernel where they cannot know what those are
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 pub use crate::handshake_queue::{HandshakeClient, HandshakeRank};
 use crate::handshake_queue::{HandshakePlace, HandshakeQueue};
 
-/// The part of the pace (one in this number) at which handshakes have their turns while operations wait. It is not
+/// The part of the pace (one in this number) at which handshakes have their turns while operations are slow. It is not
 /// zero, because a saturated router always has some that wait.
 const PRESSED_PART: u32 = 4;
 
@@ -68,6 +68,15 @@ pub const HANDSHAKE_METRICS: &[Metric<HandshakePace>] = &[
         |it| read(&it.refused),
     ),
 ];
+
+/// The operations of clients, to which handshakes give way.
+pub trait OperationLoad {
+    /// True if operations wait for admission or are slow already.
+    fn is_pressed(&self) -> bool;
+
+    /// Notes that handshakes come faster than their pace, and make operations slow now and for about a second.
+    fn note_storm(&self);
+}
 
 /// The pace of handshakes.
 #[derive(Debug)]
@@ -168,8 +177,8 @@ impl HandshakePace {
         accepting.take(self.started.elapsed(), Duration::ZERO).is_some()
     }
 
-    /// Waits for the turn of a handshake, if the memory for work has room for one more that waits. `is_pressed` tells
-    /// whether operations wait for admission. Dropping the future leaves the queue.
+    /// Waits for the turn of a handshake, if the memory for work has room for one more that waits. Dropping the future
+    /// leaves the queue.
     ///
     /// # Errors
     /// The handshake is refused, because it has waited for too long, or because too many wait.
@@ -177,9 +186,9 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-        is_pressed: impl Fn() -> bool,
+        load: &impl OperationLoad,
     ) -> Result<(), HandshakeRefusal> {
-        let decision = self.wait_for_decision(client, memory, &is_pressed).await;
+        let decision = self.wait_for_decision(client, memory, load).await;
         if decision.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -190,9 +199,9 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-        is_pressed: &dyn Fn() -> bool,
+        load: &dyn OperationLoad,
     ) -> Result<(), HandshakeRefusal> {
-        let entered = self.enter(client, memory, is_pressed)?;
+        let entered = self.enter(client, memory, load)?;
         let Some(mut waiting) = entered else { return Ok(()) };
         tokio::select! {
             biased;
@@ -201,7 +210,7 @@ impl HandshakePace {
                 // The queue drops no sender.
                 decision.unwrap_or_else(|_| Err(HandshakeRefusal::new()))
             }
-            never = self.keep_time(is_pressed) => match never {},
+            never = self.keep_time(load) => match never {},
             // The decision may have been made in this moment.
             () = tokio::time::sleep(WAIT_MAX) => {
                 waiting.leave().unwrap_or_else(|| Err(HandshakeRefusal::new()))
@@ -214,12 +223,12 @@ impl HandshakePace {
         &self,
         client: HandshakeClient,
         memory: &MemoryAccount,
-        is_pressed: &dyn Fn() -> bool,
+        load: &dyn OperationLoad,
     ) -> Result<Option<WaitingHandshake<'_>>, HandshakeRefusal> {
         let now = self.started.elapsed();
         let mut turns = self.lock();
-        self.hand_out(&mut turns, now, is_pressed);
-        if turns.queue.len() == 0 && turns.pace.take(now, Duration::ZERO).is_some() {
+        self.hand_out(&mut turns, now, load);
+        if turns.queue.len() == 0 && take_turn(&mut turns.pace, now, load) {
             return Ok(None);
         }
         let (sender, decision) = oneshot::channel();
@@ -238,13 +247,13 @@ impl HandshakePace {
 
     /// Hands out turns when they are due, while the caller waits. One of the waiting handshakes does so at a time; the
     /// others wait here until it leaves. If its worker is busy, arriving handshakes hand out what is due.
-    async fn keep_time(&self, is_pressed: &dyn Fn() -> bool) -> Infallible {
+    async fn keep_time(&self, load: &dyn OperationLoad) -> Infallible {
         let _timekeeper = self.timekeeper.lock().await;
         loop {
             let until_next = {
                 let now = self.started.elapsed();
                 let mut turns = self.lock();
-                self.hand_out(&mut turns, now, is_pressed);
+                self.hand_out(&mut turns, now, load);
                 turns.pace.until_next(now).max(turns.next_look.saturating_sub(now))
             };
             tokio::time::sleep(until_next).await;
@@ -252,16 +261,13 @@ impl HandshakePace {
     }
 
     /// Gives the turns that are due to waiting handshakes, unless it has just been done.
-    fn hand_out(&self, turns: &mut Turns, now: Duration, is_pressed: &dyn Fn() -> bool) {
+    fn hand_out(&self, turns: &mut Turns, now: Duration, load: &dyn OperationLoad) {
         let Turns { pace, next_look, queue } = turns;
         if now < *next_look {
             return;
         }
         *next_look = now + TICK;
-        while queue.len() > 0 && pace.take(now, Duration::ZERO).is_some() {
-            if is_pressed() {
-                pace.skip(PRESSED_PART - 1);
-            }
+        while queue.len() > 0 && take_turn(pace, now, load) {
             // The turn of a handshake that is leaving is that of the next one.
             while queue.pop().is_some_and(|waiting| waiting.send(Ok(())).is_err()) {}
         }
@@ -307,6 +313,20 @@ impl Drop for WaitingHandshake<'_> {
     }
 }
 
+/// Takes a turn if one is due: while operations are slow, in place of several.
+fn take_turn(pace: &mut Pace, now: Duration, load: &dyn OperationLoad) -> bool {
+    if pace.take(now, Duration::ZERO).is_none() {
+        return false;
+    }
+    if !pace.has_unused(now) {
+        load.note_storm();
+    }
+    if load.is_pressed() {
+        pace.skip(PRESSED_PART - 1);
+    }
+    true
+}
+
 /// Returns the number of handshakes that may wait at a time.
 fn waiting_max(memory: &MemoryAccount) -> u64 {
     memory.for_work() / MEMORY_PART / OPERATION_BYTES
@@ -321,6 +341,15 @@ mod tests {
 
     use super::*;
 
+    /// The load of a test, which says whether operations are slow.
+    impl<F: Fn() -> bool> OperationLoad for F {
+        fn is_pressed(&self) -> bool {
+            self()
+        }
+
+        fn note_storm(&self) {}
+    }
+
     fn pace(handshakes_per_core: u32, cores: usize) -> Option<HandshakePace> {
         let admission = Admission { enabled: true, handshakes_per_core, ..Admission::default() };
         HandshakePace::new(&admission, cores)
@@ -334,7 +363,7 @@ mod tests {
         let pace = Arc::new(pace(10, 2).expect("a pace"));
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, || false))).await;
+        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, &|| false))).await;
         let accepted = all.iter().filter(|it| it.is_ok()).count();
         assert!((200..=202).contains(&accepted), "{accepted}");
         assert!(began.elapsed() > Duration::from_secs(9), "{:?}", began.elapsed());
@@ -348,7 +377,7 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::new(20 * OPERATION_BYTES * MEMORY_PART);
         let began = Instant::now();
-        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, || false))).await;
+        let all = join_all((0..500).map(|_| pace.wait(CLIENT, &memory, &|| false))).await;
         let accepted = all.iter().filter(|it| it.is_ok()).count();
         assert_eq!(accepted, 21, "one at once, and 20 that wait");
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
@@ -363,7 +392,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(100)).await;
         // The first of them have their turns at once.
         let mut waits: Vec<_> =
-            (0..20).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
+            (0..20).map(|_| Box::pin(pace.wait(CLIENT, &memory, &|| false))).collect();
         waits.retain_mut(|it| it.now_or_never().is_none());
         assert!(read(&pace.waiting) > pace.waiting_enough, "{pace:?}");
         let accepted = (0..1000).filter(|_| pace.may_accept()).count();
@@ -377,9 +406,9 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        let storm = join_all((0..200).map(|_| pace.wait(CLIENT, &memory, || false)));
+        let storm = join_all((0..200).map(|_| pace.wait(CLIENT, &memory, &|| false)));
         let neighbour = async {
-            let turn = pace.wait(NEIGHBOUR, &memory, || false).await;
+            let turn = pace.wait(NEIGHBOUR, &memory, &|| false).await;
             (turn, began.elapsed())
         };
         let (storm, (turn, waited)) = tokio::join!(storm, neighbour);
@@ -396,7 +425,7 @@ mod tests {
         let began = Instant::now();
         let is_pressed = || (1..3).contains(&began.elapsed().as_secs());
         let turns = join_all((0..300).map(|_| async {
-            pace.wait(CLIENT, &memory, is_pressed).await.expect("it waits for four seconds");
+            pace.wait(CLIENT, &memory, &is_pressed).await.expect("it waits for four seconds");
             began.elapsed().as_secs()
         }));
         let mut of_second = [0; 5];
@@ -414,12 +443,12 @@ mod tests {
         let began = Instant::now();
         for _ in 0..10 {
             let mut gone: Vec<_> =
-                (0..50).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
+                (0..50).map(|_| Box::pin(pace.wait(CLIENT, &memory, &|| false))).collect();
             gone.retain_mut(|it| it.now_or_never().is_none());
             assert_eq!(read(&pace.waiting), gone.len() as u64);
         }
         assert_eq!(read(&pace.waiting), 0);
-        pace.wait(NEIGHBOUR, &memory, || false).await.expect("nothing waits");
+        pace.wait(NEIGHBOUR, &memory, &|| false).await.expect("nothing waits");
         assert!(began.elapsed() <= Duration::from_millis(105), "{:?}", began.elapsed());
         assert_eq!(read(&pace.refused), 0);
     }
@@ -429,9 +458,9 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let began = Instant::now();
-        pace.wait(CLIENT, &memory, || false).await.expect("the first turn");
+        pace.wait(CLIENT, &memory, &|| false).await.expect("the first turn");
         {
-            let mut gone = Box::pin(pace.wait(CLIENT, &memory, || false));
+            let mut gone = Box::pin(pace.wait(CLIENT, &memory, &|| false));
             assert!((&mut gone).now_or_never().is_none());
             tokio::time::advance(Duration::from_millis(100)).await;
             // The client goes when its turn has been handed out, before it takes notice.
@@ -439,7 +468,7 @@ mod tests {
             pace.hand_out(&mut pace.lock(), now, &|| false);
             assert_eq!(read(&pace.waiting), 0);
         }
-        pace.wait(NEIGHBOUR, &memory, || false).await.expect("the turn that was given back");
+        pace.wait(NEIGHBOUR, &memory, &|| false).await.expect("the turn that was given back");
         assert!(began.elapsed() <= Duration::from_millis(105), "{:?}", began.elapsed());
     }
 
@@ -448,7 +477,7 @@ mod tests {
         let pace = pace(10, 1).expect("a pace");
         let memory = MemoryAccount::unlimited();
         let mut waits: Vec<_> =
-            (0..4).map(|_| Box::pin(pace.wait(CLIENT, &memory, || false))).collect();
+            (0..4).map(|_| Box::pin(pace.wait(CLIENT, &memory, &|| false))).collect();
         waits.retain_mut(|it| it.now_or_never().is_none());
         let began = Instant::now();
         drop(waits.remove(0));

@@ -62,6 +62,8 @@ pub(crate) struct Phase {
     /// The factors by which the bottleneck and the rest are slower.
     pub(crate) service_factor: f64,
     pub(crate) elsewhere_factor: f64,
+    /// The part of the bottleneck that handshakes at their pace take. While requests are slow, they take a quarter of it.
+    pub(crate) handshakes: f64,
 }
 
 /// The counts of a stream, in the order of the phase's streams.
@@ -93,6 +95,8 @@ pub(crate) struct PhaseReport {
     pub(crate) limits: Vec<f64>,
     /// The same without the probes, which lower it for a moment.
     pub(crate) limits_beside_probes: Vec<f64>,
+    /// The parts of their pace that handshakes had.
+    handshake_parts: Vec<f64>,
 }
 
 impl PhaseReport {
@@ -112,6 +116,11 @@ impl PhaseReport {
         }
         total.latencies.sort_by(f64::total_cmp);
         total
+    }
+
+    /// Returns the part of the handshakes at their full pace that began.
+    pub(crate) fn handshakes(&self) -> f64 {
+        self.handshake_parts.iter().sum::<f64>() / self.handshake_parts.len() as f64
     }
 
     /// Returns mean and relative standard deviation of the limit.
@@ -140,6 +149,7 @@ enum Step {
     EndWait(u64),
     Sample,
     WatchProcessors,
+    Handshake,
 }
 
 struct Job {
@@ -158,6 +168,10 @@ pub(crate) struct Simulation {
     watch: ProcessorWatch,
     /// The time for which servers were busy since the last measurement, summed over all of them.
     busy_seconds: f64,
+    /// The part of the bottleneck that handshakes take now.
+    handshakes: f64,
+    /// The parts of their pace that they had, one every 20 ms.
+    handshake_parts: Vec<f64>,
     random: fastrand::Rng,
     now: f64,
     steps: BinaryHeap<Reverse<(Duration, u64, Step)>>,
@@ -184,12 +198,15 @@ impl Simulation {
             servers: 1,
             service_factor: 1.0,
             elsewhere_factor: 1.0,
+            handshakes: 0.0,
         };
         let mut simulation = Self {
             control: AdmissionControl::new(settings),
             processors,
             watch: ProcessorWatch::default(),
             busy_seconds: 0.0,
+            handshakes: 0.0,
+            handshake_parts: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
             now: 0.0,
             steps: BinaryHeap::new(),
@@ -219,11 +236,17 @@ impl Simulation {
         self.phase_started = self.now;
         self.report = vec![StreamReport::default(); phase.streams.len()];
         (self.limits, self.limits_beside_probes) = (Vec::new(), Vec::new());
-        self.steps.retain(|Reverse((_, _, step))| !matches!(step, Step::Arrive(_) | Step::Sample));
+        self.steps.retain(|Reverse((_, _, step))| {
+            !matches!(step, Step::Arrive(_) | Step::Sample | Step::Handshake)
+        });
         for stream in 0..phase.streams.len() {
             self.schedule_arrival(stream);
         }
         self.schedule(0.1, Step::Sample);
+        self.handshakes = 0.0;
+        if phase.handshakes > 0.0 {
+            self.schedule(0.0, Step::Handshake);
+        }
         let end = self.now + phase.seconds;
         while let Some(Reverse((at, _, step))) = self.steps.peek().copied()
             && at.as_secs_f64() <= end
@@ -240,7 +263,8 @@ impl Simulation {
         let limits = std::mem::take(&mut self.limits);
         let limits_beside_probes = std::mem::take(&mut self.limits_beside_probes);
         let seconds = phase.seconds - phase.settling;
-        PhaseReport { seconds, streams, limits, limits_beside_probes }
+        let handshake_parts = std::mem::take(&mut self.handshake_parts);
+        PhaseReport { seconds, streams, limits, limits_beside_probes, handshake_parts }
     }
 
     fn advance(&mut self, now: f64) {
@@ -314,6 +338,13 @@ impl Simulation {
                     self.limits_beside_probes.push(operations(self.control.limit()));
                 }
                 self.schedule(0.1, Step::Sample);
+            }
+            Step::Handshake => {
+                self.control.note_other_work(self.time());
+                let part = if self.control.is_pressed() { 0.25 } else { 1.0 };
+                self.handshakes = self.phase.handshakes * part;
+                self.handshake_parts.push(part);
+                self.schedule(0.02, Step::Handshake);
             }
             Step::WatchProcessors => {
                 self.watch_processors();
@@ -400,7 +431,8 @@ impl Simulation {
         {
             self.serving += 1;
             let Operation { service, spread, .. } = self.job(job).operation;
-            let after = self.varied(service * self.phase.service_factor, spread);
+            let after =
+                self.varied(service * self.phase.service_factor / (1.0 - self.handshakes), spread);
             self.schedule(after, Step::EndService(job));
         }
     }

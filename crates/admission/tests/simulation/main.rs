@@ -91,7 +91,15 @@ fn stream(client: u64, operation: Operation, rate: f64) -> Stream {
 }
 
 fn phase(seconds: f64, servers: usize, streams: Vec<Stream>) -> Phase {
-    Phase { seconds, settling: 0.0, streams, servers, service_factor: 1.0, elsewhere_factor: 1.0 }
+    Phase {
+        seconds,
+        settling: 0.0,
+        streams,
+        servers,
+        service_factor: 1.0,
+        elsewhere_factor: 1.0,
+        handshakes: 0.0,
+    }
 }
 
 /// Requests of ten clients at a multiple of the capacity.
@@ -139,6 +147,32 @@ fn goodput_stays_at_its_peak_however_much_is_offered() {
             });
         }
     }
+}
+
+#[test]
+fn a_storm_of_handshakes_leaves_requests_their_latency() {
+    for_cases(NOT_IDLE, |processors, seed| {
+        let operation =
+            Operation { service: 0.002, elsewhere: 0.050, spread: Spread::Fixed, ..SIMPLE };
+        let storm = |load| Phase { handshakes: 0.4, ..phase(10.0, 5, load) };
+        let mut simulation = new_simulation(processors, seed);
+        let load = even_load(operation, 5, 0.7);
+        let usual = simulation.run(&phase(60.0, 5, load.clone())).total().quantile(0.99);
+        let beside_requests = simulation.run(&storm(load));
+        // Where requests return as suddenly as the handshakes, there is no usual load to compare with.
+        let mut simulation = new_simulation(processors, seed);
+        simulation.run(&phase(60.0, 5, even_load(operation, 5, 0.01)));
+        let with_requests = simulation.run(&storm(even_load(operation, 5, 0.7)));
+        for report in [beside_requests, with_requests] {
+            let (total, handshakes) = (report.total(), report.handshakes());
+            let refused = total.refused as f64 / total.offered as f64;
+            let slower = total.quantile(0.99) / usual;
+            let context = format!("refused {refused}, p99 {slower} times, handshakes {handshakes}");
+            println!("{context}");
+            // Beside 70 % for requests, there is room for 75 % of the handshakes.
+            assert!(refused <= 0.005 && slower <= 2.0 && handshakes >= 0.55, "{context}");
+        }
+    });
 }
 
 #[test]

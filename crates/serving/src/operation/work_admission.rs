@@ -91,8 +91,7 @@ pub async fn admit_handshake(
             (_, true) => HandshakeRank::Anonymous,
         };
         let client = HandshakeClient { rank, key: overload.client(&arriving) };
-        let is_pressed = || overload.has_waiting();
-        let turn = pace.wait(client, &serving.limits.memory, is_pressed).await;
+        let turn = pace.wait(client, &serving.limits.memory, &**overload).await;
         turn.map_err(|refusal| refused(serving, overloaded(refusal.retry_after_seconds)))?;
     }
     admit_to_limit(serving, &[], arriving, class, Instant::now()).await.map(drop)

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use admission::memory::{MemoryAccount, MemoryKind};
 use admission::{AdmissionSettings, Class, LimitBounds, Load, QueueSettings, Request};
+use clients::handshake_pace::OperationLoad;
 use config::Config;
 use config::diagnostic::Diagnostic;
 use execute::{ClaimPath, GraphqlError};
@@ -89,11 +90,6 @@ impl OverloadProtection {
         self.load().in_flight > 0
     }
 
-    /// True if work waits for admission.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.admission.has_waiting()
-    }
-
     /// Returns the counts of work, for the shares of subgraphs.
     pub(crate) fn work(&self) -> &Arc<WorkCounts> {
         &self.admission.work
@@ -171,6 +167,16 @@ impl OverloadProtection {
             self.hasher.hash_one((&*it.query, &it.document_id, &it.operation_name, extensions))
         });
         names.fold(0, |key, name| key.rotate_left(5) ^ name)
+    }
+}
+
+impl OperationLoad for OverloadProtection {
+    fn is_pressed(&self) -> bool {
+        self.admission.is_pressed()
+    }
+
+    fn note_storm(&self) {
+        self.admission.note_storm();
     }
 }
 

@@ -108,9 +108,16 @@ impl SharedAdmission {
         self.lock().control.load()
     }
 
-    /// True if work waits for its decision.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.lock().waiting.is_empty()
+    /// True if work waits for its decision, or is slow already.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.lock().control.is_pressed()
+    }
+
+    /// Notes that handshakes make work slow now and for about a second.
+    pub(super) fn note_storm(&self) {
+        let mut state = self.lock();
+        let now = state.advance(self.now());
+        state.control.note_other_work(now);
     }
 
     /// Returns the time since the creation, which is the clock of the control.
@@ -351,7 +358,7 @@ mod tests {
         let admission = admission(10);
         let first = admit(&admission).await.expect("there is room");
         let (waited, ()) = tokio::join!(admit(&admission), async {
-            assert_eq!((admission.load().waiting, admission.has_waiting()), ([0, 1, 0], true));
+            assert_eq!((admission.load().waiting, admission.is_pressed()), ([0, 1, 0], true));
             drop(first);
         });
         drop(waited.expect("the other work has ended"));
