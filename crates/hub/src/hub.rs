@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bindings::Source;
 use execute::{ErrorCode, FetchCacheBudget, GraphqlError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::cursor::{CursorError, Cursors, Resume};
 use crate::event_spans::EventTracer;
-use crate::settings::COMMANDS_MAX;
+use crate::shard::shard_input::ShardInput;
 use crate::shard::task::{Command, Operations, ShardTask};
 use crate::shard::{
     ConcurrencyLimit, GROUP_NUMBER_BITS, LeaveSender, PendingSubscriber, RingRoom, Shard, Shared,
@@ -30,7 +30,7 @@ pub struct Hub {
     memo_room: Arc<FetchCacheBudget>,
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
-    shards: Vec<mpsc::Sender<Command>>,
+    shards: Vec<ShardInput>,
     /// The hash that assigns a source to a shard.
     placement: RandomState,
 }
@@ -92,15 +92,15 @@ impl Hub {
         };
         let shards = (0..settings.shards)
             .map(|number| {
-                let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
+                let (input, commands) = ShardInput::channel();
                 let (leave_sender, leaves) = LeaveSender::channel();
                 let shard = Shard::new(number, settings, shared.clone(), leave_sender);
                 let stats = Arc::clone(&stats);
                 let (cores, tracer) = (Arc::clone(&cores), tracer.clone());
-                let inputs = (command_receiver, leaves);
+                let inputs = (commands, leaves);
                 let task = ShardTask::new(shard, stats, cores, inputs, settings, tracer);
                 tokio::spawn(task.run());
-                commands
+                input
             })
             .collect();
         let placement = RandomState::new();
@@ -108,9 +108,9 @@ impl Hub {
     }
 
     /// Adds a subscriber. Returns when the source is open: every event from then on reaches the outlet, or its loss is
-    /// announced. Dropping the future cancels the request without side effects.
+    /// announced. Dropping the future cancels the request; if that crosses the reply, the outlet gets `Join` and `Leave`.
     ///
-    /// The outlet gets `Join`, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
+    /// The outlet gets `Join` before this returns, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
     /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or
@@ -138,8 +138,7 @@ impl Hub {
             // The task of the shard begins them.
             spans: None,
         };
-        let sent = shard.send(Command::Subscribe(Box::new(pending))).await;
-        sent.map_err(|_| shutting_down())?;
+        shard.subscribe(pending).await;
         response.await.map_err(|_| shutting_down())?
     }
 

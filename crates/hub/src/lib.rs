@@ -10,6 +10,7 @@
 //! events.
 //!
 //! `shard` is the core: a state machine per shard, without a clock, locks or I/O, and `shard::task`, which drives it.
+//! `shard::shard_input` passes commands to it.
 //! `cursor` signs positions, `event_spans` records the traces of events and initial states, `resolve` executes plans
 //! for events, and `operation` and `outlet` are the interfaces to the layers above. Transports need no change here, and
 //! directives only if they concern the time or the order of delivery: a transport is an [`Outlet`], and a directive

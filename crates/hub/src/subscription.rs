@@ -11,8 +11,8 @@ pub struct Subscription {
     connection: u64,
     operation: u32,
     outlet: OutletPlace,
-    /// The channel that reports the end. `None` if there is nothing to report.
-    leave_sender: Option<LeaveSender>,
+    /// The channel that reports the end.
+    leave_sender: LeaveSender,
 }
 
 // There is one for each subscriber, so a million of them are 32 MB.
@@ -26,7 +26,7 @@ impl Subscription {
         leave_sender: LeaveSender,
     ) -> Self {
         let Subscriber { connection, operation } = member;
-        Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
+        Self { group, connection, operation, outlet, leave_sender }
     }
 
     /// Returns the group of the subscriber.
@@ -38,18 +38,11 @@ impl Subscription {
     pub fn unsubscribe(self) {
         drop(self);
     }
-
-    /// Drops the handle without reporting an end, because the subscriber was never added.
-    pub(crate) fn forget(mut self) {
-        self.leave_sender = None;
-    }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(leave_sender) = self.leave_sender.take() {
-            let member = Subscriber { connection: self.connection, operation: self.operation };
-            leave_sender.leave((self.group, self.outlet, member));
-        }
+        let member = Subscriber { connection: self.connection, operation: self.operation };
+        self.leave_sender.leave((self.group, self.outlet, member));
     }
 }

@@ -124,6 +124,36 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
 }
 
 #[tokio::test]
+async fn subscribers_that_come_together_do_not_depend_on_each_other() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, listener) = (memory(), Listener::new());
+        let subscribe =
+            |connection| hub.subscribe(request(&provider, &listener, connection, Arc::new(Echo)));
+        for is_dropped_later in [false, true] {
+            // The first one passes all of them on, unless it goes before.
+            let mut first = Box::pin(subscribe(1));
+            assert!(futures_util::poll!(&mut first).is_pending());
+            let mut others: Vec<_> = (2..200).map(|it| Box::pin(subscribe(it))).collect();
+            for other in &mut others {
+                assert!(futures_util::poll!(other).is_pending());
+            }
+            if is_dropped_later {
+                assert!(futures_util::poll!(&mut first).is_pending());
+            }
+            drop(first);
+            let joined = futures_util::future::try_join_all(others).await.unwrap();
+            assert_eq!(hub.stats().subscribers.load(Relaxed), joined.len() as u64);
+            drop(joined);
+            // The shard handles what leaves before other commands, or right after them.
+            while hub.stats().subscribers.load(Relaxed) > 0 {
+                hub.topology().await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_topology_has_the_numbers_of_subscribers_by_transport() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (provider, mut listener) = (memory(), Listener::new());

@@ -26,12 +26,14 @@ struct List<M> {
     messages: Vec<M>,
     /// True if the waker was used since the thread last took all messages.
     is_woken: bool,
+    /// True if a sender is about to call [`Mailbox::flush`] for these messages.
+    is_flushed_later: bool,
 }
 
 impl<M> Mailbox<M> {
     /// Makes the mailbox of the thread that waits for `poller`.
     pub(crate) fn new(poller: &Poller) -> io::Result<Self> {
-        let list = List { messages: Vec::new(), is_woken: false };
+        let list = List { messages: Vec::new(), is_woken: false, is_flushed_later: false };
         Ok(Self { list: Mutex::new(list), waker: poller.waker()?, leaving: AtomicUsize::new(0) })
     }
 
@@ -57,9 +59,13 @@ impl<M> Mailbox<M> {
     #[must_use]
     pub fn send_later(&self, message: M) -> bool {
         let mut list = self.lock();
-        let is_first = list.messages.is_empty() && !list.is_woken;
         list.messages.push(message);
-        is_first
+        !list.is_woken && !std::mem::replace(&mut list.is_flushed_later, true)
+    }
+
+    /// Sends one message that the thread need not handle before the next one, with which it wakes for both.
+    pub fn send_with_next(&self, message: M) {
+        self.lock().messages.push(message);
     }
 
     /// Ends the thread's wait if the list has messages.
@@ -91,7 +97,7 @@ impl<M> Mailbox<M> {
     pub(crate) fn take_all(&self, taken: &mut Vec<M>) {
         debug_assert!(taken.is_empty(), "its messages would be put back into the mailbox");
         let mut list = self.lock();
-        list.is_woken = false;
+        (list.is_woken, list.is_flushed_later) = (false, false);
         std::mem::swap(&mut list.messages, taken);
     }
 
@@ -101,7 +107,9 @@ impl<M> Mailbox<M> {
     ///
     /// The waker may still be reported for them; the list is empty then.
     pub fn take_more(&self, messages: &mut VecDeque<M>) {
-        messages.extend(self.lock().messages.drain(..));
+        let mut list = self.lock();
+        list.is_flushed_later = false;
+        messages.extend(list.messages.drain(..));
     }
 
     /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
@@ -190,6 +198,14 @@ mod tests {
         assert_eq!(thread.take(), [3, 4]);
         thread.mailbox.flush();
         assert!(!thread.is_woken(), "there are no messages any more");
+        // One that can wait is taken with the next one, which is flushed.
+        thread.mailbox.send_with_next(7);
+        assert!(!thread.is_woken());
+        assert!(thread.mailbox.send_later(8));
+        thread.mailbox.send_with_next(9);
+        thread.mailbox.flush();
+        assert!(thread.is_woken());
+        assert_eq!(thread.take(), [7, 8, 9]);
         // One that was taken early leaves nothing to flush, and the next one is flushed again.
         assert!(thread.mailbox.send_later(5));
         thread.mailbox.take_more(&mut VecDeque::new());

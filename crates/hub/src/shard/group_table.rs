@@ -131,19 +131,17 @@ impl GroupTable {
     pub(super) fn add_subscriber(&mut self, id: GroupId, pending: PendingSubscriber) -> bool {
         let Some(group) = self.groups.get_mut(&id) else { return true };
         let PendingSubscriber { outlet, member, transport, slot, reply, .. } = pending;
-        let outlet = OutletPlace::new(self.outlets.add_subscriber(outlet), transport);
-        let handle = Subscription::new(id, outlet, member, self.leave_sender.clone());
-        if let Err(reply) = reply.send(Ok(handle)) {
-            // The caller is gone, so no subscriber is added. The handle must not report a leave.
-            if let Ok(handle) = reply {
-                handle.forget();
-            }
-            self.outlets.remove_subscribers(outlet.id(), 1);
+        if reply.is_closed() {
+            // The caller is gone.
             return !group.is_empty();
         }
+        let outlet = OutletPlace::new(self.outlets.add_subscriber(outlet), transport);
         slot.release_to_group();
         group.add_subscriber(outlet);
         self.outlets.send(outlet.id(), OutletCommand::Join { group: id, member });
+        // After the command, so that what the caller sends to the outlet comes later. If it has gone in this moment, the
+        // handle reports that the subscriber leaves.
+        let _ = reply.send(Ok(Subscription::new(id, outlet, member, self.leave_sender.clone())));
         true
     }
 

@@ -34,6 +34,7 @@ mod reader_inputs;
 mod resolution;
 mod resolutions;
 mod scheduler;
+pub(crate) mod shard_input;
 mod source_messages;
 mod subscribing;
 pub(crate) mod task;

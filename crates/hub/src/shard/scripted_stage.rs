@@ -309,19 +309,32 @@ impl Stage {
         operation: LiveOperation,
         resume: Option<Resume>,
     ) -> SubscribeReply {
-        let (reply, response) = oneshot::channel();
-        self.shard.subscribe(PendingSubscriber {
+        let (pending, reply) = self.pending_subscriber(outlet, member, operation, resume);
+        self.shard.subscribe(pending);
+        self.take_effects();
+        reply
+    }
+
+    /// Returns a subscriber, and the reply to it.
+    pub(super) fn pending_subscriber(
+        &self,
+        outlet: &Arc<ScriptedOutlet>,
+        member: Subscriber,
+        operation: LiveOperation,
+        resume: Option<Resume>,
+    ) -> (PendingSubscriber, SubscribeReply) {
+        let (sender, reply) = oneshot::channel();
+        let pending = PendingSubscriber {
             resume,
             operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
             transport: TransportId::new(0),
             slot: SubscriptionSlot::acquire(&self.stats, usize::MAX).unwrap(),
-            reply,
+            reply: sender,
             spans: None,
-        });
-        self.take_effects();
-        response
+        };
+        (pending, reply)
     }
 
     /// Returns an operation as [`Stage::subscribe`] makes it.

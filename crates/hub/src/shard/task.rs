@@ -40,12 +40,27 @@ const ROUND_PART: u32 = 4;
 
 /// A command of the hub to a shard.
 pub(crate) enum Command {
-    Subscribe(Box<PendingSubscriber>),
-    OperationsBefore { generation: u64, reply: oneshot::Sender<Operations> },
-    Advance { generation: u64, renewals: Vec<OperationUpdate>, reply: oneshot::Sender<Operations> },
-    ShutDown { done: oneshot::Sender<()> },
-    Topology { reply: oneshot::Sender<Vec<TriggerView>> },
-    Operation { group: GroupId, reply: oneshot::Sender<Option<Arc<LiveOperation>>> },
+    /// Subscribers that come together.
+    Subscribe(Vec<PendingSubscriber>),
+    OperationsBefore {
+        generation: u64,
+        reply: oneshot::Sender<Operations>,
+    },
+    Advance {
+        generation: u64,
+        renewals: Vec<OperationUpdate>,
+        reply: oneshot::Sender<Operations>,
+    },
+    ShutDown {
+        done: oneshot::Sender<()>,
+    },
+    Topology {
+        reply: oneshot::Sender<Vec<TriggerView>>,
+    },
+    Operation {
+        group: GroupId,
+        reply: oneshot::Sender<Option<Arc<LiveOperation>>>,
+    },
 }
 
 /// Groups and their operations.
@@ -236,9 +251,11 @@ impl ShardTask {
 
     fn execute_command(&mut self, command: Command) {
         match command {
-            Command::Subscribe(mut pending) => {
-                pending.spans = self.begin_state(&pending);
-                self.shard.subscribe(*pending);
+            Command::Subscribe(together) => {
+                for mut pending in together {
+                    pending.spans = self.begin_state(&pending);
+                    self.shard.subscribe(pending);
+                }
             }
             Command::OperationsBefore { generation, reply } => {
                 let _ = reply.send(self.shard.operations_before(generation));

@@ -231,7 +231,13 @@ impl Outlet for ReactorOutlet {
         if let OutletCommand::Merge { from, into } = command {
             self.lock().merge_groups(from, into);
         }
-        self.mailbox.send(Message::Hub(command));
+        // The worker that subscribes has a message about the same operation, and it comes after this one.
+        let comes_first = matches!(command, OutletCommand::Join { .. });
+        let message = Message::Hub(command);
+        match comes_first {
+            true => self.mailbox.send_with_next(message),
+            false => self.mailbox.send(message),
+        }
     }
 }
 
