@@ -109,10 +109,14 @@ impl AsyncWrite for FlushTrackedStream {
     }
 }
 
+/// Enough bytes for most heads.
+const HEAD_BYTES: usize = 512;
+
 /// Returns a response head in the form of HTTP/1.1 (RFC 9112, sections 3 and 4).
 pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
     let status = head.status;
-    let mut text = b"HTTP/1.1 ".to_vec();
+    let mut text = Vec::with_capacity(HEAD_BYTES);
+    text.extend_from_slice(b"HTTP/1.1 ");
     text.extend_from_slice(status.as_str().as_bytes());
     text.push(b' ');
     text.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());

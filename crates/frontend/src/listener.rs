@@ -40,9 +40,9 @@ const PLACE_POLL: Duration = Duration::from_millis(1);
 const HANDSHAKES_POLL: Duration = Duration::from_millis(20);
 
 /// The number of connections that a listener accepts in a second for each core in a storm of handshakes, to look at
-/// what they begin with. This has a higher priority than requests. With 5,000 a second, the limit of admission fell to
-/// less than the requests needed, and many were refused.
-const PARKED_PER_CORE: u64 = 2_500;
+/// what they begin with. This has a higher priority than requests. But where it is slow, the kernel's queue overflows:
+/// clients then try to connect again after one second, three and seven, while the router has nothing to do.
+const PARKED_PER_CORE: u64 = 10_000;
 
 /// The time between two looks at whether there is room for a further connection.
 const ROOM_POLL: Duration = Duration::from_millis(5);
@@ -91,7 +91,13 @@ impl fmt::Display for BoundListener {
 
 /// A [`BoundListener`] that the runtime watches.
 enum WatchedListener {
-    Tcp(TcpListener, Option<Arc<TlsServer>>),
+    Tcp {
+        listener: TcpListener,
+        /// The same listener, of which many waiting connections are accepted: Tokio would register each of them with
+        /// this runtime, and a worker serves it.
+        direct: std::net::TcpListener,
+        tls: Option<Arc<TlsServer>>,
+    },
     Unix(UnixListener, #[expect(dead_code, reason = "removed when it is dropped")] SocketFile),
 }
 
@@ -101,7 +107,8 @@ impl WatchedListener {
         Ok(match bound {
             BoundListener::Tcp(listener, tls) => {
                 inherit_options(&listener, stall_timeout);
-                Self::Tcp(TcpListener::from_std(listener)?, tls)
+                let direct = listener.try_clone()?;
+                Self::Tcp { listener: TcpListener::from_std(listener)?, direct, tls }
             }
             BoundListener::Unix(bound) => {
                 bound.listener.set_nonblocking(true)?;
@@ -110,13 +117,28 @@ impl WatchedListener {
         })
     }
 
-    async fn accept(&self) -> std::io::Result<(AcceptedSocket, ConnectionOrigin)> {
+    /// Accepts the next connection. `many` tells whether others are likely to wait as well.
+    async fn accept(&self, many: bool) -> std::io::Result<(AcceptedSocket, ConnectionOrigin)> {
         match self {
-            Self::Tcp(listener, tls) => {
-                let (socket, address) = listener.accept().await?;
-                let address = Some(address.ip().to_canonical());
+            Self::Tcp { listener, direct, tls } => {
+                let waiting = match many {
+                    true => {
+                        // Other tasks of this thread have their turns as well.
+                        tokio::task::coop::consume_budget().await;
+                        accept_waiting(direct).ok()
+                    }
+                    false => None,
+                };
+                let (socket, address) = match waiting {
+                    Some(waiting) => waiting,
+                    None => {
+                        let (socket, address) = listener.accept().await?;
+                        (socket.into_std()?, Some(address))
+                    }
+                };
+                let address = address.map(|it| it.ip().to_canonical());
                 let origin = ConnectionOrigin { address, is_tls: tls.is_some() };
-                Ok((AcceptedSocket::Tcp(socket.into_std()?, tls.clone()), origin))
+                Ok((AcceptedSocket::Tcp(socket, tls.clone()), origin))
             }
             Self::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
@@ -124,6 +146,26 @@ impl WatchedListener {
             }
         }
     }
+}
+
+/// Accepts a connection that waits at a listener, as one that does not block. The listener must not block either.
+fn accept_waiting(
+    listener: &std::net::TcpListener,
+) -> std::io::Result<(std::net::TcpStream, Option<SocketAddr>)> {
+    #[cfg(target_os = "linux")]
+    let accepted = {
+        use rustix::net::{SocketFlags, acceptfrom_with};
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, address) = acceptfrom_with(listener, flags)?;
+        (socket.into(), address.and_then(|it| it.try_into().ok()))
+    };
+    #[cfg(not(target_os = "linux"))]
+    let accepted = {
+        let (socket, address) = listener.accept()?;
+        socket.set_nonblocking(true)?;
+        (socket, Some(address))
+    };
+    Ok(accepted)
 }
 
 /// Sets the options of a listener that each accepted socket inherits (socket(7), tcp(7)), which saves two system calls
@@ -181,7 +223,7 @@ async fn accept_all(
     let mut parking = ClockedPace::new(PARKED_PER_CORE * server.workers.count() as u64);
     loop {
         wait_for_room(server).await;
-        match listener.accept().await {
+        match listener.accept(!parked.is_empty()).await {
             Ok((accepted, origin)) => {
                 spare.take_again();
                 let Some(new) = enter(server, accepted, origin) else { continue };
@@ -203,7 +245,7 @@ async fn accept_all(
                 }
                 if spare.free() {
                     // A connection that already waits, if there is still one.
-                    if let Some(Ok((accepted, _))) = listener.accept().now_or_never() {
+                    if let Some(Ok((accepted, _))) = listener.accept(false).now_or_never() {
                         reject(accepted, ConnectionRefused::Descriptors);
                     }
                     spare.take_again();
@@ -538,15 +580,20 @@ mod tests {
         let address = bound.local_addr().expect("bound");
         let stall_timeout = Duration::from_secs(7);
         let listener = WatchedListener::new(BoundListener::Tcp(bound, None), stall_timeout);
-        let client = std::net::TcpStream::connect(address).expect("the listener is bound");
-        let accepted = listener.expect("a runtime").accept().await.expect("a client connects");
-        let (AcceptedSocket::Tcp(socket, None), origin) = accepted else {
-            panic!("not a TCP connection: {accepted:?}");
-        };
-        assert_eq!(origin.address, client.local_addr().ok().map(|it| it.ip()));
-        let options = socket2::SockRef::from(&socket);
-        assert!(options.tcp_nodelay().expect("an option of TCP"));
-        #[cfg(target_os = "linux")]
-        assert_eq!(options.tcp_user_timeout().expect("an option of TCP"), Some(stall_timeout));
+        let listener = listener.expect("a runtime");
+        for many in [false, true] {
+            let client = std::net::TcpStream::connect(address).expect("the listener is bound");
+            let accepted = listener.accept(many).await.expect("a client connects");
+            let (AcceptedSocket::Tcp(mut socket, None), origin) = accepted else {
+                panic!("not a TCP connection: {accepted:?}");
+            };
+            assert_eq!(origin.address, client.local_addr().ok().map(|it| it.ip()));
+            let blocked = socket.read(&mut [0]).expect_err("nothing was sent");
+            assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock, "{many}");
+            let options = socket2::SockRef::from(&socket);
+            assert!(options.tcp_nodelay().expect("an option of TCP"));
+            #[cfg(target_os = "linux")]
+            assert_eq!(options.tcp_user_timeout().expect("an option of TCP"), Some(stall_timeout));
+        }
     }
 }
