@@ -5,12 +5,15 @@
 
 use std::cell::RefCell;
 use std::num::NonZero;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use config::WorkerCount;
 use execute::LocalFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
@@ -93,22 +96,32 @@ impl Workers {
                 let tasks = LocalSet::new();
                 let serve = async {
                     let mut begun = 0;
+                    let run = |job: Job| {
+                        let occupied = WorkerLoad(Some(Arc::clone(&load)));
+                        async move {
+                            let _occupied = occupied;
+                            job().await;
+                        }
+                    };
+                    // Not tasks of their own: those wait for all tasks that are ready before them, each time that they
+                    // go on, and a saturated worker has very many.
+                    let mut events = FuturesUnordered::new();
                     loop {
                         let job = tokio::select! {
                             biased;
                             _ = stopped.wait_for(|stop| *stop) => return,
-                            job = event_queue.recv() => job,
-                            job = queue.recv() => {
-                                begun += 1;
-                                job
+                            // A panic has been reported by its hook, and concerns this event only.
+                            Some(_) = events.next() => continue,
+                            job = event_queue.recv() => {
+                                let Some(job) = job else { return };
+                                events.push(AssertUnwindSafe(run(job)).catch_unwind());
+                                continue;
                             }
+                            job = queue.recv() => job,
                         };
                         let Some(job) = job else { return };
-                        let occupied = WorkerLoad(Some(Arc::clone(&load)));
-                        tokio::task::spawn_local(async move {
-                            let _occupied = occupied;
-                            job().await;
-                        });
+                        begun += 1;
+                        tokio::task::spawn_local(run(job));
                         if begun >= JOBS_PER_TURN {
                             begun = 0;
                             // The jobs that have begun run now, so an event waits for no more than these.
@@ -294,6 +307,38 @@ mod tests {
         let order: Vec<_> = receiver.iter().take(JOBS + 1).collect();
         let place = order.iter().position(|name| *name == "event");
         assert!(place.is_some_and(|place| place <= JOBS_PER_TURN), "{place:?}");
+        threads.stop();
+    }
+
+    #[test]
+    fn an_event_goes_on_before_tasks_that_are_ready_and_survives_the_panic_of_another() {
+        let (cores, threads) = Workers::start(1).expect("a thread");
+        let release = hold_all_work(&cores);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = |name: &'static str, steps: u32| {
+            let sender = sender.clone();
+            Box::new(move || {
+                Box::pin(async move {
+                    for _ in 0..steps {
+                        tokio::task::yield_now().await;
+                    }
+                    sender.send(name).expect("the test waits");
+                }) as LocalFuture<'static, ()>
+            })
+        };
+        for _ in 0..1000 {
+            cores.run(job("job", 1));
+        }
+        cores.run_first(Box::new(|| Box::pin(async { panic!("an event that fails") })));
+        cores.run_first(job("event", 8));
+        drop(release);
+        let order: Vec<_> = receiver.iter().take(1001).collect();
+        let place = order.iter().position(|name| *name == "event");
+        assert!(place.is_some_and(|place| place < 900), "{place:?}");
+        let loads = || cores.loads().iter().sum::<usize>();
+        while loads() > 0 {
+            std::thread::yield_now();
+        }
         threads.stop();
     }
 
