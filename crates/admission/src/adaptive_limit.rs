@@ -157,8 +157,8 @@ const REACHED_SHARE: f64 = 0.9;
 /// reached.
 const SLOW_HEADROOM: f64 = 1.1;
 
-/// The multiple of the expected work in flight below which other work does not lower the limit: operations may take that
-/// much longer meanwhile, without being refused.
+/// The multiple of the expected work in flight below which other work does not lower the limit: operations may take
+/// that much longer meanwhile, without being refused.
 const OTHER_WORK_HEADROOM: f64 = 1.75;
 
 /// The multiple of the expected work in flight above which there is no room for other work. What is in flight shows at
@@ -358,8 +358,8 @@ impl AdaptiveLimit {
         self.has_spare_processors = has_spare;
     }
 
-    /// Notes that work that the limit does not count, and that has a bound of its own, makes operations slow now and for
-    /// a second.
+    /// Notes that work that the limit does not count, and that has a bound of its own, makes operations slow now and
+    /// for a second.
     pub fn note_other_work(&mut self, now: Duration) {
         if !self.has_other_work(now) {
             // It would take what the other work does for normal.

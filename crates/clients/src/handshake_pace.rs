@@ -6,8 +6,8 @@
 //! with thousands of them does not keep others out. A handshake that leaves costs no turn.
 //!
 //! While operations wait for admission, or more of them are in flight than usual, handshakes have their turns at a part
-//! of the pace: a processor that has too much to do does not take further work, and the subscriptions of those that have
-//! had their turns come before those of others.
+//! of the pace: a processor that has too much to do does not take further work, and the subscriptions of those that
+//! have had their turns come before those of others.
 //!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
 //! they do, listeners park further handshakes, or leave connections in the kernel where they cannot know what those are

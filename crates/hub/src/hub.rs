@@ -108,9 +108,11 @@ impl Hub {
     }
 
     /// Adds a subscriber. Returns when the source is open: every event from then on reaches the outlet, or its loss is
-    /// announced. Dropping the future cancels the request; if that crosses the reply, the outlet gets `Join` and `Leave`.
+    /// announced. Dropping the future cancels the request; if that crosses the reply, the outlet gets `Join` and
+    /// `Leave`.
     ///
-    /// The outlet gets `Join` before this returns, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
+    /// The outlet gets `Join` before this returns, then any number of `Deliver` and `Position`, then exactly one of
+    /// `Leave` and `End`.
     ///
     /// # Errors
     /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or

@@ -62,7 +62,8 @@ pub(crate) struct Phase {
     /// The factors by which the bottleneck and the rest are slower.
     pub(crate) service_factor: f64,
     pub(crate) elsewhere_factor: f64,
-    /// The part of the bottleneck that handshakes at their pace take. While requests are slow, they take a quarter of it.
+    /// The part of the bottleneck that handshakes at their pace take. While requests are slow, they take a quarter of
+    /// it.
     pub(crate) handshakes: f64,
 }
 

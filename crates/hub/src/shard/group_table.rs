@@ -139,8 +139,8 @@ impl GroupTable {
         slot.release_to_group();
         group.add_subscriber(outlet);
         self.outlets.send(outlet.id(), OutletCommand::Join { group: id, member });
-        // After the command, so that what the caller sends to the outlet comes later. If it has gone in this moment, the
-        // handle reports that the subscriber leaves.
+        // After the command, so that what the caller sends to the outlet comes later. If it has gone in this moment,
+        // the handle reports that the subscriber leaves.
         let _ = reply.send(Ok(Subscription::new(id, outlet, member, self.leave_sender.clone())));
         true
     }

@@ -87,7 +87,7 @@ impl PassingOn<'_> {
 
 impl Drop for PassingOn<'_> {
     fn drop(&mut self) {
-        // Without a runtime nothing is served any more.
+        // Without a runtime, the router serves nothing any more.
         if !self.is_done
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
