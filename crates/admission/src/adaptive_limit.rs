@@ -163,7 +163,7 @@ const OTHER_WORK_HEADROOM: f64 = 1.75;
 
 /// The multiple of the expected work in flight above which there is no room for other work. What is in flight shows at
 /// once that operations become slower, and their latencies only when they have ended.
-const PRESSED_RATIO: f64 = 1.4;
+const PRESSED_RATIO: f64 = 1.25;
 
 /// The time for which other work counts after it was noted.
 const OTHER_WORK_TIME: Duration = Duration::from_secs(1);
