@@ -17,9 +17,8 @@
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.
 //!
-//! Handshakes that come at their pace make operations slow, too, and fewer operations would not make them faster: the
-//! pace bounds what handshakes take. Meanwhile the limit is not lowered below what would be in flight without them, and
-//! some more.
+//! Handshakes that come at their pace make operations slow, too, and fewer operations would not make them faster.
+//! Meanwhile the limit is not lowered below what would be in flight without them, and some more (`other_work`).
 //!
 //! While the processors have time to spare, the router itself makes nothing slow. Then the limit stays at its initial
 //! value at least, so that a slow subgraph alone does not have a quiet router refuse requests, and it grows fast while
@@ -28,6 +27,7 @@
 use std::time::Duration;
 
 use crate::UNITS;
+use crate::other_work::OtherWork;
 use crate::spare_share::SpareShare;
 
 /// The bounds of the limit, in average operations that are in flight.
@@ -157,20 +157,6 @@ const REACHED_SHARE: f64 = 0.9;
 /// reached.
 const SLOW_HEADROOM: f64 = 1.1;
 
-/// The multiple of the expected work in flight below which other work does not lower the limit: operations may take
-/// that much longer meanwhile, without being refused.
-const OTHER_WORK_HEADROOM: f64 = 1.75;
-
-/// The multiple of the expected work in flight above which there is no room for other work. What is in flight shows at
-/// once that operations become slower, and their latencies only when they have ended.
-const PRESSED_RATIO: f64 = 1.25;
-
-/// The time for which other work counts after it was noted.
-const OTHER_WORK_TIME: Duration = Duration::from_secs(1);
-
-/// The share of a window in the expected work in flight, and in the usual limit.
-const EXPECTED_STEP: f64 = 0.1;
-
 /// A measurement of the slow-down with less work in flight.
 #[derive(Debug)]
 struct Probe {
@@ -260,14 +246,7 @@ pub struct AdaptiveLimit {
     /// True if the last probe has found a queue that it did not empty.
     has_deep_queue: bool,
     probe: Option<Probe>,
-    /// The work that would be in flight if the router did not make operations slower than usual, smoothed; 0 before the
-    /// first window.
-    expected_in_flight: f64,
-    /// The limit without probes, smoothed.
-    usual_limit: f64,
-    /// Until this time, other work makes operations slow, and the limit is not lowered below `held`.
-    other_work_until: Duration,
-    held: f64,
+    other_work: OtherWork,
 }
 
 impl AdaptiveLimit {
@@ -304,10 +283,7 @@ impl AdaptiveLimit {
             confirmed_factor: 1,
             has_deep_queue: false,
             probe: None,
-            expected_in_flight: 0.0,
-            usual_limit: initial,
-            other_work_until: Duration::ZERO,
-            held: min,
+            other_work: OtherWork::new(initial),
         }
     }
 
@@ -361,24 +337,17 @@ impl AdaptiveLimit {
     /// Notes that work that the limit does not count, and that has a bound of its own, makes operations slow now and
     /// for a second.
     pub fn note_other_work(&mut self, now: Duration) {
-        if !self.has_other_work(now) {
+        if let Some(least) = self.other_work.note(now) {
             // It would take what the other work does for normal.
             self.abandon_probe(now);
-            // It may have lowered the limit before it was noted. A router with too many operations gets no higher one.
-            self.held = self.usual_limit.min(self.expected_in_flight * OTHER_WORK_HEADROOM);
-            self.limit = self.limit.max(self.held);
+            // The other work may have lowered the limit before it was noted.
+            self.limit = self.limit.max(least);
         }
-        self.other_work_until = now + OTHER_WORK_TIME;
     }
 
     /// True if this much work in flight leaves no room for other work.
     pub fn is_pressed(&self, units: u64) -> bool {
-        let enough = (self.expected_in_flight * PRESSED_RATIO).max(self.min);
-        units as f64 > enough * f64::from(UNITS)
-    }
-
-    fn has_other_work(&self, now: Duration) -> bool {
-        now < self.other_work_until
+        self.other_work.is_pressed(units as f64 / f64::from(UNITS), self.min)
     }
 
     /// Notes that work waits or is refused because the limit is reached.
@@ -463,24 +432,16 @@ impl AdaptiveLimit {
             self.slow_down += (slow_down - self.slow_down) * SLOW_DOWN_STEP;
             let mean = self.window.time / f64::from(self.window.executions);
             self.latency += (mean - self.latency) * SLOW_DOWN_STEP;
-            self.note_usual(slow_down, elapsed);
+            let excess = match self.has_spare_processors {
+                true => 1.0,
+                false => (slow_down / self.floor.max(f64::MIN_POSITIVE)).max(1.0),
+            };
+            let (in_flight, limit) = (self.mean_in_flight(elapsed), self.operations());
+            self.other_work.note_window(in_flight, excess, limit);
             self.adapt(elapsed, now);
         }
         self.begin_window(now);
         measured
-    }
-
-    /// Notes the limit, and the work that would have been in flight in a window if the router had not made operations
-    /// slower than usual (Little's law).
-    fn note_usual(&mut self, slow_down: f64, elapsed: Duration) {
-        let excess = match self.has_spare_processors {
-            true => 1.0,
-            false => (slow_down / self.floor.max(f64::MIN_POSITIVE)).max(1.0),
-        };
-        let expected = self.mean_in_flight(elapsed) / excess;
-        let step = if self.expected_in_flight == 0.0 { 1.0 } else { EXPECTED_STEP };
-        self.expected_in_flight += (expected - self.expected_in_flight) * step;
-        self.usual_limit += (self.operations() - self.usual_limit) * EXPECTED_STEP;
     }
 
     /// Returns the mean of the work in flight of a window of this length.
@@ -574,7 +535,7 @@ impl AdaptiveLimit {
     /// Returns the least limit at present.
     fn least(&self, now: Duration) -> f64 {
         let least = if self.has_spare_processors { self.initial } else { self.min };
-        if self.has_other_work(now) { least.max(self.held) } else { least }
+        least.max(self.other_work.least_limit(now))
     }
 
     fn begin_probe_if_due(&mut self, is_spare: bool, elapsed: Duration, now: Duration) {
@@ -593,7 +554,7 @@ impl AdaptiveLimit {
         let has_effect = self.effect_windows >= EFFECT_WINDOWS;
         let is_rising = self.window.slow_down() > self.slow_down * RISING_RATIO;
         // With other work, latencies do not show what the work in flight does.
-        let is_disturbed = is_rising || self.has_other_work(now);
+        let is_disturbed = is_rising || self.other_work.is_present(now);
         if !is_possible || !is_due || is_disturbed || !(has_effect || self.has_deep_queue) {
             return;
         }
