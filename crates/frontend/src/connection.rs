@@ -119,6 +119,9 @@ async fn establish(
     accepted: AcceptedSocket,
 ) -> io::Result<Option<(ClientStream, ClientProtocol)>> {
     let http = &server.settings;
+    // Nothing is known of it until its first bytes arrive. Listeners do not look at those of other connections.
+    let _silent = matches!(accepted, AcceptedSocket::Tcp(_, None))
+        .then(|| server.pipeline.first_turns.count_silent());
     let mut stream = match accepted {
         AcceptedSocket::Unix(socket) => {
             let socket = UnixStream::from_std(socket)?;

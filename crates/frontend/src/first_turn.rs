@@ -36,6 +36,8 @@ pub struct FirstTurns {
     requests: Places,
     /// The connections that begin with a handshake and are parked ([`crate::parked_handshakes`]).
     parked: Arc<AtomicU64>,
+    /// The connections that workers have, and on which nothing has arrived yet.
+    silent: AtomicU64,
 }
 
 /// The places of one kind of connections.
@@ -61,12 +63,27 @@ impl FirstTurns {
     /// Creates the places for a number of workers.
     pub fn new(workers: usize) -> Self {
         let places = || Places::new(FIRST_TURNS_PER_CORE * workers);
-        Self { gets: places(), requests: places(), parked: Arc::default() }
+        Self {
+            gets: places(),
+            requests: places(),
+            parked: Arc::default(),
+            silent: AtomicU64::new(0),
+        }
     }
 
     /// Returns the number of connections that begin with a GET and wait for a place.
     pub(super) fn waiting_gets(&self) -> u64 {
         read(&self.gets.waiting)
+    }
+
+    /// Counts a connection as one on which nothing has arrived yet, until the guard is dropped.
+    pub(super) fn count_silent(&self) -> GaugeGuard<'_> {
+        GaugeGuard::up(&self.silent)
+    }
+
+    /// Returns the number of connections on which nothing has arrived yet.
+    pub(super) fn silent(&self) -> u64 {
+        read(&self.silent)
     }
 
     /// Returns the number of parked handshakes.
@@ -228,6 +245,12 @@ mod tests {
         tasks.run_until(work).await.expect("the task has not panicked");
     }
 
+    /// Creates this number of places for connections that begin with a GET, and for all others.
+    fn first_turns(gets: usize, requests: usize) -> FirstTurns {
+        let (gets, requests) = (Places::new(gets), Places::new(requests));
+        FirstTurns { gets, requests, ..FirstTurns::new(1) }
+    }
+
     /// Takes up to 20 places without waiting.
     fn take_all(places: &Places) -> Vec<FirstTurn<'_>> {
         (0..20).map_while(|_| places.take().now_or_never()).collect()
@@ -235,8 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn responses_earn_one_connection_each_while_some_wait() {
-        let turns =
-            FirstTurns { gets: Places::new(2), requests: Places::new(0), parked: Arc::default() };
+        let turns = first_turns(2, 0);
         let places = turns.places(true);
         let respond = |status: StatusCode, count: u32| {
             (0..count).for_each(|_| turns.note_response(status));
@@ -263,8 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_does_not_wait_for_the_handshakes_of_a_storm() {
-        let turns =
-            FirstTurns { gets: Places::new(1), requests: Places::new(1), parked: Arc::default() };
+        let turns = first_turns(1, 1);
         let _handshake = turns.places(true).take().await;
         let mut storm: Vec<_> = (0..100).map(|_| Box::pin(turns.places(true).take())).collect();
         for place in &mut storm {

@@ -298,8 +298,8 @@ impl ClockedPace {
     }
 }
 
-/// Parks a connection that begins with a handshake while enough others wait. Returns any other connection when it may
-/// be served.
+/// Parks a connection that begins with a handshake while enough others wait, or may do so in a moment. Returns any other
+/// connection when it may be served.
 async fn park_in_storm(
     server: &Arc<HttpServer>,
     parked: &Arc<ParkedHandshakes<NewConnection>>,
@@ -307,8 +307,10 @@ async fn park_in_storm(
     new: NewConnection,
 ) -> Option<NewConnection> {
     let Some(handshakes) = &server.limits.handshakes else { return Some(new) };
-    let waiting_gets = server.pipeline.first_turns.waiting_gets();
-    if parked.is_empty() && !handshakes.has_enough(waiting_gets, &server.limits.memory) {
+    // The clients of a storm connect first and send later, most of them when all have connected.
+    let first_turns = &server.pipeline.first_turns;
+    let beginning = first_turns.waiting_gets() + first_turns.silent();
+    if parked.is_empty() && !handshakes.has_enough(beginning, &server.limits.memory) {
         return Some(new);
     }
     while !parking.take() {
