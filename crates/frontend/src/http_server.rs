@@ -24,8 +24,8 @@ pub const UNPARKED_PER_CORE: usize = 64;
 /// little.
 pub const TLS_HANDSHAKES_PER_CORE: usize = 256;
 
-/// Counts connections; see [`HttpServer::leaving`].
-pub type LeavingCount = Box<dyn Fn() -> usize + Send + Sync>;
+/// Asks for the ends of connections, and counts them; see [`HttpServer::hurry_leaving`].
+pub type HurryLeaving = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The HTTP server of the public listeners.
 pub struct HttpServer {
@@ -39,8 +39,8 @@ pub struct HttpServer {
     pub accept_pace: Mutex<AcceptPace>,
     /// The places of TLS handshakes in progress ([`TLS_HANDSHAKES_PER_CORE`]).
     pub tls_handshakes: Semaphore,
-    /// Counts connections that clients have closed and the router is about to end.
-    pub leaving: LeavingCount,
+    /// Asks for the ends of connections that clients have closed, because there is no room for others, and counts them.
+    pub hurry_leaving: HurryLeaving,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

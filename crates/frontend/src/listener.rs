@@ -259,7 +259,7 @@ async fn accept_all(
 /// Waits while there is no room for a further connection, and others end in a moment. When all clients return at once,
 /// their old connections are still there.
 async fn wait_for_room(server: &HttpServer) {
-    while server.limits.connections.is_full() && (server.leaving)() > 0 {
+    while server.limits.connections.is_full() && (server.hurry_leaving)() > 0 {
         tokio::time::sleep(ROOM_POLL).await;
     }
 }
@@ -273,6 +273,7 @@ fn enter(
     match server.limits.connections.enter(origin.address) {
         Ok(permit) => Some(NewConnection { accepted, origin, permit }),
         Err(no_room) => {
+            (server.hurry_leaving)();
             reject(accepted, no_room);
             None
         }
@@ -298,8 +299,8 @@ impl ClockedPace {
     }
 }
 
-/// Parks a connection that begins with a handshake while enough others wait, or may do so in a moment. Returns any other
-/// connection when it may be served.
+/// Parks a connection that begins with a handshake while enough others wait, or may do so in a moment. Returns any
+/// other connection when it may be served.
 async fn park_in_storm(
     server: &Arc<HttpServer>,
     parked: &Arc<ParkedHandshakes<NewConnection>>,
@@ -465,6 +466,7 @@ pub fn is_connection_error(error: &std::io::Error) -> bool {
 fn assign_to_worker(server: &Arc<HttpServer>, new: NewConnection, place: Place) -> bool {
     let NewConnection { accepted, origin, permit } = new;
     let Some(served) = server.limits.served.enter() else {
+        (server.hurry_leaving)();
         reject(accepted, ConnectionRefused::Memory);
         return false;
     };

@@ -6,6 +6,9 @@
 //! with pauses: ten thousand of one reactor at less than a tenth of a core, about as fast as clients may return, and
 //! more of them faster.
 //!
+//! When many have gone and clients return, the ends give way to the new connections for some seconds: clients wait for
+//! those, and nobody waits for the ends. Unless others need the room: the caller then hurries the ends.
+//!
 //! While a connection waits, it takes no messages (`Phase::Leaving`). A broadcast would spend a system call on each of
 //! them, and the next broadcast would fail for all of them and so end them at once.
 
@@ -28,6 +31,18 @@ const RATE_SECONDS: f64 = 10.0;
 const TURN_MIN: usize = 5;
 const TURN_MAX: usize = 256;
 
+/// The number of waiting connections from which on their ends give way, and the number of new connections of about the
+/// last [`ARRIVAL_SECONDS`] to which they do.
+const MANY_WAITING: usize = 1000;
+const MANY_ARRIVALS: f64 = 50.0;
+const ARRIVAL_SECONDS: f64 = 1.0;
+
+/// The time for which the first one gives way at most.
+const GIVE_WAY_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// The time for which ends give way to nothing after they were hurried.
+const HURRY_TIME: Duration = Duration::from_millis(100);
+
 /// The pause after a turn while connections wait. Several are ended together, because each turn costs switches between
 /// threads.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -39,32 +54,88 @@ const LATE_TURNS_MAX: u128 = 15;
 const KEPT_MAX: usize = 1024;
 
 /// The connections that wait for their end, the first one first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Endings {
-    waiting: VecDeque<Readiness>,
+    /// Each with the time at which it has gone.
+    waiting: VecDeque<(Instant, Readiness)>,
     /// The time of the next turn, if some wait after the last one.
     next_turn: Option<Instant>,
-    /// The connections that have gone lately: each counts less with time. And the time of the last one.
-    recent: f64,
-    recent_at: Option<Instant>,
+    /// The connections that have gone lately.
+    gone: RecentCount,
+    /// The new connections of the reactor.
+    arrivals: RecentCount,
+    /// Until this time, the ends give way to nothing.
+    hurried_until: Option<Instant>,
+}
+
+/// A count of what happened lately: each counts less with time.
+#[derive(Debug)]
+struct RecentCount {
+    count: f64,
+    /// The time of the last one.
+    at: Option<Instant>,
+    /// The time in which one comes to count a third.
+    seconds: f64,
+}
+
+impl RecentCount {
+    fn new(seconds: f64) -> Self {
+        Self { count: 0.0, at: None, seconds }
+    }
+
+    fn add(&mut self, count: usize, now: Instant) {
+        self.count = self.until(now) + count as f64;
+        self.at = Some(now);
+    }
+
+    fn until(&self, now: Instant) -> f64 {
+        let Some(at) = self.at else { return 0.0 };
+        self.count * (-now.saturating_duration_since(at).as_secs_f64() / self.seconds).exp()
+    }
 }
 
 impl Endings {
-    /// Adds a connection that has gone.
-    pub(crate) fn add(&mut self, readiness: Readiness, now: Instant) {
-        self.waiting.push_back(readiness);
-        self.recent = self.recent_until(now) + 1.0;
-        self.recent_at = Some(now);
+    /// Creates the state in which no connection waits.
+    pub(crate) fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            next_turn: None,
+            gone: RecentCount::new(RATE_SECONDS),
+            arrivals: RecentCount::new(ARRIVAL_SECONDS),
+            hurried_until: None,
+        }
     }
 
-    fn recent_until(&self, now: Instant) -> f64 {
-        let Some(at) = self.recent_at else { return 0.0 };
-        self.recent * (-now.saturating_duration_since(at).as_secs_f64() / RATE_SECONDS).exp()
+    /// Adds a connection that has gone.
+    pub(crate) fn add(&mut self, readiness: Readiness, now: Instant) {
+        self.waiting.push_back((now, readiness));
+        self.gone.add(1, now);
+    }
+
+    /// Notes new connections of the reactor.
+    pub(crate) fn note_arrivals(&mut self, count: usize, now: Instant) {
+        if count > 0 {
+            self.arrivals.add(count, now);
+        }
+    }
+
+    /// Notes that others need the room of the connections that wait.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        self.hurried_until = Some(now + HURRY_TIME);
+    }
+
+    /// True if the ends wait, because new connections come first.
+    fn gives_way(&self, now: Instant) -> bool {
+        let Some((since, _)) = self.waiting.front() else { return false };
+        self.waiting.len() >= MANY_WAITING
+            && self.arrivals.until(now) >= MANY_ARRIVALS
+            && now.saturating_duration_since(*since) < GIVE_WAY_TIME_MAX
+            && self.hurried_until.is_none_or(|until| until <= now)
     }
 
     /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much
     /// else to do, makes up for those that it missed.
-    pub(crate) fn take_turn(&self, now: Instant) -> usize {
+    pub(crate) fn take_turn(&mut self, now: Instant) -> usize {
         // hot path: none waits most of the time
         if self.waiting.is_empty() {
             return 0;
@@ -73,9 +144,13 @@ impl Endings {
             Some(at) if now < at => return 0,
             at => at.map_or(Duration::ZERO, |at| now - at),
         };
+        if self.gives_way(now) {
+            self.end_turn(now);
+            return 0;
+        }
         // At most 16, so it fits.
         let turns = 1 + (late.as_micros() / PAUSE.as_micros()).min(LATE_TURNS_MAX) as usize;
-        let in_pause = self.recent_until(now) / RATE_SECONDS * PAUSE.as_secs_f64();
+        let in_pause = self.gone.until(now) / RATE_SECONDS * PAUSE.as_secs_f64();
         let of_turn =
             TURN_MIN.max((RATE_FACTOR * in_pause) as usize).max(self.waiting.len() / TURN_PART);
         (of_turn * turns).min(TURN_MAX)
@@ -89,7 +164,7 @@ impl Endings {
     /// Takes the next connection, if there is one and `left` in the turn is above zero.
     pub(crate) fn next(&mut self, left: &mut usize) -> Option<Readiness> {
         *left = left.checked_sub(1)?;
-        let next = self.waiting.pop_front();
+        let next = self.waiting.pop_front().map(|(_, readiness)| readiness);
         if self.waiting.is_empty() && self.waiting.capacity() > KEPT_MAX {
             self.waiting = VecDeque::new();
         }
@@ -130,7 +205,7 @@ mod tests {
 
     #[test]
     fn connections_are_ended_in_order_with_pauses() {
-        let (mut endings, now) = (Endings::default(), Instant::now());
+        let (mut endings, now) = (Endings::new(), Instant::now());
         (0..300).for_each(|key| endings.add(ending(key), now));
         let keys: Vec<u64> = (0..300).collect();
         let mut turns = keys.chunks(TURN_MIN);
@@ -148,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_late_turn_makes_up_for_those_that_were_missed() {
-        let (mut endings, now) = (Endings::default(), Instant::now());
+        let (mut endings, now) = (Endings::new(), Instant::now());
         (0..1000).for_each(|key| endings.add(ending(key), now));
         turn(&mut endings, now, NO_TIME);
         assert_eq!(turn(&mut endings, now + 6 * PAUSE, NO_TIME).len(), 6 * TURN_MIN);
@@ -158,7 +233,7 @@ mod tests {
 
     #[test]
     fn clients_that_come_and_go_all_the_time_do_not_wait_also_after_a_storm() {
-        let (mut endings, mut now) = (Endings::default(), Instant::now());
+        let (mut endings, mut now) = (Endings::new(), Instant::now());
         (0..10_000).for_each(|key| endings.add(ending(key), now));
         for _ in 0..12_000 {
             // 3,000 go in a second.
@@ -170,8 +245,32 @@ mod tests {
     }
 
     #[test]
+    fn while_clients_return_their_old_connections_wait_for_some_seconds() {
+        let (mut endings, began) = (Endings::new(), Instant::now());
+        (0..10_000).for_each(|key| endings.add(ending(key), began));
+        let ended = |endings: &mut Endings, arrivals: usize, from: Instant, seconds: u32| {
+            let turns = (0..seconds * 200).map(|index| {
+                let now = from + index * PAUSE;
+                endings.note_arrivals(arrivals, now);
+                turn(endings, now, NO_TIME).len()
+            });
+            turns.sum::<usize>()
+        };
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let first = ended(&mut endings, 1, at(0), 5);
+        assert!((400..700).contains(&first), "{first}, until there are many arrivals");
+        endings.hurry(at(5));
+        let hurried = ended(&mut endings, 1, at(5), 1);
+        assert!((100..200).contains(&hurried), "{hurried}, in a tenth of a second");
+        assert_eq!(ended(&mut endings, 1, at(6), 9), 0);
+        assert!(ended(&mut endings, 1, at(15), 1) > 1000, "they have waited for 15 seconds");
+        (0..10_000).for_each(|key| endings.add(ending(key), at(15)));
+        assert!(ended(&mut endings, 0, at(16), 3) > 2000, "no clients come");
+    }
+
+    #[test]
     fn a_million_take_no_long_pauses_and_leave_no_memory() {
-        let (mut endings, mut now) = (Endings::default(), Instant::now());
+        let (mut endings, mut now) = (Endings::new(), Instant::now());
         (0..1_000_000).for_each(|key| endings.add(ending(key), now));
         let (began, mut work) = (now, Duration::ZERO);
         while !endings.waiting.is_empty() {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
@@ -19,6 +19,8 @@ pub struct Mailbox<M> {
     waker: Waker,
     /// The connections that their peers have closed and that wait for their end.
     leaving: AtomicUsize,
+    /// True if others need the room of those connections.
+    is_hurried: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -34,12 +36,29 @@ impl<M> Mailbox<M> {
     /// Makes the mailbox of the thread that waits for `poller`.
     pub(crate) fn new(poller: &Poller) -> io::Result<Self> {
         let list = List { messages: Vec::new(), is_woken: false, is_flushed_later: false };
-        Ok(Self { list: Mutex::new(list), waker: poller.waker()?, leaving: AtomicUsize::new(0) })
+        Ok(Self {
+            list: Mutex::new(list),
+            waker: poller.waker()?,
+            leaving: AtomicUsize::new(0),
+            is_hurried: AtomicBool::new(false),
+        })
     }
 
-    /// Returns the number of connections that their peers have closed and that end in a moment.
+    /// Returns the number of connections that their peers have closed and that the thread is about to end.
     pub fn leaving(&self) -> usize {
         self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the ends of those connections, because there is no room for others. Without it, they give way to new
+    /// connections for some seconds.
+    pub fn hurry_leaving(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether their ends were asked for since the last call.
+    pub(crate) fn take_hurry(&self) -> bool {
+        // hot path: a load while nobody has asked
+        self.is_hurried.load(Ordering::Relaxed) && self.is_hurried.swap(false, Ordering::Relaxed)
     }
 
     /// Notes the number of those connections.

@@ -41,6 +41,8 @@ pub struct Sockets<M, C> {
     /// The connections that are read in the next turn, see [`ReadState::Queued`].
     pub(crate) unread: Vec<Token>,
     pub(crate) now: Instant,
+    /// The number of connections since the last turn.
+    pub(crate) arrivals: usize,
     stall_time_max: Duration,
     buffers: ThreadBuffers,
 }
@@ -57,6 +59,7 @@ impl<M: Machine, C> Sockets<M, C> {
             dirty: Vec::new(),
             unread: Vec::new(),
             now,
+            arrivals: 0,
             stall_time_max,
             buffers: ThreadBuffers::new(),
         }
@@ -94,6 +97,7 @@ impl<M: Machine, C> Sockets<M, C> {
             })
         });
         let token = inserted?;
+        self.arrivals += 1;
         let now = self.now;
         self.mark_dirty(token);
         if let Some(connection) = self.slab.get_mut(token) {

@@ -91,7 +91,7 @@ impl<A: Application> Reactor<A> {
             sockets: Sockets::new(poller, settings.stall_time_max, Instant::now()),
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
-            endings: Endings::default(),
+            endings: Endings::new(),
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || event_loop.run())?;
         Ok(Self { mailbox, stop, thread: Some(thread) })
@@ -173,7 +173,12 @@ impl<A: Application> EventLoop<A> {
 
     /// Serves some of the connections that their peers have closed.
     fn serve_endings(&mut self) {
-        let turn = self.endings.take_turn(self.sockets.now);
+        let now = self.sockets.now;
+        self.endings.note_arrivals(std::mem::take(&mut self.sockets.arrivals), now);
+        if self.mailbox.take_hurry() {
+            self.endings.hurry(now);
+        }
+        let turn = self.endings.take_turn(now);
         let mut left = turn;
         while let Some(readiness) = self.endings.next(&mut left) {
             self.sockets.end_leaving(Token::from_u64(readiness.key));

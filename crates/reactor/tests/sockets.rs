@@ -520,6 +520,29 @@ fn clients_that_have_vanished_are_counted_until_their_end() {
 }
 
 #[test]
+fn the_ends_of_many_connections_give_way_to_new_ones_until_others_need_the_room() {
+    const CLIENTS: usize = 1100;
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
+    // They have come within the last second or two, as clients that return do.
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect(b"")).collect();
+    let (release, released) = mpsc::channel();
+    let (release_again, released_again) = mpsc::channel();
+    fixture.reactor.mailbox().send(Message::Block(released));
+    assert_eq!(fixture.next_report(), Report::Blocked);
+    drop(clients);
+    fixture.reactor.mailbox().send(Message::Block(released_again));
+    drop(release);
+    // A turn that ended some would report them first.
+    assert_eq!(fixture.next_report(), Report::Blocked);
+    assert_eq!(fixture.reactor.mailbox().leaving(), CLIENTS);
+    drop(release_again);
+    for _ in 0..CLIENTS {
+        fixture.reactor.mailbox().hurry_leaving();
+        assert!(matches!(fixture.next_report(), Report::Closed(_, ConnectionEnd::Closed)));
+    }
+}
+
+#[test]
 fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
     let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let clients: Vec<Client> = (0..3).map(|_| fixture.connect(b"")).collect();

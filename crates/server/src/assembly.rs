@@ -18,7 +18,7 @@ use frontend::cors_rules::CorsRules;
 use frontend::csrf::CsrfRules;
 use frontend::endpoint::Endpoints;
 use frontend::first_turn::FirstTurns;
-use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, LeavingCount, TLS_HANDSHAKES_PER_CORE};
+use frontend::http_server::{ACCEPTED_PER_CORE, HttpServer, HurryLeaving, TLS_HANDSHAKES_PER_CORE};
 use frontend::load_report::LoadReports;
 use frontend::metrics::HttpMetrics;
 use frontend::pipeline::Pipeline;
@@ -141,10 +141,10 @@ impl std::fmt::Debug for RouterParts {
     }
 }
 
-/// Counts connections that clients have closed and the reactors are about to end.
-fn leaving_connections(reactors: &[Reactors]) -> LeavingCount {
-    let counts: Vec<_> = reactors.iter().map(Reactors::leaving).collect();
-    Box::new(move || counts.iter().map(|count| count()).sum())
+/// Returns what asks for the ends of connections that clients have closed.
+fn hurry_leaving(reactors: &[Reactors]) -> HurryLeaving {
+    let of_each: Vec<_> = reactors.iter().map(Reactors::hurry_leaving).collect();
+    Box::new(move || of_each.iter().map(|hurry| hurry()).sum())
 }
 
 /// Creates the parts of a router, and passes the reactors what they use: the first ones are those of the graph of
@@ -246,7 +246,7 @@ pub(crate) fn assemble(
         accepting: Arc::new(Semaphore::new(ACCEPTED_PER_CORE * workers.count())),
         accept_pace: Mutex::default(),
         tls_handshakes: Semaphore::new(TLS_HANDSHAKES_PER_CORE * workers.count()),
-        leaving: leaving_connections(reactors),
+        hurry_leaving: hurry_leaving(reactors),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),

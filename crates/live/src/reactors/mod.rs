@@ -72,10 +72,14 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
-    /// Returns a function that counts connections that clients have closed and the reactors are about to end.
-    pub fn leaving(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+    /// Returns a function that asks for the ends of connections that clients have closed, because there is no room for
+    /// others, and counts those connections.
+    pub fn hurry_leaving(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let mailboxes: Vec<_> = self.reactors.iter().map(|it| Arc::clone(it.mailbox())).collect();
-        move || mailboxes.iter().map(|it| it.leaving()).sum()
+        move || {
+            mailboxes.iter().for_each(|it| it.hurry_leaving());
+            mailboxes.iter().map(|it| it.leaving()).sum()
+        }
     }
 
     /// Passes the parts of the router to the reactors. They adopt connections only after this.
