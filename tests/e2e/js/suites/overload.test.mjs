@@ -410,6 +410,29 @@ describe("handshakes", () => {
     assert.ok(await metric(router, "starling_http_connections_waiting") >= 1, "handshakes still wait");
     for (const { status } of await Promise.all(storm)) assert.equal(status, 101);
   });
+
+  it("are parked also if their clients connect first and send later", async () => {
+    const { hostname, port } = new URL(router.graphql);
+    const silent = [];
+    while (silent.length < 6) {
+      silent.push(net.connect(Number(port), hostname));
+      await metricBecomes(router, "starling_http_connections", silent.length);
+    }
+    for (const socket of silent) {
+      socket.write("GET /graphql HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n" +
+        "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+        "sec-websocket-protocol: graphql-transport-ws\r\n\r\n");
+    }
+    await eventually(
+      async () => await metric(router, "starling_http_connections_waiting") >= 3,
+      "handshakes to be parked",
+    );
+    for (const socket of silent) {
+      const [head] = await once(socket, "data");
+      assert.match(String(head), /^HTTP\/1\.1 101 /);
+      socket.destroy();
+    }
+  });
 });
 
 describe("a request that waits", () => {
