@@ -1,15 +1,16 @@
 //! Other work than operations that takes the processors for some seconds and has a bound of its own: handshakes at
-//! their pace. It makes operations slow, and fewer operations would not make them faster, so the limit is held.
+//! their pace, and thousands of connections that begin or end at once. It makes operations slow, and fewer operations
+//! would not make them faster, so the limit is held.
 
 use std::time::Duration;
 
 /// The multiple of the expected work in flight below which other work does not lower the limit: operations may take
 /// that much longer meanwhile, without being refused.
-const HEADROOM: f64 = 1.75;
+const HEADROOM: f64 = 2.0;
 
 /// The multiple of the expected work in flight above which there is no room for other work. What is in flight shows at
 /// once that operations become slower, and their latencies only when they have ended.
-const PRESSED_RATIO: f64 = 1.25;
+const PRESSED_RATIO: f64 = 1.35;
 
 /// The time for which other work counts after it was noted.
 const TIME: Duration = Duration::from_secs(1);

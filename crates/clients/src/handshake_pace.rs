@@ -74,7 +74,8 @@ pub trait OperationLoad {
     /// True if operations wait for admission or are slow already.
     fn is_pressed(&self) -> bool;
 
-    /// Notes that handshakes come faster than their pace, and make operations slow now and for about a second.
+    /// Notes that handshakes come faster than their pace, or that very many connections begin or end, and make
+    /// operations slow now and for about a second.
     fn note_storm(&self);
 }
 

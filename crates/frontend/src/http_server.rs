@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
+use clients::handshake_pace::OperationLoad;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
 use config::Http;
@@ -41,6 +42,8 @@ pub struct HttpServer {
     pub tls_handshakes: Semaphore,
     /// Asks for the ends of connections that clients have closed, because there is no room for others, and counts them.
     pub hurry_leaving: HurryLeaving,
+    /// The operations to which new connections give way; `None` without overload protection.
+    pub operations: Option<Arc<dyn OperationLoad + Send + Sync>>,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.

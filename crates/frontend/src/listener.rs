@@ -44,6 +44,14 @@ const HANDSHAKES_POLL: Duration = Duration::from_millis(20);
 /// clients then try to connect again after one second, three and seven, while the router has nothing to do.
 const PARKED_PER_CORE: u64 = 10_000;
 
+/// The part of that pace (one in this number) while operations are slow.
+const PRESSED_PARKING_PART: u32 = 2;
+
+/// The number of connections that a listener looks at in the time of [`STORM_WINDOW`] above which they make operations
+/// slow.
+const STORM_CONNECTIONS: u32 = 50;
+const STORM_WINDOW: Duration = Duration::from_millis(100);
+
 /// The time between two looks at whether there is room for a further connection.
 const ROOM_POLL: Duration = Duration::from_millis(5);
 
@@ -220,14 +228,14 @@ async fn accept_all(
 ) {
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
-    let mut parking = ClockedPace::new(PARKED_PER_CORE * server.workers.count() as u64);
+    let mut storm = Storm::new(server.workers.count());
     loop {
         wait_for_room(server).await;
         match listener.accept(!parked.is_empty()).await {
             Ok((accepted, origin)) => {
                 spare.take_again();
                 let Some(new) = enter(server, accepted, origin) else { continue };
-                let Some(new) = park_in_storm(server, parked, &mut parking, new).await else {
+                let Some(new) = park_in_storm(server, parked, &mut storm, new).await else {
                     continue;
                 };
                 let place = take_place(server).await;
@@ -297,6 +305,37 @@ impl ClockedPace {
         let now = self.started.elapsed();
         self.pace.as_mut().is_some_and(|pace| pace.take(now, Duration::ZERO).is_some())
     }
+
+    /// Leaves out the next turns.
+    fn skip(&mut self, turns: u32) {
+        if let Some(pace) = &mut self.pace {
+            pace.skip(turns);
+        }
+    }
+}
+
+/// The connections of a storm at which a listener looks.
+struct Storm {
+    parking: ClockedPace,
+    /// The number since `counted_from`.
+    count: u32,
+    counted_from: Instant,
+}
+
+impl Storm {
+    fn new(cores: usize) -> Self {
+        let parking = ClockedPace::new(PARKED_PER_CORE * cores as u64);
+        Self { parking, count: 0, counted_from: Instant::now() }
+    }
+
+    /// Counts a connection. True once for each window with very many.
+    fn has_many(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.counted_from) >= STORM_WINDOW {
+            (self.count, self.counted_from) = (0, now);
+        }
+        self.count += 1;
+        self.count == STORM_CONNECTIONS
+    }
 }
 
 /// Parks a connection that begins with a handshake while enough others wait, or may do so in a moment. Returns any
@@ -304,7 +343,7 @@ impl ClockedPace {
 async fn park_in_storm(
     server: &Arc<HttpServer>,
     parked: &Arc<ParkedHandshakes<NewConnection>>,
-    parking: &mut ClockedPace,
+    storm: &mut Storm,
     new: NewConnection,
 ) -> Option<NewConnection> {
     let Some(handshakes) = &server.limits.handshakes else { return Some(new) };
@@ -314,8 +353,16 @@ async fn park_in_storm(
     if parked.is_empty() && !handshakes.has_enough(beginning, &server.limits.memory) {
         return Some(new);
     }
-    while !parking.take() {
+    while !storm.parking.take() {
         tokio::time::sleep(PARKING_POLL).await;
+    }
+    if let Some(operations) = &server.operations {
+        if storm.has_many(Instant::now()) {
+            operations.note_storm();
+        }
+        if operations.is_pressed() {
+            storm.parking.skip(PRESSED_PARKING_PART - 1);
+        }
     }
     match new.first_bytes() {
         FirstBytes::Handshake => {
@@ -577,6 +624,17 @@ fn reject_with(accepted: AcceptedSocket, status: &str, error: &GraphqlError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_storm_is_noted_once_for_each_window_with_very_many_connections() {
+        let (mut storm, began) = (Storm::new(1), Instant::now());
+        let mut noted = |from: Instant, count: u32, gap: Duration| {
+            (0..count).filter(|number| storm.has_many(from + *number * gap)).count()
+        };
+        assert_eq!(noted(began, 1000, Duration::from_millis(3)), 0, "330 in a second");
+        let later = began + Duration::from_secs(10);
+        assert_eq!(noted(later, 1000, Duration::from_millis(1)), 10, "1,000 in a second");
+    }
 
     #[tokio::test]
     async fn accepted_sockets_inherit_the_options_of_the_listener() {

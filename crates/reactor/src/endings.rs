@@ -43,6 +43,9 @@ const GIVE_WAY_TIME_MAX: Duration = Duration::from_secs(15);
 /// The time for which ends give way to nothing after they were hurried.
 const HURRY_TIME: Duration = Duration::from_millis(100);
 
+/// The time between two announcements that very many wait.
+const ANNOUNCEMENT_PAUSE: Duration = Duration::from_millis(250);
+
 /// The pause after a turn while connections wait. Several are ended together, because each turn costs switches between
 /// threads.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -66,6 +69,8 @@ pub(crate) struct Endings {
     arrivals: RecentCount,
     /// Until this time, the ends give way to nothing.
     hurried_until: Option<Instant>,
+    /// The earliest time at which it is announced again that very many wait.
+    next_announcement: Option<Instant>,
 }
 
 /// A count of what happened lately: each counts less with time.
@@ -103,6 +108,7 @@ impl Endings {
             gone: RecentCount::new(RATE_SECONDS),
             arrivals: RecentCount::new(ARRIVAL_SECONDS),
             hurried_until: None,
+            next_announcement: None,
         }
     }
 
@@ -127,7 +133,7 @@ impl Endings {
     /// True if the ends wait, because new connections come first.
     fn gives_way(&self, now: Instant) -> bool {
         let Some((since, _)) = self.waiting.front() else { return false };
-        self.waiting.len() >= MANY_WAITING
+        self.are_many()
             && self.arrivals.until(now) >= MANY_ARRIVALS
             && now.saturating_duration_since(*since) < GIVE_WAY_TIME_MAX
             && self.hurried_until.is_none_or(|until| until <= now)
@@ -169,6 +175,19 @@ impl Endings {
             self.waiting = VecDeque::new();
         }
         next
+    }
+
+    fn are_many(&self) -> bool {
+        self.waiting.len() >= MANY_WAITING
+    }
+
+    /// True if very many connections wait, so that their ends make other work slow; a few times a second only.
+    pub(crate) fn announces_many(&mut self, now: Instant) -> bool {
+        let is_due = self.are_many() && self.next_announcement.is_none_or(|at| at <= now);
+        if is_due {
+            self.next_announcement = Some(now + ANNOUNCEMENT_PAUSE);
+        }
+        is_due
     }
 
     /// Returns the number of connections that wait.
@@ -266,6 +285,19 @@ mod tests {
         assert!(ended(&mut endings, 1, at(15), 1) > 1000, "they have waited for 15 seconds");
         (0..10_000).for_each(|key| endings.add(ending(key), at(15)));
         assert!(ended(&mut endings, 0, at(16), 3) > 2000, "no clients come");
+    }
+
+    #[test]
+    fn it_is_announced_a_few_times_a_second_that_very_many_wait() {
+        let (mut endings, began) = (Endings::new(), Instant::now());
+        let mut announced = |count: u64, now: Instant| {
+            (0..count).for_each(|key| endings.add(ending(key), now));
+            endings.announces_many(now)
+        };
+        assert!(!announced(999, began), "not so many");
+        assert!(announced(1, began));
+        assert!(!announced(1, began + ANNOUNCEMENT_PAUSE / 2));
+        assert!(announced(0, began + ANNOUNCEMENT_PAUSE));
     }
 
     #[test]

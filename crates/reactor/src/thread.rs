@@ -52,6 +52,10 @@ pub trait Application: Send + Sized + 'static {
     /// Handles the timeout of [`Application::poll_timeout`].
     fn handle_timeout(&mut self, _: &mut Sockets<Self::Machine, Self::Client>) {}
 
+    /// Handles that very many connections have been closed by their peers and wait for their ends, which make other work
+    /// slow. Called a few times a second meanwhile.
+    fn on_many_leaving(&mut self) {}
+
     /// Handles a socket that was full and has sent everything.
     fn on_writable(&mut self, sockets: &mut Sockets<Self::Machine, Self::Client>, token: Token);
 
@@ -177,6 +181,11 @@ impl<A: Application> EventLoop<A> {
         self.endings.note_arrivals(std::mem::take(&mut self.sockets.arrivals), now);
         if self.mailbox.take_hurry() {
             self.endings.hurry(now);
+        }
+        if self.endings.announces_many(now) {
+            // After a panic the state of the application stays as it is.
+            let noted = AssertUnwindSafe(|| self.application.on_many_leaving());
+            let _ = catch_unwind(noted);
         }
         let turn = self.endings.take_turn(now);
         let mut left = turn;

@@ -7,6 +7,7 @@ use clients::authentication::{Authenticator, ClientAuthentication};
 use clients::client_deadline::DeadlineHeaders;
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
+use clients::handshake_pace::OperationLoad;
 use clients::request_ids::RequestIds;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
@@ -147,6 +148,11 @@ fn hurry_leaving(reactors: &[Reactors]) -> HurryLeaving {
     Box::new(move || of_each.iter().map(|hurry| hurry()).sum())
 }
 
+/// Returns the operations of the process for its listeners.
+fn operation_load(serving: &Serving) -> Option<Arc<dyn OperationLoad + Send + Sync>> {
+    serving.overload.clone().map(|overload| overload as _)
+}
+
 /// Creates the parts of a router, and passes the reactors what they use: the first ones are those of the graph of
 /// `supergraph`, the others those of the further graphs. The tasks are those of the further graphs.
 pub(crate) fn assemble(
@@ -247,6 +253,7 @@ pub(crate) fn assemble(
         accept_pace: Mutex::default(),
         tls_handshakes: Semaphore::new(TLS_HANDSHAKES_PER_CORE * workers.count()),
         hurry_leaving: hurry_leaving(reactors),
+        operations: operation_load(&serving),
         limits,
         workers: Arc::clone(&workers),
         metrics: Arc::clone(&common.connection_metrics),

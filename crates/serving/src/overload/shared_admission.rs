@@ -113,7 +113,7 @@ impl SharedAdmission {
         self.lock().control.is_pressed()
     }
 
-    /// Notes that handshakes make work slow now and for about a second.
+    /// Notes that a storm of connections makes work slow now and for about a second.
     pub(super) fn note_storm(&self) {
         let mut state = self.lock();
         let now = state.advance(self.now());

@@ -18,6 +18,7 @@ use std::time::Instant;
 use clients::authentication::TokenIdentity;
 use clients::connection_metrics::TimeoutPhase;
 use clients::drain;
+use clients::handshake_pace::OperationLoad as _;
 use execute::ErrorCode;
 use futures_util::future::AbortHandle;
 use hub::GroupId;
@@ -312,6 +313,13 @@ impl Application for SubscriptionServer {
         }
         if is_due(self.next_eviction) {
             self.close_evicted(sockets);
+        }
+    }
+
+    fn on_many_leaving(&mut self) {
+        let Some(reactor) = &self.reactor else { return };
+        if let Some(overload) = &reactor.runner.serving.overload {
+            overload.note_storm();
         }
     }
 
