@@ -15,6 +15,7 @@ pub mod client_caching;
 mod client_connection;
 pub mod compression;
 mod connection;
+mod connection_storm;
 mod cors;
 pub mod cors_rules;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub mod listener;
 pub mod load_report;
 pub mod media;
 pub mod metrics;
+mod new_connection;
 mod paced_body;
 pub mod page;
 mod parked_handshakes;
