@@ -6,8 +6,8 @@
 //! with pauses: ten thousand of one reactor at less than a tenth of a core, about as fast as clients may return, and
 //! more of them faster.
 //!
-//! When many have gone and clients return, the ends give way to the new connections for some seconds: clients wait for
-//! those, and nobody waits for the ends. Unless others need the room: the caller then hurries the ends.
+//! When many have gone and clients return, the ends give way to the new connections for some seconds, because clients
+//! wait for those. If there is no room for new connections, the caller hurries the ends.
 //!
 //! While a connection waits, it takes no messages (`Phase::Leaving`). A broadcast would spend a system call on each of
 //! them, and the next broadcast would fail for all of them and so end them at once.
@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::poller::Readiness;
+use crate::recent_count::RecentCount;
 
 /// The part of all that wait which is ended in one turn at least. The more there are, the faster they are ended, so
 /// that not even a million keep their descriptors for long.
@@ -31,11 +32,10 @@ const RATE_SECONDS: f64 = 10.0;
 const TURN_MIN: usize = 5;
 const TURN_MAX: usize = 256;
 
-/// The number of waiting connections from which on their ends give way, and the number of new connections of about the
-/// last [`ARRIVAL_SECONDS`] to which they do.
+/// The number of waiting connections from which on their ends give way, and the number of new connections in about the
+/// last second to which they do.
 const MANY_WAITING: usize = 1000;
 const MANY_ARRIVALS: f64 = 50.0;
-const ARRIVAL_SECONDS: f64 = 1.0;
 
 /// The time for which the first one gives way at most.
 const GIVE_WAY_TIME_MAX: Duration = Duration::from_secs(15);
@@ -65,38 +65,10 @@ pub(crate) struct Endings {
     next_turn: Option<Instant>,
     /// The connections that have gone lately.
     gone: RecentCount,
-    /// The new connections of the reactor.
-    arrivals: RecentCount,
     /// Until this time, the ends give way to nothing.
     hurried_until: Option<Instant>,
     /// The earliest time at which it is announced again that very many wait.
     next_announcement: Option<Instant>,
-}
-
-/// A count of what happened lately: each counts less with time.
-#[derive(Debug)]
-struct RecentCount {
-    count: f64,
-    /// The time of the last one.
-    at: Option<Instant>,
-    /// The time in which one comes to count a third.
-    seconds: f64,
-}
-
-impl RecentCount {
-    fn new(seconds: f64) -> Self {
-        Self { count: 0.0, at: None, seconds }
-    }
-
-    fn add(&mut self, count: usize, now: Instant) {
-        self.count = self.until(now) + count as f64;
-        self.at = Some(now);
-    }
-
-    fn until(&self, now: Instant) -> f64 {
-        let Some(at) = self.at else { return 0.0 };
-        self.count * (-now.saturating_duration_since(at).as_secs_f64() / self.seconds).exp()
-    }
 }
 
 impl Endings {
@@ -106,7 +78,6 @@ impl Endings {
             waiting: VecDeque::new(),
             next_turn: None,
             gone: RecentCount::new(RATE_SECONDS),
-            arrivals: RecentCount::new(ARRIVAL_SECONDS),
             hurried_until: None,
             next_announcement: None,
         }
@@ -118,30 +89,23 @@ impl Endings {
         self.gone.add(1, now);
     }
 
-    /// Notes new connections of the reactor.
-    pub(crate) fn note_arrivals(&mut self, count: usize, now: Instant) {
-        if count > 0 {
-            self.arrivals.add(count, now);
-        }
-    }
-
     /// Notes that others need the room of the connections that wait.
     pub(crate) fn hurry(&mut self, now: Instant) {
         self.hurried_until = Some(now + HURRY_TIME);
     }
 
     /// True if the ends wait, because new connections come first.
-    fn gives_way(&self, now: Instant) -> bool {
+    fn gives_way(&self, now: Instant, arrivals: f64) -> bool {
         let Some((since, _)) = self.waiting.front() else { return false };
         self.are_many()
-            && self.arrivals.until(now) >= MANY_ARRIVALS
+            && arrivals >= MANY_ARRIVALS
             && now.saturating_duration_since(*since) < GIVE_WAY_TIME_MAX
             && self.hurried_until.is_none_or(|until| until <= now)
     }
 
-    /// Returns the number of connections that may be ended now. A turn that comes late, because the reactor has much
-    /// else to do, makes up for those that it missed.
-    pub(crate) fn take_turn(&mut self, now: Instant) -> usize {
+    /// Returns the number of connections that may be ended now, when `arrivals` have come in about the last second. A
+    /// turn that comes late, because the reactor has much else to do, makes up for those that it missed.
+    pub(crate) fn take_turn(&mut self, now: Instant, arrivals: f64) -> usize {
         // hot path: none waits most of the time
         if self.waiting.is_empty() {
             return 0;
@@ -150,7 +114,7 @@ impl Endings {
             Some(at) if now < at => return 0,
             at => at.map_or(Duration::ZERO, |at| now - at),
         };
-        if self.gives_way(now) {
+        if self.gives_way(now, arrivals) {
             self.end_turn(now);
             return 0;
         }
@@ -211,7 +175,12 @@ mod tests {
 
     /// Takes a turn, which takes `took`, and returns the keys of the connections that are ended.
     fn turn(endings: &mut Endings, now: Instant, took: Duration) -> Vec<u64> {
-        let mut left = endings.take_turn(now);
+        turn_beside(endings, 0.0, now, took)
+    }
+
+    /// The same after arrivals.
+    fn turn_beside(endings: &mut Endings, arrivals: f64, now: Instant, took: Duration) -> Vec<u64> {
+        let mut left = endings.take_turn(now, arrivals);
         let ended: Vec<u64> =
             std::iter::from_fn(|| endings.next(&mut left)).map(|it| it.key).collect();
         if !ended.is_empty() {
@@ -267,24 +236,21 @@ mod tests {
     fn while_clients_return_their_old_connections_wait_for_some_seconds() {
         let (mut endings, began) = (Endings::new(), Instant::now());
         (0..10_000).for_each(|key| endings.add(ending(key), began));
-        let ended = |endings: &mut Endings, arrivals: usize, from: Instant, seconds: u32| {
-            let turns = (0..seconds * 200).map(|index| {
-                let now = from + index * PAUSE;
-                endings.note_arrivals(arrivals, now);
-                turn(endings, now, NO_TIME).len()
-            });
+        let ended = |endings: &mut Endings, arrivals: f64, from: u64, seconds: u32| {
+            let from = began + Duration::from_secs(from);
+            let turns = (0..seconds * 200)
+                .map(|index| turn_beside(endings, arrivals, from + index * PAUSE, NO_TIME).len());
             turns.sum::<usize>()
         };
-        let at = |seconds| began + Duration::from_secs(seconds);
-        let first = ended(&mut endings, 1, at(0), 5);
-        assert!((400..700).contains(&first), "{first}, until there are many arrivals");
-        endings.hurry(at(5));
-        let hurried = ended(&mut endings, 1, at(5), 1);
+        assert_eq!(ended(&mut endings, 50.0, 0, 5), 0);
+        endings.hurry(began + Duration::from_secs(5));
+        let hurried = ended(&mut endings, 50.0, 5, 1);
         assert!((100..200).contains(&hurried), "{hurried}, in a tenth of a second");
-        assert_eq!(ended(&mut endings, 1, at(6), 9), 0);
-        assert!(ended(&mut endings, 1, at(15), 1) > 1000, "they have waited for 15 seconds");
-        (0..10_000).for_each(|key| endings.add(ending(key), at(15)));
-        assert!(ended(&mut endings, 0, at(16), 3) > 2000, "no clients come");
+        assert_eq!(ended(&mut endings, 50.0, 6, 9), 0);
+        assert!(ended(&mut endings, 50.0, 15, 1) > 1000, "they have waited for 15 seconds");
+        let later = began + Duration::from_secs(15);
+        (0..10_000).for_each(|key| endings.add(ending(key), later));
+        assert!(ended(&mut endings, 49.0, 16, 3) > 2000, "few clients come");
     }
 
     #[test]
@@ -306,7 +272,7 @@ mod tests {
         (0..1_000_000).for_each(|key| endings.add(ending(key), now));
         let (began, mut work) = (now, Duration::ZERO);
         while !endings.waiting.is_empty() {
-            let ended = u32::try_from(endings.take_turn(now).min(endings.waiting.len()));
+            let ended = u32::try_from(endings.take_turn(now, 0.0).min(endings.waiting.len()));
             let took = ended.expect("a small number") * Duration::from_micros(20);
             turn(&mut endings, now, took);
             work += took;

@@ -17,6 +17,7 @@ mod endings;
 mod mailbox;
 mod outgoing;
 mod poller;
+mod recent_count;
 mod slab;
 mod sockets;
 mod stream;

@@ -57,7 +57,7 @@ impl<M> Mailbox<M> {
 
     /// Returns whether their ends were asked for since the last call.
     pub(crate) fn take_hurry(&self) -> bool {
-        // hot path: a load while nobody has asked
+        // hot path: a load in almost all turns
         self.is_hurried.load(Ordering::Relaxed) && self.is_hurried.swap(false, Ordering::Relaxed)
     }
 

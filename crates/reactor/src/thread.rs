@@ -13,7 +13,15 @@ use wire::Machine;
 use crate::connection::{Phase, ReadState};
 use crate::endings::Endings;
 use crate::poller::{Poller, Readiness, WAKER};
+use crate::recent_count::RecentCount;
 use crate::{ConnectionEnd, Mailbox, Sockets, Token};
+
+/// The number of new connections in about the last second from which on the thread takes input in groups. Clients that
+/// connect one after the other would each interrupt the workers twice.
+const GROUPED_ARRIVALS: f64 = 200.0;
+
+/// The least time between two looks at the sockets then.
+const GROUPING_TIME: Duration = Duration::from_millis(2);
 
 /// The code above the sockets of a reactor. All methods are called on the reactor's thread and must not block: longer
 /// work belongs to another thread, which sends its result through the [`Mailbox`].
@@ -52,8 +60,8 @@ pub trait Application: Send + Sized + 'static {
     /// Handles the timeout of [`Application::poll_timeout`].
     fn handle_timeout(&mut self, _: &mut Sockets<Self::Machine, Self::Client>) {}
 
-    /// Handles that very many connections have been closed by their peers and wait for their ends, which make other work
-    /// slow. Called a few times a second meanwhile.
+    /// Handles that very many connections wait for their ends, which make other work slow. Called a few times a second
+    /// meanwhile.
     fn on_many_leaving(&mut self) {}
 
     /// Handles a socket that was full and has sent everything.
@@ -96,6 +104,7 @@ impl<A: Application> Reactor<A> {
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
             endings: Endings::new(),
+            arrivals: RecentCount::new(1.0),
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || event_loop.run())?;
         Ok(Self { mailbox, stop, thread: Some(thread) })
@@ -124,6 +133,8 @@ struct EventLoop<A: Application> {
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
     endings: Endings,
+    /// The new connections.
+    arrivals: RecentCount,
 }
 
 impl<A: Application> EventLoop<A> {
@@ -134,6 +145,7 @@ impl<A: Application> EventLoop<A> {
         let mut due = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
             self.wait(&mut ready, messages.is_empty());
+            self.arrivals.add(std::mem::take(&mut self.sockets.arrivals), self.sockets.now);
             for readiness in ready.drain(..) {
                 if readiness.key == WAKER {
                     self.mailbox.take_all(&mut taken);
@@ -178,7 +190,6 @@ impl<A: Application> EventLoop<A> {
     /// Serves some of the connections that their peers have closed.
     fn serve_endings(&mut self) {
         let now = self.sockets.now;
-        self.endings.note_arrivals(std::mem::take(&mut self.sockets.arrivals), now);
         if self.mailbox.take_hurry() {
             self.endings.hurry(now);
         }
@@ -187,7 +198,7 @@ impl<A: Application> EventLoop<A> {
             let noted = AssertUnwindSafe(|| self.application.on_many_leaving());
             let _ = catch_unwind(noted);
         }
-        let turn = self.endings.take_turn(now);
+        let turn = self.endings.take_turn(now, self.arrivals.until(now));
         let mut left = turn;
         while let Some(readiness) = self.endings.next(&mut left) {
             self.sockets.end_leaving(Token::from_u64(readiness.key));
@@ -201,6 +212,9 @@ impl<A: Application> EventLoop<A> {
     /// Waits for events, unless there is work already.
     fn wait(&mut self, ready: &mut Vec<Readiness>, is_idle: bool) {
         let sockets = &mut self.sockets;
+        if is_idle && self.arrivals.until(sockets.now) >= GROUPED_ARRIVALS {
+            std::thread::sleep(GROUPING_TIME.saturating_sub(sockets.now.elapsed()));
+        }
         let timeout = if is_idle && sockets.unread.is_empty() {
             let next = [
                 sockets.wheel.next_deadline(),
