@@ -16,13 +16,6 @@ use crate::poller::{Poller, Readiness, WAKER};
 use crate::recent_count::RecentCount;
 use crate::{ConnectionEnd, Mailbox, Sockets, Token};
 
-/// The number of new connections in about the last second from which on the thread takes input in groups. Clients that
-/// connect one after the other would each interrupt the workers twice.
-const GROUPED_ARRIVALS: f64 = 200.0;
-
-/// The least time between two looks at the sockets then.
-const GROUPING_TIME: Duration = Duration::from_millis(2);
-
 /// The code above the sockets of a reactor. All methods are called on the reactor's thread and must not block: longer
 /// work belongs to another thread, which sends its result through the [`Mailbox`].
 ///
@@ -212,9 +205,6 @@ impl<A: Application> EventLoop<A> {
     /// Waits for events, unless there is work already.
     fn wait(&mut self, ready: &mut Vec<Readiness>, is_idle: bool) {
         let sockets = &mut self.sockets;
-        if is_idle && self.arrivals.until(sockets.now) >= GROUPED_ARRIVALS {
-            std::thread::sleep(GROUPING_TIME.saturating_sub(sockets.now.elapsed()));
-        }
         let timeout = if is_idle && sockets.unread.is_empty() {
             let next = [
                 sockets.wheel.next_deadline(),
