@@ -17,8 +17,8 @@
 //! The limit is lowered below the work in flight only while it is reached. Slow operations alone only bound it from
 //! above, so that a queue cannot grow until an old limit is reached.
 //!
-//! Handshakes that come at their pace make operations slow, too, and fewer operations would not make them faster.
-//! Meanwhile the limit is not lowered below what would be in flight without them, and some more (`other_work`).
+//! Storms of connections make operations slow, too, and fewer operations would not make them faster. Meanwhile the limit
+//! is not lowered below what would be in flight without them, and some more (`other_work`).
 //!
 //! While the processors have time to spare, the router itself makes nothing slow. Then the limit stays at its initial
 //! value at least, so that a slow subgraph alone does not have a quiet router refuse requests, and it grows fast while

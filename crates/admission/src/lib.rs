@@ -9,7 +9,7 @@
 //!   limit counts work, so that a cheap operation takes a small part of it. `baseline` is the time without load, and
 //!   `unknown_operations` what is assumed of operations that are executed too rarely.
 //! - `clients`: the work in flight of each client, for fair shares.
-//! - `other_work`: what handshakes in a storm change about the limit, and when operations leave them no room.
+//! - `other_work`: what storms of connections change about the limit, and when operations leave handshakes no room.
 //! - `spare_share`: the part of the limit that greedy clients may fill while others have work, and sheddable requests.
 //! - `lane`: how new streams come after other requests, with a limit and a queue of their own.
 //! - `room`: whether a request of a lane fits beside the work in flight.

@@ -20,10 +20,8 @@ impl RecentCount {
 
     /// Adds some that happen now.
     pub(crate) fn add(&mut self, count: usize, now: Instant) {
-        if count > 0 {
-            self.count = self.until(now) + count as f64;
-            self.at = Some(now);
-        }
+        self.count = self.until(now) + count as f64;
+        self.at = Some(now);
     }
 
     /// Returns the count at this time.

@@ -11,6 +11,7 @@ use crate::connection::{
     CLOSE_TIMEOUT, Connection, ConnectionEnd, HANG_UP_TIMEOUT, IGNORED_BYTES_MAX, Phase, ReadState,
 };
 use crate::poller::Poller;
+use crate::recent_count::RecentCount;
 use crate::slab::Slab;
 use crate::stream::{DiscardStats, READ_BYTES_MAX, Received, ThreadBuffers};
 use crate::wheel::{Tick, Wheel};
@@ -41,8 +42,8 @@ pub struct Sockets<M, C> {
     /// The connections that are read in the next turn, see [`ReadState::Queued`].
     pub(crate) unread: Vec<Token>,
     pub(crate) now: Instant,
-    /// The number of connections since the last turn.
-    pub(crate) arrivals: usize,
+    /// The connections that have come in about the last second.
+    pub(crate) arrivals: RecentCount,
     stall_time_max: Duration,
     buffers: ThreadBuffers,
 }
@@ -59,7 +60,7 @@ impl<M: Machine, C> Sockets<M, C> {
             dirty: Vec::new(),
             unread: Vec::new(),
             now,
-            arrivals: 0,
+            arrivals: RecentCount::new(1.0),
             stall_time_max,
             buffers: ThreadBuffers::new(),
         }
@@ -97,8 +98,8 @@ impl<M: Machine, C> Sockets<M, C> {
             })
         });
         let token = inserted?;
-        self.arrivals += 1;
         let now = self.now;
+        self.arrivals.add(1, now);
         self.mark_dirty(token);
         if let Some(connection) = self.slab.get_mut(token) {
             connection.machine.receive(now, early);

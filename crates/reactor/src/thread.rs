@@ -13,7 +13,6 @@ use wire::Machine;
 use crate::connection::{Phase, ReadState};
 use crate::endings::Endings;
 use crate::poller::{Poller, Readiness, WAKER};
-use crate::recent_count::RecentCount;
 use crate::{ConnectionEnd, Mailbox, Sockets, Token};
 
 /// The code above the sockets of a reactor. All methods are called on the reactor's thread and must not block: longer
@@ -97,7 +96,6 @@ impl<A: Application> Reactor<A> {
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
             endings: Endings::new(),
-            arrivals: RecentCount::new(1.0),
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || event_loop.run())?;
         Ok(Self { mailbox, stop, thread: Some(thread) })
@@ -126,8 +124,6 @@ struct EventLoop<A: Application> {
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
     endings: Endings,
-    /// The new connections.
-    arrivals: RecentCount,
 }
 
 impl<A: Application> EventLoop<A> {
@@ -138,7 +134,6 @@ impl<A: Application> EventLoop<A> {
         let mut due = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
             self.wait(&mut ready, messages.is_empty());
-            self.arrivals.add(std::mem::take(&mut self.sockets.arrivals), self.sockets.now);
             for readiness in ready.drain(..) {
                 if readiness.key == WAKER {
                     self.mailbox.take_all(&mut taken);
@@ -191,7 +186,7 @@ impl<A: Application> EventLoop<A> {
             let noted = AssertUnwindSafe(|| self.application.on_many_leaving());
             let _ = catch_unwind(noted);
         }
-        let turn = self.endings.take_turn(now, self.arrivals.until(now));
+        let turn = self.endings.take_turn(now, self.sockets.arrivals.until(now));
         let mut left = turn;
         while let Some(readiness) = self.endings.next(&mut left) {
             self.sockets.end_leaving(Token::from_u64(readiness.key));

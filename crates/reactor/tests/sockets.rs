@@ -193,6 +193,19 @@ impl Fixture {
         }
     }
 
+    /// Drops clients so that all ends arrive together, and has the reactor stand still after its first turn with them.
+    /// Dropping the sender lets it go on.
+    fn end_together(&mut self, clients: Vec<Client>) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel();
+        let (release_again, released_again) = mpsc::channel();
+        self.reactor.mailbox().send(Message::Block(released));
+        assert_eq!(self.next_report(), Report::Blocked);
+        drop(clients);
+        self.reactor.mailbox().send(Message::Block(released_again));
+        drop(release);
+        release_again
+    }
+
     fn next_report(&self) -> Report {
         self.reports.recv_timeout(TEST_TIMEOUT).expect("the application reports something")
     }
@@ -494,20 +507,14 @@ fn clients_that_have_vanished_are_counted_until_their_end() {
     let clients: Vec<Client> = (0..200).map(|_| fixture.connect(b"")).collect();
     assert_eq!(fixture.reactor.mailbox().leaving(), 0);
     // All ends arrive together, and the reactor stands still before most of these connections had their turn.
-    let (release, released) = mpsc::channel();
-    let (release_again, released_again) = mpsc::channel();
-    fixture.reactor.mailbox().send(Message::Block(released));
-    assert_eq!(fixture.next_report(), Report::Blocked);
-    drop(clients);
-    fixture.reactor.mailbox().send(Message::Block(released_again));
-    drop(release);
+    let release = fixture.end_together(clients);
     let mut gone = 0;
     while fixture.next_report() != Report::Blocked {
         gone += 1;
     }
     assert_eq!(fixture.reactor.mailbox().leaving(), 200 - gone);
     assert!(gone < 100, "{gone} have ended");
-    drop(release_again);
+    drop(release);
     while gone < 200 {
         assert!(matches!(fixture.next_report(), Report::Closed(_, ConnectionEnd::Closed)));
         gone += 1;
@@ -525,17 +532,11 @@ fn the_ends_of_many_connections_give_way_to_new_ones_until_others_need_the_room(
     let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     // They have come within the last second or two, as clients that return do.
     let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.connect(b"")).collect();
-    let (release, released) = mpsc::channel();
-    let (release_again, released_again) = mpsc::channel();
-    fixture.reactor.mailbox().send(Message::Block(released));
-    assert_eq!(fixture.next_report(), Report::Blocked);
-    drop(clients);
-    fixture.reactor.mailbox().send(Message::Block(released_again));
-    drop(release);
+    let release = fixture.end_together(clients);
     // A turn that ended some would report them first.
     assert_eq!(fixture.next_report(), Report::Blocked);
     assert_eq!(fixture.reactor.mailbox().leaving(), CLIENTS);
-    drop(release_again);
+    drop(release);
     for _ in 0..CLIENTS {
         fixture.reactor.mailbox().hurry_leaving();
         assert!(matches!(fixture.next_report(), Report::Closed(_, ConnectionEnd::Closed)));
