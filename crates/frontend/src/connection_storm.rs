@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::Pace;
-use clients::handshake_pace::HandshakePace;
+use clients::handshake_pace::{HandshakePace, OperationLoad};
 use telemetry::read;
 use tokio::sync::Semaphore;
 
@@ -47,6 +47,16 @@ impl Storm {
     pub(super) fn new(cores: usize) -> Self {
         let parking = ClockedPace::new(PARKED_PER_CORE * cores as u64);
         Self { parking, count: 0, counted_from: Instant::now() }
+    }
+
+    /// Counts a connection, and gives way to operations that are slow.
+    fn give_way(&mut self, operations: &dyn OperationLoad, now: Instant) {
+        if self.has_many(now) {
+            operations.note_storm();
+        }
+        if operations.is_pressed() {
+            self.parking.skip(PRESSED_PARKING_PART - 1);
+        }
     }
 
     /// Counts a connection. True once for each window with very many.
@@ -104,12 +114,7 @@ pub(super) async fn park_in_storm(
         tokio::time::sleep(PARKING_POLL).await;
     }
     if let Some(operations) = &server.operations {
-        if storm.has_many(Instant::now()) {
-            operations.note_storm();
-        }
-        if operations.is_pressed() {
-            storm.parking.skip(PRESSED_PARKING_PART - 1);
-        }
+        storm.give_way(&**operations, Instant::now());
     }
     match new.first_bytes() {
         FirstBytes::Handshake => {
@@ -226,16 +231,49 @@ impl Unparking {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// Operations that are slow or not. Counts the notes.
+    struct Operations {
+        are_slow: bool,
+        notes: Cell<usize>,
+    }
+
+    impl OperationLoad for Operations {
+        fn is_pressed(&self) -> bool {
+            self.are_slow
+        }
+
+        fn note_storm(&self) {
+            self.notes.set(self.notes.get() + 1);
+        }
+    }
 
     #[test]
     fn a_storm_is_noted_once_for_each_window_with_very_many_connections() {
+        let operations = Operations { are_slow: false, notes: Cell::new(0) };
         let (mut storm, began) = (Storm::new(1), Instant::now());
         let mut noted = |from: Instant, count: u32, gap: Duration| {
-            (0..count).filter(|number| storm.has_many(from + *number * gap)).count()
+            (0..count).for_each(|number| storm.give_way(&operations, from + number * gap));
+            operations.notes.take()
         };
         assert_eq!(noted(began, 1000, Duration::from_millis(3)), 0, "330 in a second");
         let later = began + Duration::from_secs(10);
         assert_eq!(noted(later, 1000, Duration::from_millis(1)), 10, "1,000 in a second");
+    }
+
+    #[test]
+    fn while_operations_are_slow_half_as_many_connections_are_accepted() {
+        let left_out = |are_slow| {
+            let mut storm = Storm::new(1);
+            assert!(storm.parking.take());
+            let first = storm.parking.pace.as_ref().expect("a pace").until_next(Duration::ZERO);
+            storm.give_way(&Operations { are_slow, notes: Cell::new(0) }, Instant::now());
+            storm.parking.pace.as_ref().expect("a pace").until_next(Duration::ZERO) - first
+        };
+        assert_eq!(left_out(false), Duration::ZERO);
+        assert_eq!(left_out(true), Duration::from_micros(100), "a turn is left out");
     }
 }
