@@ -31,7 +31,7 @@ pub(super) fn rising(capacity: f64) -> (SurgeLoad, [&'static str; 2]) {
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;
-    let (capacity, closed) = stage.measure_capacity()?;
+    let (capacity, closed) = stage.measure_capacity(bench)?;
     let router = stage.start_router(PRIORITY)?;
     let entries = [CRITICAL, NORMAL].map(|(name, weight)| {
         json!({"name": name, "weight": weight, "operation": stage.operation, "headers": {"x-class": name}})

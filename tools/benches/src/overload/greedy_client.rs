@@ -2,9 +2,12 @@
 //!
 //! That client and the others have a process of the load generator each, so that their requests meet in the router only:
 //! with shared connections, those of the others would wait for the ones that the greedy client holds.
+//!
+//! Equal shares and the greedy client come in turn, in pieces, with loads in proportion to the capacity at that time.
 
 use super::bounds::{Bound, Bounds};
-use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, surge_arguments};
+use super::pieces::{Rises, pieces_of};
+use super::stage::{OverloadStage, SurgeLoad, print_head, print_row, surge_arguments};
 use crate::reports::number;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
@@ -23,6 +26,9 @@ pub(super) const GREED: u32 = 10;
 const GREEDY_CONNECTIONS: &str = "4000";
 const OTHER_CONNECTIONS: &str = "2000";
 
+/// The seconds in which the capacity is measured before a piece.
+const CAPACITY_SECONDS: u32 = 6;
+
 /// The maximum rise of the p99 of the others, in percent.
 const RISE_PERCENT_MAX: f64 = 20.0;
 
@@ -35,35 +41,44 @@ pub(super) const FAIR: &str = "admission: {fair_by: \"request.headers['x-client'
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
     let stage = OverloadStage::start(bench)?;
-    let (capacity, closed) = stage.measure_capacity()?;
     let router = stage.start_router(FAIR)?;
-    print_head();
-    let surge = |name: &str, greed: u32| surge_of_clients(&stage, &router, capacity, name, greed);
-    let [before, one_before] = surge("equal shares", 1)?;
-    let [during, one_during] = surge("ten times its share", GREED)?;
-    let rise = 100.0 * (p99_ms(&during) / p99_ms(&before) - 1.0);
-    bounds.check("rise of the p99 of the others", rise, Bound::AtMost(RISE_PERCENT_MAX), " %");
-    let count = |what: &str| number(&during["totals"][what]);
-    let refused = 100.0 * count("refused") / count("offered").max(1.0);
+    let (mut runs, mut rises) = (Vec::new(), Rises::default());
+    let (mut refused, mut offered) = (0.0_f64, 0.0_f64);
+    for (index, piece) in pieces_of(bench) {
+        let (capacity, closed) = stage.measure_capacity(&bench.within_seconds(CAPACITY_SECONDS))?;
+        print_head();
+        let surge = |what: &str, greed: u32| {
+            let name = format!("{what}, piece {index}");
+            surge_of_clients(&stage, &piece, &router, capacity, &name, greed)
+        };
+        let [before, one_before] = surge("equal shares", 1)?;
+        let [during, one_during] = surge("ten times its share", GREED)?;
+        rises.add(&before, &during);
+        refused += number(&during["totals"]["refused"]);
+        offered += number(&during["totals"]["offered"]);
+        runs.extend([closed, before, one_before, during, one_during]);
+        println!();
+    }
+    rises.check("the p99 of the others", RISE_PERCENT_MAX, bounds);
     bounds.check(
         "requests of the others that were refused",
-        refused,
+        100.0 * refused / offered.max(1.0),
         Bound::AtMost(REFUSED_PERCENT_MAX),
         " %",
     );
-    Ok(vec![closed, before, one_before, during, one_during])
+    Ok(runs)
 }
 
 /// Sends the load of all clients, and that of one of them times `greed`. Prints and returns the run of the others and
 /// that of the one.
 pub(super) fn surge_of_clients(
     stage: &OverloadStage<'_>,
+    bench: &Bench,
     router: &ServerProcess,
     capacity: f64,
     name: &str,
     greed: u32,
 ) -> Result<[Value; 2], Failure> {
-    let bench = stage.bench;
     let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
     let operation = stage.operation.display().to_string();
     let start = |who: &str, shares: u32, extra: &[&str]| {

@@ -5,6 +5,7 @@
 //! is not shared and nothing is cached, so that each admitted request does its own work.
 //!
 //! - [`stage`]: the graphs, the router and the runs of the load generator. [`bounds`]: the bounds and their verdicts.
+//!   [`pieces`]: loads in pieces, because the machine does not keep its speed.
 //! - [`multiples`]: one, two, three and ten times the capacity. [`refusals`]: the cost of refusing.
 //! - [`doubling`]: traffic that doubles. [`hanging_subgraph`]: one subgraph of four hangs.
 //! - [`greedy_client`]: one client sends ten times its share.
@@ -18,6 +19,7 @@ mod hanging_subgraph;
 mod live_clients;
 mod multiples;
 mod peer;
+mod pieces;
 mod refusals;
 mod stage;
 

@@ -5,6 +5,7 @@
 //! with the mean of both. Meanwhile a load balancer asks for the health of the router, which never waits.
 
 use super::bounds::{Bound, Bounds};
+use super::pieces::{PIECE_SECONDS, pieces_of};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};
 use crate::broker_connections::fetch_page;
 use crate::load_generator::RunningLoad;
@@ -21,8 +22,7 @@ const MULTIPLES: [u32; 4] = [1, 2, 3, 10];
 /// The load of the reference, as a part of the capacity.
 const REFERENCE_SHARE: f64 = 0.8;
 
-/// The maximum seconds of one piece of a load, and those in which the peak is measured between two pieces.
-const PIECE_SECONDS: u32 = 20;
+/// The maximum seconds in which the peak is measured between two pieces.
 const PEAK_SECONDS: u32 = 6;
 
 /// The minimum goodput, in percent of the peak.
@@ -54,10 +54,9 @@ struct Piece {
 }
 
 pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, Failure> {
-    let seconds = piece_seconds(bench.seconds);
     let between = bench.within_seconds(PEAK_SECONDS);
     let stage = OverloadStage::start(bench)?;
-    let (capacity, closed) = stage.measure_capacity()?;
+    let (capacity, closed) = stage.measure_capacity(bench)?;
     let router = stage.start_router("")?;
     let load = |factor: f64| SurgeLoad::Constant(capacity * factor);
     print_head();
@@ -71,14 +70,9 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     for multiple in MULTIPLES {
         let name = format!("{multiple}x");
         let mut pieces = Vec::new();
-        for (number, &seconds) in (1..).zip(&seconds) {
-            let name = format!("{name}, piece {number}");
-            let surge = stage.start_surge_of(
-                &bench.within_seconds(seconds),
-                &router,
-                &name,
-                load(multiple.into()),
-            )?;
+        for (number, piece) in pieces_of(bench) {
+            let (name, seconds) = (format!("{name}, piece {number}"), piece.seconds);
+            let surge = stage.start_surge_of(&piece, &router, &name, load(multiple.into()))?;
             let (run, health) = finish_with_health_checks(surge, &router)?;
             slowest_check = slowest_check.max(health);
             print_row(&name, &run, seconds);
@@ -94,12 +88,6 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     bounds.check("slowest health check", slowest_check, Bound::AtMost(HEALTH_SECONDS_MAX), " s");
     let pieces = loads.into_iter().flat_map(|load| load.pieces).map(|piece| piece.run);
     Ok([closed, reference].into_iter().chain(pieces).collect())
-}
-
-/// Returns the seconds of each piece of a load that lasts for `seconds`.
-fn piece_seconds(seconds: u32) -> Vec<u32> {
-    let pieces = seconds.div_ceil(PIECE_SECONDS).max(1);
-    (0..pieces).map(|piece| seconds / pieces + u32::from(piece < seconds % pieces)).collect()
 }
 
 impl LoadRuns {
@@ -194,15 +182,6 @@ mod tests {
         assert_eq!(memory_growth(pieces.iter()), 25.0, "the pieces are one load");
         for memory in [&[][..], &[0.0], &[50.0, 0.0]] {
             assert!(memory_growth([&run(memory)].into_iter()).is_nan());
-        }
-    }
-
-    #[test]
-    fn a_load_is_cut_into_equal_pieces() {
-        for (seconds, pieces) in
-            [(1, &[1][..]), (20, &[20]), (25, &[13, 12]), (120, &[20, 20, 20, 20, 20, 20])]
-        {
-            assert_eq!(piece_seconds(seconds), pieces);
         }
     }
 

@@ -157,7 +157,8 @@ fn measure_router(
     print_row(&format!("{name} doubling"), &run, bench.seconds);
     runs.push(with_capacity(run, before));
     let greedy = router.start(stage, FAIR)?;
-    let [others, _] = surge_of_clients(stage, &greedy, capacity, &format!("{name} greedy"), GREED)?;
+    let greedy_name = format!("{name} greedy");
+    let [others, _] = surge_of_clients(stage, bench, &greedy, capacity, &greedy_name, GREED)?;
     runs.push(with_capacity(named(others, "greedy"), before));
     drop(greedy);
     let independent = hanging.independent();
@@ -166,7 +167,8 @@ fn measure_router(
         find_peak(bench, &admitting, &independent)?
     };
     let router = router.start_for_hanging(hanging, bench, "")?;
-    let run = hanging.surge_while_one_hangs(&router, peak.rate, &format!("{name} hanging"))?;
+    let run =
+        hanging.surge_while_one_hangs(bench, &router, peak.rate, &format!("{name} hanging"))?;
     runs.push(with_capacity(independent_run(&run)?, peak.rate));
     println!();
     let name = name.to_owned();

@@ -82,10 +82,11 @@ impl<'a> OverloadStage<'a> {
         self.bench.start_items_router("overload", &format!("{UNSHARED}{settings}"), &self.mock)
     }
 
-    /// Measures how many responses in a second a router without overload protection sends in the closed loop.
-    pub(super) fn measure_capacity(&self) -> Result<(f64, Value), Failure> {
+    /// Measures how many responses in a second a router without overload protection sends in the closed loop, with
+    /// other settings of the benchmark, and prints it.
+    pub(super) fn measure_capacity(&self, bench: &Bench) -> Result<(f64, Value), Failure> {
         let router = self.start_router(UNPROTECTED)?;
-        let (capacity, run) = measure_capacity(self.bench, &router, &self.operation)?;
+        let (capacity, run) = measure_capacity(bench, &router, &self.operation)?;
         print_capacity(capacity, &run);
         Ok((capacity, run))
     }
