@@ -1,10 +1,11 @@
-// Runs the suites with the test runner of Node.js, one file after the other (a browser and a router at a time are
-// enough for two cores): `node run.mjs REPORT TIMEOUT_MS FOLDER [FILTER]`, where the timeout applies to one file. Prints
-// the report of Node.js and, if suites have taken pictures of pages, their folder. Writes
+// Runs the suites with the test runner of Node.js: `node run.mjs REPORT TIMEOUT_MS FOLDER [FILTER]`, where the timeout
+// applies to one file. Two files run at a time, because one leaves half of two cores idle. Then those run one after the
+// other that have a line `// Runs alone: REASON` in their first comment, because others would change what they measure.
+// Prints the report of Node.js and, if suites have taken pictures of pages, their folder. Writes
 // `{passed, failed, skipped: ["name: reason"]}` to REPORT.
 // A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
 // contains it.
-import { readdir, writeFile } from "node:fs/promises";
+import { readFile, readdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
 import { Readable } from "node:stream";
@@ -15,6 +16,9 @@ import { PICTURES, countPictures } from "./pictures.mjs";
 /** Node.js 20 reports a filtered test as skipped with this reason; newer versions do not. */
 const LEFT_OUT = "test name does not match pattern";
 
+/** The files that run at a time. */
+const FILES_AT_ONCE = 2;
+
 const [reportFile, timeout, suites, filter] = process.argv.slice(2);
 const folder = path.resolve(suites);
 const all = (await readdir(folder)).filter((name) => name.endsWith(".test.mjs")).sort();
@@ -23,21 +27,39 @@ const files = (named.length > 0 ? named : all).map((name) => path.join(folder, n
 const byName = filter && named.length === 0;
 
 const began = Date.now();
-const events = run({
-  files,
-  concurrency: 1,
-  timeout: Number(timeout),
-  testNamePatterns: byName ? [new RegExp(filter.replace(/[^\w ]/g, "\\$&"))] : undefined,
-});
+const alone = [];
+const beside = [];
+for (const file of files) (await runsAlone(file) ? alone : beside).push(file);
 const report = { passed: 0, failed: 0, skipped: [] };
-await new Promise((resolve, reject) => {
-  Readable.from(counted(events)).compose(new spec()).on("error", reject).on("end", resolve)
-    .pipe(process.stdout, { end: false });
-});
+await runFiles(beside, FILES_AT_ONCE);
+await runFiles(alone, 1);
 const pictures = await countPictures(began);
 if (pictures > 0) console.log(`${pictures} pictures of pages are in ${PICTURES}`);
 await writeFile(reportFile, JSON.stringify(report));
 process.exitCode = report.failed > 0 ? 1 : 0;
+
+/** Tells whether the first comment of a suite says that it runs alone. */
+async function runsAlone(file) {
+  const text = await readFile(file, "utf8");
+  return text.split("\n").some((line, index, lines) =>
+    line.startsWith("// Runs alone: ") && lines.slice(0, index).every((earlier) => earlier.startsWith("//")));
+}
+
+/** Runs files, up to `concurrency` of them at a time, and prints their report. */
+async function runFiles(files, concurrency) {
+  // Without files, Node.js would look for some.
+  if (files.length === 0) return;
+  const events = run({
+    files,
+    concurrency,
+    timeout: Number(timeout),
+    testNamePatterns: byName ? [new RegExp(filter.replace(/[^\w ]/g, "\\$&"))] : undefined,
+  });
+  await new Promise((resolve, reject) => {
+    Readable.from(counted(events)).compose(new spec()).on("error", reject).on("end", resolve)
+      .pipe(process.stdout, { end: false });
+  });
+}
 
 /** Forwards events and counts tests, without groups and filtered tests. */
 async function* counted(source) {

@@ -1,5 +1,6 @@
 // Guarantees that must also hold on a machine without idle processors: clients and load balancers rely on them while
 // other programs, or the router itself, need all of the CPU.
+// Runs alone: it keeps all processors busy.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { event, memorySupergraph, startSubgraphs } from "../board.mjs";

@@ -1,4 +1,5 @@
 // Three routers that share entities and root fields through a real Redis, and tell each other what is stale.
+// Runs alone: it measures times.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { performance } from "node:perf_hooks";

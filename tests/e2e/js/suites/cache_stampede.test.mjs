@@ -1,4 +1,5 @@
 // Many clients at the moment at which an entry expires: the subgraph gets one request.
+// Runs alone: ten thousand clients keep the processors busy.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";

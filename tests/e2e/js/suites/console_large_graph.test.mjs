@@ -1,5 +1,6 @@
 // The console of a graph with 200 subgraphs: it shows all of them, stays usable, and is hardly slower than that of a
 // graph with three.
+// Runs alone: it compares times.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { assertAccessible } from "../accessibility.mjs";

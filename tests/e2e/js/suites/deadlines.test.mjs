@@ -1,5 +1,6 @@
 // Deadlines: how long a client waits bounds its operation and is sent on to subgraphs, and what nothing waits for any
 // more ends.
+// Runs alone: it measures times.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";

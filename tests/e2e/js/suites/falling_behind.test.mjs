@@ -1,5 +1,6 @@
 // Subgraphs are paused while events are published to brokers that store them: subscribers miss none of them and
 // receive no report of a loss, whether they reconnect or not.
+// Runs alone: it has a load that must not fall behind.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";

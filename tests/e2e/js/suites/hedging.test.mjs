@@ -1,5 +1,6 @@
 // Hedging: a query with a late response is sent a second time, the first complete response counts, and the other
 // request ends.
+// Runs alone: late responses must be late by a certain time.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";

@@ -1,6 +1,7 @@
 // The memory budget: bodies, responses and slow clients that want eight times as much as the router may take, and
 // thousands of idle connections. The process survives, small queries are served all the time, refusals are counted, and
 // afterwards nothing is held.
+// Runs alone: it measures memory and has a heavy load.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -305,12 +306,13 @@ describe("a memory budget of 64 MiB and idle connections", { skip: NO_PROC }, ()
       return ["starling_http_connections_refused_memory_total", "starling_http_connections_closed_idle_total"]
         .map((name) => metrics.value(name));
     };
-    const isRefused = ({ text }) => /^HTTP\/1\.1 503 /.test(text);
+    // Requests on other connections may be refused as well, and these stay open.
+    const isRefused = ({ text }) => /^HTTP\/1\.1 503 [^]*\r\nconnection: close\r\n/.test(text);
     const hasEnded = (client) => isRefused(client) || client.socket.destroyed;
     try {
       let [refused, closed] = await counted();
       assert.deepEqual([refused, closed], [0, 0]);
-      for (let batch = 0; batch < BATCHES_MAX && !(closed > 0 && clients.some(isRefused)); batch += 1) {
+      for (let batch = 0; batch < BATCHES_MAX && !(closed > 0 && refused > 0); batch += 1) {
         const opened = await Promise.all(Array.from({ length: BATCH }, () => connect(router)));
         clients.push(...opened);
         // A refused connection gets its response before it has sent anything. One that sends a request may lose it.
@@ -323,7 +325,6 @@ describe("a memory budget of 64 MiB and idle connections", { skip: NO_PROC }, ()
       assert.ok(closed > 0, `closed of ${clients.length} connections`);
       const { text } = await eventually(() => clients.find(isRefused), "a refusal");
       assert.match(text, /\r\nretry-after: \d+\r\n/);
-      assert.match(text, /\r\nconnection: close\r\n/);
       assert.match(text, /limits\.memory.*"code":"OVERLOADED"/);
     } finally {
       isOver = true;

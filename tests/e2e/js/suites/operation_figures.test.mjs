@@ -1,4 +1,5 @@
 // The metrics of single operations, clients and subgraphs: a known load, whose figures must come out.
+// Runs alone: it compares times.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";

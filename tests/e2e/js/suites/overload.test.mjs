@@ -1,5 +1,6 @@
 // Overload protection: refusals, what is still admitted, the shares of clients and classes, and a load that is several
 // times what a subgraph can do.
+// Runs alone: it measures rates and times at a full load.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";

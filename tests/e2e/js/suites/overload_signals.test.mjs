@@ -1,4 +1,5 @@
 // What an overloaded router tells load balancers and new connections: readiness, load reports, refused handshakes.
+// Runs alone: it has a full load.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";

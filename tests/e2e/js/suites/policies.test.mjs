@@ -1,5 +1,6 @@
 // `@policy`: decided by expressions, by rules in Rego, by a real Open Policy Agent, and by decision points that hang,
 // lie, flood and are down.
+// Runs alone: it compares times.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";

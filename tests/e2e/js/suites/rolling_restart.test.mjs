@@ -1,5 +1,6 @@
 // Three routers behind HAProxy are restarted one after the other while clients subscribe and query: no query fails, and
 // no event is lost. HAProxy has the configuration of the documentation, and the routers shut down with default times.
+// Runs alone: its load needs what the machine can do.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, describe, it } from "node:test";

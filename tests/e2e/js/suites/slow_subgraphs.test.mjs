@@ -1,4 +1,5 @@
 // Shares of slow subgraphs: operations that need one hold a part of the work in flight, and others continue.
+// Runs alone: it measures times.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";

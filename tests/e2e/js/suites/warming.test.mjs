@@ -1,5 +1,6 @@
 // The start of a router that takes load from others: it prepares operations before it is ready, from another router or
 // a file, whatever that responds, and takes its full share of the load after a while.
+// Runs alone: it has a load over time.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";

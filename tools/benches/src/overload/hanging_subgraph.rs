@@ -8,12 +8,14 @@ use super::stage::{
     FROM_THE_START, LATENCY, SurgeLoad, UNPROTECTED, UNSHARED, class, goodput, measure_capacity,
     print_capacity, print_head, print_row, surge_arguments,
 };
+use crate::http_connection::HttpConnection;
 use crate::server_process::ServerProcess;
 use crate::servers::replace_subgraph_urls;
 use crate::setup::{Bench, read_file, write_file};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use test_kit::commands::Failure;
 
 /// The subgraph that hangs, and the others.
@@ -31,6 +33,10 @@ const LOAD_SHARE: f64 = 0.5;
 /// The minimum rate of these operations, in percent of that before, and the maximum rise of their p99.
 const RATE_PERCENT_MIN: f64 = 95.0;
 const RISE_PERCENT_MAX: f64 = 20.0;
+
+/// The time in which a router must use the subgraph again, and the time between two looks.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+const RECOVERY_POLL: Duration = Duration::from_millis(100);
 
 /// A mock that can be stopped, which continues when this is dropped so that it can be ended.
 struct StoppedProcess<'a>(&'a ServerProcess);
@@ -144,6 +150,23 @@ impl<'a> HangingStage<'a> {
         let _stopped = StoppedProcess::stop(&self.hanging)?;
         self.surge(bench, router, capacity, name, &FROM_THE_START)
     }
+
+    /// Waits until the router sends requests to the subgraph that has hung again, and gets responses.
+    fn wait_until_all_respond(&self, router: &ServerProcess) -> Result<(), Failure> {
+        let body = json!({ "query": DEPENDENT.1 }).to_string();
+        let deadline = Instant::now() + RECOVERY_TIMEOUT;
+        let mut connection = HttpConnection::new(router.address);
+        loop {
+            let response = connection.post(&router.path, &body)?;
+            if response.status == 200 && !response.body.contains("\"errors\"") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the router does not use a subgraph again: {}", response.body));
+            }
+            std::thread::sleep(RECOVERY_POLL);
+        }
+    }
 }
 
 /// Returns what a run says about the operations that do not need the subgraph.
@@ -162,6 +185,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     let (mut runs, mut rises) = (vec![closed], Rises::default());
     let (mut rates_before, mut rates_during) = (Vec::new(), Vec::new());
     for (number, piece) in pieces_of(bench) {
+        stage.wait_until_all_respond(&router)?;
         let name = format!("all respond, piece {number}");
         let before = stage.surge(&piece, &router, capacity, &name, &[])?;
         let name = format!("one hangs, piece {number}");
