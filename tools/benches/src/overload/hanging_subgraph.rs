@@ -30,6 +30,9 @@ const DEPENDENT: (&str, &str, u32) = ("dependent", "{ topProducts { upc name inS
 /// The load, as a part of the capacity for operations that do not need the subgraph.
 const LOAD_SHARE: f64 = 0.5;
 
+/// The seconds of the load before the first piece, in which the router plans and finds its limit.
+const WARM_UP_SECONDS: u32 = 5;
+
 /// The minimum rate of these operations, in percent of that before, and the maximum rise of their p99.
 const RATE_PERCENT_MIN: f64 = 95.0;
 const RISE_PERCENT_MAX: f64 = 20.0;
@@ -117,18 +120,18 @@ impl<'a> HangingStage<'a> {
         bench.start_router(&self.supergraph, &OTHERS, self.mock.address, &self.independent())
     }
 
-    /// Sends half of the capacity, and prints a row for each class.
+    /// Sends half of the capacity, and prints a row for each class. The first seconds count, in which the load opens its
+    /// connections, and in which a router does not know yet that a subgraph hangs.
     pub(super) fn surge(
         &self,
         bench: &Bench,
         router: &ServerProcess,
         capacity: f64,
         name: &str,
-        extra: &[&str],
     ) -> Result<Value, Failure> {
         let load = SurgeLoad::Constant(capacity * LOAD_SHARE);
         let mix = self.mix.display().to_string();
-        let extra = [&["--mix", &mix][..], extra].concat();
+        let extra = [&["--mix", &mix][..], &FROM_THE_START].concat();
         let arguments = surge_arguments(bench, load, &extra)?;
         let run = bench.run_surge(router, name, &arguments)?;
         for (class_name, ..) in [INDEPENDENT, DEPENDENT] {
@@ -138,8 +141,8 @@ impl<'a> HangingStage<'a> {
         Ok(run)
     }
 
-    /// The same while the subgraph hangs. The first seconds count, in which the router does not know it yet. A router
-    /// that has just started also opens its connections and plans its operations in them.
+    /// The same while the subgraph hangs. A router that has just started also opens its connections to subgraphs and
+    /// plans its operations in the first seconds.
     pub(super) fn surge_while_one_hangs(
         &self,
         bench: &Bench,
@@ -148,7 +151,7 @@ impl<'a> HangingStage<'a> {
         name: &str,
     ) -> Result<Value, Failure> {
         let _stopped = StoppedProcess::stop(&self.hanging)?;
-        self.surge(bench, router, capacity, name, &FROM_THE_START)
+        self.surge(bench, router, capacity, name)
     }
 
     /// Waits until the router sends requests to the subgraph that has hung again, and gets responses.
@@ -182,12 +185,14 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
     drop(unprotected);
     let router = stage.start_router("")?;
     print_head();
+    let warm_up = bench.within_seconds(WARM_UP_SECONDS);
+    stage.surge(&warm_up, &router, capacity, "warm-up")?;
     let (mut runs, mut rises) = (vec![closed], Rises::default());
     let (mut rates_before, mut rates_during) = (Vec::new(), Vec::new());
     for (number, piece) in pieces_of(bench) {
         stage.wait_until_all_respond(&router)?;
         let name = format!("all respond, piece {number}");
-        let before = stage.surge(&piece, &router, capacity, &name, &[])?;
+        let before = stage.surge(&piece, &router, capacity, &name)?;
         let name = format!("one hangs, piece {number}");
         let during = stage.surge_while_one_hangs(&piece, &router, capacity, &name)?;
         rises.add(independent_class(&before)?, independent_class(&during)?);
