@@ -1,6 +1,7 @@
-//! `hanging-subgraph`: one subgraph of four stops responding while operations with and without it are sent, and hangs
-//! while a router starts, which has never had a response of it. At a router that runs, it hangs and responds in turn, in
-//! pieces of the load.
+//! `hanging-subgraph`: one subgraph of four stops responding while operations with and without it are sent.
+//!
+//! At a router that runs, the subgraph responds and hangs in turn, in pieces of the load. Then it hangs while a router
+//! starts, to which it has never responded.
 
 use super::bounds::{Bound, Bounds};
 use super::pieces::{Rises, pieces_of};
@@ -120,8 +121,8 @@ impl<'a> HangingStage<'a> {
         bench.start_router(&self.supergraph, &OTHERS, self.mock.address, &self.independent())
     }
 
-    /// Sends half of the capacity, and prints a row for each class. The first seconds count, in which the load opens its
-    /// connections, and in which a router does not know yet that a subgraph hangs.
+    /// Sends half of the capacity, and prints a row for each class. The first seconds count: in them the load opens its
+    /// connections, and the router notices that a subgraph hangs.
     pub(super) fn surge(
         &self,
         bench: &Bench,

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(super) const PIECE_SECONDS: u32 = 20;
 
 /// Returns the seconds of each piece of a load that lasts for `seconds`.
-pub(super) fn piece_seconds(seconds: u32) -> Vec<u32> {
+fn piece_seconds(seconds: u32) -> Vec<u32> {
     let pieces = seconds.div_ceil(PIECE_SECONDS).max(1);
     (0..pieces).map(|piece| seconds / pieces + u32::from(piece < seconds % pieces)).collect()
 }
