@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod dist;
 mod docs;
+mod failed_tests;
 mod fuzz;
 mod h2spec;
 mod javascript;

@@ -10,6 +10,13 @@ pub(crate) struct Tally {
     pub(crate) skipped: usize,
 }
 
+/// The tests of a report that have not passed, each with its reason.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unpassed {
+    pub(crate) skipped: Vec<String>,
+    pub(crate) failed: Vec<String>,
+}
+
 impl Tally {
     /// Adds a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`; other lines are ignored.
     pub(crate) fn add_cargo_line(&mut self, line: &str) {
@@ -22,21 +29,23 @@ impl Tally {
         }
     }
 
-    /// Adds the counts of `tests/e2e/js/run.mjs` and returns a line for each skipped test.
-    pub(crate) fn add_javascript_report(&mut self, report: &str) -> Result<Vec<String>, Failure> {
+    /// Adds the counts of `tests/e2e/js/run.mjs` and returns the skipped and the failed tests.
+    pub(crate) fn add_javascript_report(&mut self, report: &str) -> Result<Unpassed, Failure> {
         let report: serde_json::Value = serde_json::from_str(report)
             .map_err(|error| format!("the report of the suites is not JSON: {error}"))?;
-        let count = |key: &str| {
-            let number = report[key].as_u64().and_then(|number| usize::try_from(number).ok());
-            number.ok_or_else(|| format!("the report of the suites has no number `{key}`"))
+        let passed = report["passed"].as_u64().and_then(|number| usize::try_from(number).ok());
+        let passed = passed.ok_or("the report of the suites has no number `passed`")?;
+        let list = |key: &str| -> Result<Vec<String>, Failure> {
+            let entries = report[key].as_array();
+            let entries =
+                entries.ok_or_else(|| format!("the report of the suites has no list `{key}`"))?;
+            Ok(entries.iter().map(|entry| entry.as_str().unwrap_or("?").to_owned()).collect())
         };
-        self.passed += count("passed")?;
-        self.failed += count("failed")?;
-        let skips = report["skipped"].as_array().into_iter().flatten();
-        let skips: Vec<String> =
-            skips.map(|skip| format!("skipped: {}", skip.as_str().unwrap_or("?"))).collect();
-        self.skipped += skips.len();
-        Ok(skips)
+        let unpassed = Unpassed { skipped: list("skipped")?, failed: list("failed")? };
+        self.passed += passed;
+        self.failed += unpassed.failed.len();
+        self.skipped += unpassed.skipped.len();
+        Ok(unpassed)
     }
 
     fn add(&mut self, what: &str, number: &str) {
@@ -64,9 +73,10 @@ mod tests {
         ] {
             tally.add_cargo_line(line);
         }
-        let report = r#"{"passed": 3, "failed": 2, "skipped": ["a: no b", "c: no d"]}"#;
-        let notes = tally.add_javascript_report(report).unwrap();
-        assert_eq!(notes, ["skipped: a: no b", "skipped: c: no d"]);
-        assert_eq!(tally, Tally { passed: 8, failed: 3, skipped: 3 });
+        let report = r#"{"passed": 3, "failed": ["e: f", "g: h"], "skipped": ["a: no b"]}"#;
+        let unpassed = tally.add_javascript_report(report).unwrap();
+        assert_eq!(unpassed.skipped, ["a: no b"]);
+        assert_eq!(unpassed.failed, ["e: f", "g: h"]);
+        assert_eq!(tally, Tally { passed: 8, failed: 3, skipped: 2 });
     }
 }

@@ -2,9 +2,11 @@
 //! with other implementations.
 //!
 //! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run
-//! reports that it was skipped; with `CI=true` a skipped test is a failure. The last line contains the totals.
+//! reports that it was skipped; with `CI=true` a skipped test is a failure. The last lines repeat the failed tests, and
+//! contain the totals.
 
 use crate::dist;
+use crate::failed_tests::FailedTests;
 use crate::javascript::{JS_FOLDER, RUNNER, check_node_version, install_packages};
 use crate::site;
 use crate::tally::Tally;
@@ -111,6 +113,7 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let _ = fs::remove_file(&skips);
 
     let mut tally = Tally::default();
+    let mut failed_tests = FailedTests::default();
     let mut failures = Vec::new();
 
     // Names in Rust have no spaces, and rustdoc would treat each word as a separate filter.
@@ -121,7 +124,11 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
             cargo.args(["--", filter]);
         }
         environment(&mut cargo);
-        if !commands::run_with_lines(&mut cargo, |line| tally.add_cargo_line(line))?.success() {
+        let status = commands::run_with_lines(&mut cargo, |line| {
+            tally.add_cargo_line(line);
+            failed_tests.add_cargo_line(line);
+        })?;
+        if !status.success() {
             failures.push("cargo test".to_owned());
         }
     }
@@ -153,7 +160,12 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
                     failures.push(format!("the suites in {package}"));
                 }
                 match fs::read_to_string(&report) {
-                    Ok(report) => notes.extend(tally.add_javascript_report(&report)?),
+                    Ok(report) => {
+                        let unpassed = tally.add_javascript_report(&report)?;
+                        notes
+                            .extend(unpassed.skipped.iter().map(|skip| format!("skipped: {skip}")));
+                        unpassed.failed.into_iter().for_each(|test| failed_tests.push(test));
+                    }
                     Err(_) => {
                         failures.push(format!("the runner of the suites in {package} (no report)"));
                     }
@@ -164,6 +176,9 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
 
     for note in &notes {
         println!("note: {note}");
+    }
+    for test in failed_tests.into_tests() {
+        println!("\nfailed: {test}");
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
     judge_outcome(&tally, &failures, is_strict, filter)

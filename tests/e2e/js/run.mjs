@@ -2,7 +2,7 @@
 // applies to one file. Two files run at a time, because one leaves half of two cores idle. Then those run one after the
 // other that have a line `// Runs alone: REASON` in their first comment, because others would change what they measure.
 // Prints the report of Node.js and, if suites have taken pictures of pages, their folder. Writes
-// `{passed, failed, skipped: ["name: reason"]}` to REPORT.
+// `{passed, failed: ["file: name: reason"], skipped: ["name: reason"]}` to REPORT.
 // A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
 // contains it.
 import { readFile, readdir, writeFile } from "node:fs/promises";
@@ -19,6 +19,9 @@ const LEFT_OUT = "test name does not match pattern";
 /** The files that run at a time. */
 const FILES_AT_ONCE = 2;
 
+/** The characters that are reported of a failed test. */
+const FAILURE_LENGTH_MAX = 4000;
+
 const [reportFile, timeout, suites, filter] = process.argv.slice(2);
 const folder = path.resolve(suites);
 const all = (await readdir(folder)).filter((name) => name.endsWith(".test.mjs")).sort();
@@ -30,13 +33,13 @@ const began = Date.now();
 const alone = [];
 const beside = [];
 for (const file of files) (await runsAlone(file) ? alone : beside).push(file);
-const report = { passed: 0, failed: 0, skipped: [] };
+const report = { passed: 0, failed: [], skipped: [] };
 await runFiles(beside, FILES_AT_ONCE);
 await runFiles(alone, 1);
 const pictures = await countPictures(began);
 if (pictures > 0) console.log(`${pictures} pictures of pages are in ${PICTURES}`);
 await writeFile(reportFile, JSON.stringify(report));
-process.exitCode = report.failed > 0 ? 1 : 0;
+process.exitCode = report.failed.length > 0 ? 1 : 0;
 
 /** Tells whether the first comment of a suite says that it runs alone. */
 async function runsAlone(file) {
@@ -61,6 +64,12 @@ async function runFiles(files, concurrency) {
   });
 }
 
+/** Returns the suite, the name and the beginning of the reason of a failed test. */
+function failure({ file, name, details }) {
+  const reason = details?.error?.cause?.stack ?? details?.error?.message ?? "no reason";
+  return `${path.basename(file ?? "")}: ${name}: ${reason}`.slice(0, FAILURE_LENGTH_MAX);
+}
+
 /** Forwards events and counts tests, without groups and filtered tests. */
 async function* counted(source) {
   for await (const event of source) {
@@ -69,7 +78,7 @@ async function* counted(source) {
       const isGroup = data.details?.type === "suite";
       if (type === "test:fail" && data.todo === undefined) {
         // The failed tests of a group have been counted already.
-        if (data.details?.error?.failureType !== "subtestsFailed") report.failed += 1;
+        if (data.details?.error?.failureType !== "subtestsFailed") report.failed.push(failure(data));
       } else if (data.skip === LEFT_OUT) {
         // Neither passed nor skipped. The reporter still needs the event.
       } else if (data.skip !== undefined || data.todo !== undefined) {
