@@ -123,13 +123,14 @@ fn an_event_stream_is_one_stream_among_others() {
         ticks.hear(":\n\n").await;
         (client, ticks)
     });
+    // The stream has begun, and the subscription may follow.
+    router.wait_for("starling_hub_subscribers", 1);
     router.publish(EVENT);
     router.block_on(async {
         ticks.hear(r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
         assert_eq!(client.get(QUERY, &[]).await.text().await, RESPONSE);
     });
     // A client that closes a stream ends its subscription.
-    router.wait_for("starling_hub_subscribers", 1);
     drop(ticks);
     router.wait_for("starling_hub_subscribers", 0);
 }
