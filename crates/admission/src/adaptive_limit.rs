@@ -143,6 +143,9 @@ const PROBE_FOLLOWING_LATENCIES: f64 = 0.5;
 /// is 1, without a queue 0.
 const QUEUE_ELASTICITY: f64 = 0.5;
 
+/// The rise of the floor after which the next probe follows soon: a queue that was growing looks like slow operations.
+const UNSURE_RISE: f64 = 1.3;
+
 /// The share of a lower measurement in the floor. One that is too low by chance must not lower it by much.
 const PROBE_STEP: f64 = 0.5;
 
@@ -245,6 +248,8 @@ pub struct AdaptiveLimit {
     confirmed_factor: u32,
     /// True if the last probe has found a queue that it did not empty.
     has_deep_queue: bool,
+    /// True if the next probe must show whether the last one was right.
+    is_unsure: bool,
     probe: Option<Probe>,
     other_work: OtherWork,
 }
@@ -282,6 +287,7 @@ impl AdaptiveLimit {
             last_probe_took: Duration::ZERO,
             confirmed_factor: 1,
             has_deep_queue: false,
+            is_unsure: false,
             probe: None,
             other_work: OtherWork::new(initial),
         }
@@ -358,11 +364,10 @@ impl AdaptiveLimit {
     /// Returns the units of work in flight up to which greedy clients and sheddable requests are admitted: the spare
     /// share of the limit, and what a probe leaves.
     ///
-    /// While the processors have time to spare, what makes operations slow is not the work of greedy clients in the
-    /// router.
+    /// Also while the processors have time to spare: greedy clients may be what makes a subgraph slow.
     pub(crate) fn spare_units(&self) -> u64 {
         let limit = (self.operations() * f64::from(UNITS)) as u64;
-        let spare = if self.has_spare_processors { limit } else { self.spare.of(limit) };
+        let spare = self.spare.of(limit);
         let of_probe = |probe: &Probe| (probe.limit * f64::from(UNITS)) as u64;
         self.probe.as_ref().map_or(spare, |probe| spare.min(of_probe(probe)))
     }
@@ -539,10 +544,9 @@ impl AdaptiveLimit {
     }
 
     fn begin_probe_if_due(&mut self, is_spare: bool, elapsed: Duration, now: Duration) {
-        let (interval, ratio) = if self.slow_windows >= SLOW_WINDOWS {
-            (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_RATIO)
-        } else {
-            (PROBE_INTERVAL * self.confirmed_factor, PROBE_INTERVAL_RATIO)
+        let (interval, ratio) = match self.slow_windows >= SLOW_WINDOWS || self.is_unsure {
+            true => (PROBE_INTERVAL_SLOW, PROBE_INTERVAL_SLOW_RATIO),
+            false => (PROBE_INTERVAL * self.confirmed_factor, PROBE_INTERVAL_RATIO),
         };
         let interval = interval.max(self.last_probe_took * ratio);
         let share = if is_spare { PROBE_SHARE_SPARE } else { PROBE_SHARE };
@@ -602,7 +606,7 @@ impl AdaptiveLimit {
         self.last_probe_took = now.saturating_sub(probe.started);
         self.begin_window(now);
         if !is_measured {
-            (self.has_deep_queue, self.confirmed_factor) = (false, 1);
+            (self.has_deep_queue, self.is_unsure, self.confirmed_factor) = (false, false, 1);
             return;
         }
         let measured = probe.sums.slow_down();
@@ -615,6 +619,8 @@ impl AdaptiveLimit {
             true => (self.confirmed_factor * CONFIRMED_FACTOR).min(CONFIRMED_FACTOR_MAX),
             false => 1,
         };
+        let has_risen = probe.is_spare && measured > self.floor * UNSURE_RISE;
+        self.is_unsure = has_risen || (self.is_unsure && elasticity > QUEUE_ELASTICITY);
         if self.has_deep_queue {
             // The same work is done with less in flight.
             self.floor = self.floor.min(measured);

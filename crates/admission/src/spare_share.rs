@@ -21,13 +21,18 @@ const RISE_MAX: f64 = 1.1;
 /// The part of a computed change that is applied after each window.
 const STEP: f64 = 0.5;
 
+/// The slow-down that counts as slow although the share is at its lowest. Chance alone may cause a lower one for as long
+/// as the windows below.
+const FUTILE: f64 = 1.1;
+
 /// The number of windows with the lowest share and slow operations after which the share is opened: perhaps they are
 /// slow for another reason, such as a slow subgraph.
 const PATIENCE: u32 = 5;
 const PATIENCE_MAX: u32 = 1000;
 
-/// The rise of the slow-down after the share was opened that shows that it had an effect. It is closed again, and
-/// opened after four times as many windows.
+/// The rise of the slow-down after the share was opened that shows that the share had an effect. It is closed again, and
+/// opened after four times as many windows. After a fall of the slow-down it is closed as well: a lower limit has made
+/// operations faster, and a share of that limit does the rest, or the other reason is gone.
 const EFFECT: f64 = 1.1;
 
 /// The spare share. It adapts in windows in which nothing but greedy clients reached their bound.
@@ -68,6 +73,8 @@ impl SpareShare {
             (self.futile_windows, self.patience) = (0, PATIENCE);
         } else if self.is_open() && slow_down > EFFECT * self.slow_down_at_opening {
             (self.futile_windows, self.patience) = (0, (4 * self.patience).min(PATIENCE_MAX));
+        } else if self.is_open() && slow_down * EFFECT < self.slow_down_at_opening {
+            self.futile_windows = 0;
         }
     }
 
@@ -78,7 +85,7 @@ impl SpareShare {
         let max = if is_limit_fixed { 1.0 } else { MAX };
         let factor = (TOLERANCE / slow_down.max(f64::MIN_POSITIVE)).clamp(FALL_MAX, RISE_MAX);
         self.share = (self.share * (1.0 + (factor - 1.0) * STEP)).clamp(MIN, max);
-        if self.share <= MIN && !self.is_open() {
+        if self.share <= MIN && slow_down > FUTILE && !self.is_open() {
             self.futile_windows += 1;
             self.slow_down_at_opening = slow_down;
         }
@@ -139,6 +146,16 @@ mod tests {
         share.note(10.0);
         assert!(share.is_open(), "they are as slow with the whole limit");
         share.note(1.0);
+        assert_eq!(share.of(1000), 500);
+    }
+
+    #[test]
+    fn an_open_share_is_closed_when_operations_become_faster() {
+        let mut share = SpareShare::new();
+        open(&mut share, 10.0);
+        share.note(9.5);
+        assert!(share.is_open());
+        share.note(9.0);
         assert_eq!(share.of(1000), 500);
     }
 
