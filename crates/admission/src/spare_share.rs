@@ -21,8 +21,8 @@ const RISE_MAX: f64 = 1.1;
 /// The part of a computed change that is applied after each window.
 const STEP: f64 = 0.5;
 
-/// The slow-down that counts as slow although the share is at its lowest. Chance alone may cause a lower one for as long
-/// as the windows below.
+/// The slow-down above which operations are slow although the share is at its lowest. Chance alone may keep a lower one
+/// above the tolerance for several windows.
 const FUTILE: f64 = 1.1;
 
 /// The number of windows with the lowest share and slow operations after which the share is opened: perhaps they are
@@ -30,9 +30,9 @@ const FUTILE: f64 = 1.1;
 const PATIENCE: u32 = 5;
 const PATIENCE_MAX: u32 = 1000;
 
-/// The rise of the slow-down after the share was opened that shows that the share had an effect. It is closed again, and
-/// opened after four times as many windows. After a fall of the slow-down it is closed as well: a lower limit has made
-/// operations faster, and a share of that limit does the rest, or the other reason is gone.
+/// The change of the slow-down after which an open share is closed again. After a rise, the share had an effect, and it
+/// is opened after four times as many windows. After a fall, a lower limit has made operations faster, and a share of it
+/// may do the rest, or the other reason is gone.
 const EFFECT: f64 = 1.1;
 
 /// The spare share. It adapts in windows in which nothing but greedy clients reached their bound.
