@@ -2,7 +2,7 @@
 //!
 //! Each scenario runs with several seeds, and with routers that know different things about their
 //! [`Processors`]. A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS` that many from 0. Seeds
-//! that once failed are kept in [`REGRESSIONS`].
+//! that once failed are kept in [`REGRESSIONS`] and [`STORM_REGRESSIONS`].
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures and failing seeds")]
 
@@ -20,6 +20,11 @@ use subgraphs::{Router, Server, Traffic};
 
 /// Cases of the random conditions that failed with an earlier version of the control.
 const REGRESSIONS: &[(Processors, u64)] = &[(Processors::Bottleneck, 4)];
+
+/// Cases of a storm of one client that made the others slow for a minute: the share of the storm was opened and stayed
+/// open, chance alone opened it, and a probe took a growing queue for normal.
+const STORM_REGRESSIONS: &[(Processors, u64)] =
+    &[(Processors::Bottleneck, 6), (Processors::Idle, 4), (Processors::Bottleneck, 12)];
 
 /// Clients give up after this time, in seconds.
 const PATIENCE: f64 = 1.0;
@@ -346,7 +351,7 @@ fn a_mixture_of_operations_that_are_not_known_is_not_taken_for_load() {
 
 #[test]
 fn a_storm_of_one_client_costs_only_that_client() {
-    for_cases(Processors::ALL, |processors, seed| {
+    for_cases_and(STORM_REGRESSIONS, Processors::ALL, |processors, seed| {
         let full = capacity(20, SIMPLE);
         let quiet = |count: u64| -> Vec<Stream> {
             (1..=count).map(|client| stream(client, SIMPLE, full * 0.05)).collect()
