@@ -31,8 +31,8 @@ const PATIENCE: u32 = 5;
 const PATIENCE_MAX: u32 = 1000;
 
 /// The change of the slow-down after which an open share is closed again. After a rise, the share had an effect, and it
-/// is opened after four times as many windows. After a fall, a lower limit has made operations faster, and a share of it
-/// may do the rest, or the other reason is gone.
+/// is opened after four times as many windows. After a fall, a lower limit has made operations faster, and a share of
+/// it may do the rest, or the other reason is gone.
 const EFFECT: f64 = 1.1;
 
 /// The spare share. It adapts in windows in which nothing but greedy clients reached their bound.

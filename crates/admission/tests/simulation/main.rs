@@ -360,8 +360,8 @@ fn a_storm_of_one_client_costs_only_that_client() {
         let before = simulation.run(&Phase { settling: 10.0, ..phase(60.0, 20, quiet(8)) });
         let mut streams = quiet(8);
         streams.push(stream(99, SIMPLE, full * 10.0));
-        // A router that idled begins the storm with its initial limit, far above what it needs. With nearly all seeds the
-        // limit has found its place after 15 seconds.
+        // A router that idled begins the storm with its initial limit, far above what it needs. With nearly all seeds
+        // the limit has found its place after 15 seconds.
         let mut report = simulation.run(&Phase { settling: 30.0, ..phase(120.0, 20, streams) });
         let storm = report.streams.pop().unwrap();
         let others = report.total();
