@@ -54,8 +54,12 @@ impl SubscriptionServer {
         member: Subscriber,
     ) -> Option<Arc<WatchedSubscriber>> {
         let client = sockets.client(Token::from_u64(member.connection))?;
-        let operation = client.operations.get_mut(member.operation)?;
-        if !matches!(operation, ClientOperation::Subscription(..)) {
+        let is_subscription = match client.operations.get_mut(member.operation)? {
+            ClientOperation::Subscription(..) => true,
+            // A subscription has members, and is listed, before its task has ended.
+            ClientOperation::Task(_) => self.groups.values().any(|it| it.contains(member)),
+        };
+        if !is_subscription {
             return None;
         }
         let FoundMember { transport, age, waiting, .. } = describe(sockets, member)?;
