@@ -144,6 +144,7 @@ const PROBE_FOLLOWING_LATENCIES: f64 = 0.5;
 const QUEUE_ELASTICITY: f64 = 0.5;
 
 /// The rise of the floor after which the next probe follows soon: a queue that was growing looks like slow operations.
+/// This is for probes that cost greedy clients and sheddable requests alone.
 const UNSURE_RISE: f64 = 1.3;
 
 /// The share of a lower measurement in the floor. One that is too low by chance must not lower it by much.
