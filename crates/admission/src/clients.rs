@@ -128,13 +128,13 @@ impl ClientTable {
         (own + weight) as f64 <= share * FAR_BELOW_SHARE
     }
 
-    /// True if the client has more in flight than comes about by chance, beside other clients with work: it is refused
-    /// before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
+    /// True if the client has more than its share of what is in flight, so much more that it is not chance, beside other
+    /// clients with work: it is refused before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
     /// their number, and the work in flight by more with heavy requests, such as this one of `weight`.
     ///
     /// `total` is the work of all clients. Those with next to nothing in flight do not make another one greedy.
     pub(crate) fn is_greedy(&self, key: u64, weight: u32, total: u64, limit: u64) -> bool {
-        let (own, share) = self.work_and_share(key, limit);
+        let (own, share) = self.work_and_share(key, total.min(limit));
         let chance = GREEDY_DEVIATIONS * (share * f64::from(weight.max(UNITS))).sqrt();
         let others = total.saturating_sub(own);
         own as f64 > share + chance && others >= OTHERS_MIN
@@ -207,14 +207,19 @@ mod tests {
 
     #[test]
     fn a_client_is_greedy_with_more_than_its_share_and_chance() {
-        assert_eq!(in_flight_when_greedy(40, 20), Some(11), "4 + 3 × √4");
-        assert_eq!(in_flight_when_greedy(1000, 500), Some(131), "100 + 3 × √100");
+        assert_eq!(in_flight_when_greedy(1000, 20), Some(8), "2.8 + 3 × √2.8");
+        assert_eq!(in_flight_when_greedy(1000, 500), Some(81), "58.1 + 3 × √58.1");
+        assert_eq!(
+            in_flight_when_greedy(400, 500),
+            Some(59),
+            "40 + 3 × √40: the limit is the whole"
+        );
     }
 
     #[test]
     fn a_client_is_not_greedy_beside_others_with_next_to_nothing() {
         assert_eq!(in_flight_when_greedy(1000, 7), None);
-        assert_eq!(in_flight_when_greedy(1000, 8), Some(131));
+        assert_eq!(in_flight_when_greedy(1000, 8), Some(5));
     }
 
     #[test]

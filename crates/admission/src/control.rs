@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::UNITS;
 use crate::adaptive_limit::{AdaptiveLimit, LimitBounds};
+use crate::busy_bound::BusyBound;
 use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::decision::{Decision, Event, Outcome, Refusal, RefusalReason, Ticket};
@@ -51,6 +52,15 @@ pub struct Load {
     pub slow_down: f64,
 }
 
+/// How busy the processors are.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ProcessorLoad {
+    /// True if they have time to spare, so that the router itself makes nothing slow.
+    pub has_spare: bool,
+    /// The part of their time for which they were busy since the last measurement; `None` if that is not known.
+    pub busy_part: Option<f64>,
+}
+
 /// The requests that open no stream since the last one of a class that does.
 #[derive(Clone, Copy, Default, Debug)]
 struct OperationsSinceStream {
@@ -62,6 +72,8 @@ struct OperationsSinceStream {
 #[derive(Debug)]
 pub struct AdmissionControl {
     limit: AdaptiveLimit,
+    /// The bound for greedy clients while the processors are busy.
+    busy_bound: BusyBound,
     ramp: Ramp,
     /// The share of the limit that may be used now, and the units that may be used in any case.
     share: f64,
@@ -90,6 +102,7 @@ impl AdmissionControl {
         let ramp = Ramp::new(settings.ramp);
         Self {
             limit: AdaptiveLimit::new(settings.limit),
+            busy_bound: BusyBound::default(),
             share: ramp.share(Duration::ZERO),
             ramp,
             units_min: u64::from(settings.limit.min) * u64::from(UNITS),
@@ -114,10 +127,11 @@ impl AdmissionControl {
         self.advance_ramp(now);
     }
 
-    /// Notes whether the processors have time to spare, so that the router itself makes nothing slow. Without this, the
-    /// control takes them for busy.
-    pub fn set_spare_processors(&mut self, has_spare: bool) {
-        self.limit.set_spare_processors(has_spare);
+    /// Notes how busy the processors are. To be called once a second. Without this, the control takes them for busy, and
+    /// does not know how much.
+    pub fn set_processor_load(&mut self, load: ProcessorLoad, now: Duration) {
+        self.limit.set_spare_processors(load.has_spare);
+        self.busy_bound.adapt(load.busy_part, self.limit(), now);
     }
 
     /// Notes that other work with a bound of its own makes operations slow now and for a second: handshakes at their
@@ -138,6 +152,12 @@ impl AdmissionControl {
     /// ends.
     pub fn set_uncounted(&mut self, units: u64) {
         self.uncounted = units;
+    }
+
+    /// Notes that the work in flight has changed.
+    fn note_in_flight(&mut self, now: Duration) {
+        self.limit.set_in_flight(self.counted(), now);
+        self.busy_bound.set_in_flight(self.counted(), now);
     }
 
     /// Returns the units of work in flight that count in the limit.
@@ -179,8 +199,9 @@ impl AdmissionControl {
         let room = self.room(lane);
         // Streams count in no share.
         let shared = self.counted().saturating_sub(self.opening_streams);
-        if !room.fits_spare(weight) && self.clients.is_greedy(key, weight, shared, limit) {
-            if is_ramp_over {
+        if !room.fits_greedy(weight) && self.clients.is_greedy(key, weight, shared, limit) {
+            // With less in flight, the bound of busy processors was reached, which says nothing about the limit.
+            if is_ramp_over && self.counted() + units > room.spare {
                 self.limit.note_spare_reached();
             }
             return Decision::Refused(self.refuse(lane, RefusalReason::ClientShare, now, random));
@@ -241,7 +262,7 @@ impl AdmissionControl {
         self.in_flight -= weight;
         self.by_class[class] -= weight;
         self.requests[class] -= 1;
-        self.limit.set_in_flight(self.counted(), now);
+        self.note_in_flight(now);
         let latency = now.saturating_sub(admitted_at).as_secs_f64();
         match outcome {
             Outcome::Completed { cost } => {
@@ -327,8 +348,9 @@ impl AdmissionControl {
             let is_behind = self.queues[Lane::of(class, false).index()].len() > 0;
             if is_behind { 0 } else { stream_bound(class, limit, spare) }
         });
+        let greedy = self.busy_bound.units().map_or(spare, |it| spare.min(it.max(self.units_min)));
         let (own, total) = (self.by_class[class.index()], self.counted());
-        Room { class, own, total, limit, spare, stream_bound }
+        Room { class, own, total, limit, spare, greedy, stream_bound }
     }
 
     /// True if a stream of a class has waited for so many other requests of the class that it has their next room.
@@ -367,7 +389,7 @@ impl AdmissionControl {
         self.in_flight += units;
         self.by_class[class] += units;
         self.requests[class] += 1;
-        self.limit.set_in_flight(self.counted(), now);
+        self.note_in_flight(now);
         self.pressures.count_admitted(lane, now);
         let is_stream = lane.has_streams();
         self.clients.add_in_flight(key, units, is_stream);

@@ -11,6 +11,7 @@
 //! - `clients`: the work in flight of each client, for fair shares.
 //! - `other_work`: what storms of connections change about the limit, and when operations leave handshakes no room.
 //! - `spare_share`: the part of the limit that greedy clients may fill while others have work, and sheddable requests.
+//! - `busy_bound`: the bound for greedy clients while the processors are busy.
 //! - `lane`: how new streams come after other requests, with a limit and a queue of their own.
 //! - `room`: whether a request of a lane fits beside the work in flight.
 //! - `waiting_queue`: a short queue in front. Clients take turns; a long queue serves its newest request first.
@@ -27,6 +28,7 @@
 pub mod adaptive_limit;
 mod baseline;
 mod bulkhead;
+mod busy_bound;
 mod class;
 mod clients;
 mod control;
@@ -48,7 +50,7 @@ mod waiting_queue;
 pub use adaptive_limit::LimitBounds;
 pub use bulkhead::{Bulkhead, BulkheadPlace, RouterWork};
 pub use class::Class;
-pub use control::{AdmissionControl, AdmissionSettings, Load};
+pub use control::{AdmissionControl, AdmissionSettings, Load, ProcessorLoad};
 pub use decision::{Decision, Event, Outcome, Refusal, RefusalReason, Ticket};
 pub use pace::Pace;
 pub use ramp::Ramp;

@@ -15,6 +15,8 @@ pub(crate) struct Room {
     pub(crate) limit: u64,
     /// The part of the limit that greedy clients and sheddable requests may fill.
     pub(crate) spare: u64,
+    /// The part of it that greedy clients may fill.
+    pub(crate) greedy: u64,
     /// The work in flight up to which requests are admitted that open streams; `None` for other requests.
     pub(crate) stream_bound: Option<u64>,
 }
@@ -22,7 +24,7 @@ pub(crate) struct Room {
 impl Room {
     /// True if a request of this weight may begin.
     pub(crate) fn fits(self, weight: u32) -> bool {
-        let Self { class, own, total, limit, spare, stream_bound } = self;
+        let Self { class, own, total, limit, spare, stream_bound, .. } = self;
         let units = u64::from(weight);
         let fits = match stream_bound {
             Some(bound) => total + units <= bound,
@@ -33,10 +35,10 @@ impl Room {
     }
 
     /// True if a request of this weight fits although its client is greedy.
-    pub(crate) fn fits_spare(self, weight: u32) -> bool {
-        let Self { class, own, total, limit, spare, .. } = self;
+    pub(crate) fn fits_greedy(self, weight: u32) -> bool {
+        let Self { class, own, total, limit, greedy, .. } = self;
         let units = u64::from(weight);
-        class == Class::Critical || total + units <= spare || is_within_floor(units, own, limit)
+        class == Class::Critical || total + units <= greedy || is_within_floor(units, own, limit)
     }
 }
 
@@ -46,15 +48,16 @@ mod tests {
 
     fn room(total: u64) -> Room {
         let class = Class::Normal;
-        Room { class, own: total, total, limit: 20_000, spare: 10_000, stream_bound: None }
+        let (spare, greedy) = (10_000, 8000);
+        Room { class, own: total, total, limit: 20_000, spare, greedy, stream_bound: None }
     }
 
     #[test]
-    fn a_request_fits_up_to_the_limit_and_that_of_a_greedy_client_up_to_the_spare_share() {
+    fn a_request_fits_up_to_the_limit_and_that_of_a_greedy_client_up_to_its_bound() {
         assert!(room(19_000).fits(1000) && !room(19_001).fits(1000));
-        assert!(room(9000).fits_spare(1000) && !room(9001).fits_spare(1000));
+        assert!(room(7000).fits_greedy(1000) && !room(7001).fits_greedy(1000));
         let critical = Room { class: Class::Critical, ..room(19_000) };
-        assert!(critical.fits_spare(1000));
+        assert!(critical.fits_greedy(1000));
     }
 
     #[test]

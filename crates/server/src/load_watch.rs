@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use admission::ProcessorLoad;
 use clients::workers;
 use frontend::http_server::HttpServer;
 use frontend::load_report::LoadFigures;
@@ -51,8 +52,8 @@ pub(crate) async fn watch_load(
             let used = cpu_seconds.map(|it| it / worker_processors);
             let waited = || profile::processor_wait_seconds() / worker_processors;
             let waited = overload.has_work().then_some(waited);
-            let has_spare = processor_watch.has_spare(used, waited, Instant::now());
-            overload.update(&http.limits.memory, has_spare);
+            let load = processor_watch.measure(used, waited, Instant::now());
+            overload.update(&http.limits.memory, load);
         }
         let Some(reports) = &http.pipeline.load_reports else { continue };
         let now = Instant::now();
@@ -83,7 +84,7 @@ fn with_ramp(figures: LoadFigures, share: f64) -> LoadFigures {
     LoadFigures { application_utilization: Some(reported.max(utilization)), ..figures }
 }
 
-/// Knows whether the processors have time to spare.
+/// Knows how busy the processors are, and whether they have time to spare.
 #[derive(Default, Debug)]
 struct ProcessorWatch {
     /// The last measurements: of the time for which processors were used, and with work of that for which threads
@@ -100,19 +101,21 @@ impl ProcessorWatch {
     /// for it. The latter is a function, which is not called if the processors are busy by their use alone, because it
     /// takes some system calls for each thread. It is `None` while no operation is in flight: events may use the
     /// processors then, but nothing waits that the limit is for.
-    fn has_spare(
+    fn measure(
         &mut self,
         used: Option<f64>,
         waited: Option<impl FnOnce() -> f64>,
         now: Instant,
-    ) -> bool {
-        match self.measure_busy_part(used, waited, now) {
+    ) -> ProcessorLoad {
+        let busy_part = self.measure_busy_part(used, waited, now);
+        match busy_part {
             Some(part) if part >= SPARE_BELOW => (self.spare_for, self.was_busy) = (0, true),
             Some(_) => self.spare_for = self.spare_for.saturating_add(1),
             // The first measurement with work has none before it, and without `/proc` nothing is known.
             None => {}
         }
-        self.spare_for >= SPARE_AFTER || (self.spare_for > 0 && !self.was_busy)
+        let has_spare = self.spare_for >= SPARE_AFTER || (self.spare_for > 0 && !self.was_busy);
+        ProcessorLoad { has_spare, busy_part }
     }
 
     /// Returns the part of their time for which the processors were used or waited for since the last measurement;
@@ -240,7 +243,7 @@ mod tests {
                 waited
             };
             let now = start + Duration::from_secs(second);
-            watch.has_spare(Some(used), has_work.then_some(waits), now)
+            watch.measure(Some(used), has_work.then_some(waits), now).has_spare
         };
         assert!(!after(true, 0.1, 0.0), "nothing is known yet");
         assert!(after(true, 0.1, 0.0));
@@ -256,7 +259,10 @@ mod tests {
     #[test]
     fn a_system_that_does_not_tell_has_no_time_to_spare() {
         let mut watch = ProcessorWatch::default();
-        assert!((0..10).all(|_| !watch.has_spare(None, Some(|| 0.0), Instant::now())));
+        for _ in 0..10 {
+            let load = watch.measure(None, Some(|| 0.0), Instant::now());
+            assert_eq!(load, ProcessorLoad { has_spare: false, busy_part: None });
+        }
     }
 
     #[test]

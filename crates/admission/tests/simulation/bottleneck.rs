@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use admission::{
-    AdmissionControl, AdmissionSettings, Class, Decision, Event, Outcome, Request, Ticket, UNITS,
-    WaiterId,
+    AdmissionControl, AdmissionSettings, Class, Decision, Event, Outcome, ProcessorLoad, Request,
+    Ticket, UNITS, WaiterId,
 };
 
 use crate::processors::{ProcessorWatch, Processors};
@@ -364,7 +364,9 @@ impl Simulation {
         };
         let has_work = self.control.load().in_flight > 0;
         let has_spare = self.watch.has_spare(has_work, busy_part);
-        self.control.set_spare_processors(has_spare);
+        let is_known = self.processors != Processors::Unknown;
+        let load = ProcessorLoad { has_spare, busy_part: is_known.then_some(busy_part) };
+        self.control.set_processor_load(load, self.time());
     }
 
     fn check(&self) {

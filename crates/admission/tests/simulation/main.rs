@@ -375,8 +375,8 @@ fn a_storm_of_one_client_costs_only_that_client() {
         let (p50, p50_before) = (others.quantile(0.5), before.total().quantile(0.5));
         println!("p50 {p50:.4}, before {p50_before:.4}");
         assert!(p50 <= 1.2 * p50_before, "{p50} {p50_before}");
-        // Most of the rest of the capacity is used.
-        assert!(storm.latencies.len() as f64 / report.seconds >= 0.45 * full, "{stormed}");
+        // Most of the rest of the capacity is used: where the processors are the bottleneck, up to 85 % of their time.
+        assert!(storm.latencies.len() as f64 / report.seconds >= 0.42 * full, "{stormed}");
     });
 }
 

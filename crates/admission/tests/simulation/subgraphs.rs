@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use admission::{
     AdmissionControl, AdmissionSettings, Bulkhead, BulkheadPlace, Class, Decision, Event, Outcome,
-    Request, RouterWork, Ticket, WaiterId,
+    ProcessorLoad, Request, RouterWork, Ticket, WaiterId,
 };
 
 use crate::processors::{ProcessorWatch, Processors};
@@ -240,7 +240,8 @@ impl Router {
 
     fn watch_processors(&mut self) {
         let has_spare = self.watch.has_spare(self.control.load().in_flight > 0, 0.0);
-        self.control.set_spare_processors(has_spare);
+        let load = ProcessorLoad { has_spare, busy_part: Some(0.0) };
+        self.control.set_processor_load(load, self.time());
         self.schedule(1.0, Step::WatchProcessors);
     }
 

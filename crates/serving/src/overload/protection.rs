@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::memory::{MemoryAccount, MemoryKind};
-use admission::{AdmissionSettings, Class, LimitBounds, Load, QueueSettings, Request};
+use admission::{
+    AdmissionSettings, Class, LimitBounds, Load, ProcessorLoad, QueueSettings, Request,
+};
 use clients::handshake_pace::OperationLoad;
 use config::Config;
 use config::diagnostic::Diagnostic;
@@ -68,10 +70,10 @@ impl OverloadProtection {
         self.admission.begin_ramp();
     }
 
-    /// Decides about the readiness, and notes the time for the ramp and whether the processors have time to spare. To
-    /// be called once a second.
-    pub fn update(&self, memory: &MemoryAccount, has_spare_processors: bool) {
-        self.admission.update(has_spare_processors);
+    /// Decides about the readiness, and notes the time for the ramp and how busy the processors are. To be called once
+    /// a second.
+    pub fn update(&self, memory: &MemoryAccount, processors: ProcessorLoad) {
+        self.admission.update(processors);
         if let Some(readiness) = &self.readiness {
             let (admitted, refused) = self.stats().totals_for_readiness();
             let refused = refused + memory.refused(MemoryKind::Operations);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use admission::{
-    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, Refusal, RefusalReason,
-    Request, Ticket, WaiterId,
+    AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, ProcessorLoad, Refusal,
+    RefusalReason, Request, Ticket, WaiterId,
 };
 use execute::GraphqlError;
 use tokio::sync::oneshot;
@@ -89,11 +89,11 @@ impl SharedAdmission {
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
 
-    /// Notes the time for the ramp, and whether the processors have time to spare.
-    pub(super) fn update(&self, has_spare_processors: bool) {
+    /// Notes the time for the ramp, and how busy the processors are.
+    pub(super) fn update(&self, processors: ProcessorLoad) {
         let mut state = self.lock();
-        state.control.set_spare_processors(has_spare_processors);
         let now = state.advance(self.now());
+        state.control.set_processor_load(processors, now);
         state.control.advance_ramp(now);
         self.limit.store(state.control.limit(), Ordering::Relaxed);
     }
