@@ -37,9 +37,13 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 const HEALTH_SECONDS_MAX: f64 = 1.0;
 
 /// The maximum growth of memory between the first third of a run and its last, in percent, and the growth in MiB that
-/// is within the steps of an allocator, and not a number if the memory is not known.
+/// is within the steps of an allocator.
 const GROWTH_PERCENT_MAX: f64 = 5.0;
 const GROWTH_MIB_SPARE: f64 = 4.0;
+
+/// The part of the highest number of connections with which the memory of an interval counts. Each connection has
+/// buffers, and a load at the capacity opens more of them while the machine is slow.
+const CONNECTIONS_SHARE_MIN: f64 = 0.9;
 
 /// The runs at one load.
 struct LoadRuns {
@@ -150,11 +154,16 @@ fn finish_with_health_checks(
 }
 
 /// Returns the growth of resident memory between the first third of some runs and the last, in percent; zero if it
-/// is within the steps of an allocator.
+/// is within the steps of an allocator, and not a number if the memory is not known. Only intervals with about the
+/// highest number of connections count.
 fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
     let intervals = runs.filter_map(|run| run["intervals"].as_array()).flatten();
+    let measured: Vec<(f64, f64)> = intervals
+        .map(|it| (number(&it["server_resident_mib"]), number(&it["connections"])))
+        .collect();
+    let connections = measured.iter().map(|it| it.1).fold(0.0, f64::max) * CONNECTIONS_SHARE_MIN;
     let memory: Vec<f64> =
-        intervals.map(|interval| number(&interval["server_resident_mib"])).collect();
+        measured.iter().filter(|it| it.1 >= connections).map(|it| it.0).collect();
     let third = (memory.len() / 3).max(1).min(memory.len());
     let most = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
     let (first, last) = (most(&memory[..third]), most(&memory[memory.len() - third..]));
@@ -173,11 +182,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn memory_that_connections_do_not_explain_has_grown() {
+        let run = |measured: &[(f64, u32)]| {
+            let interval = |(mib, connections): &(f64, u32)| json!({"server_resident_mib": mib, "connections": connections});
+            json!({ "intervals": measured.iter().map(interval).collect::<Vec<_>>() })
+        };
+        let growth = |measured: &[(f64, u32)]| memory_growth([&run(measured)].into_iter());
+        assert_eq!(growth(&[(90.0, 1000), (200.0, 5500), (230.0, 6000), (200.0, 6000)]), 0.0);
+        assert_eq!(growth(&[(90.0, 1000), (200.0, 5500), (230.0, 6000), (240.0, 6000)]), 20.0);
+    }
+
+    #[test]
     fn memory_grows_if_its_last_third_is_above_its_first() {
         let run = |memory: &[f64]| {
-            let intervals: Vec<Value> =
-                memory.iter().map(|mib| json!({"server_resident_mib": mib})).collect();
-            json!({ "intervals": intervals })
+            let interval = |mib: &f64| json!({"server_resident_mib": mib, "connections": 10});
+            json!({ "intervals": memory.iter().map(interval).collect::<Vec<_>>() })
         };
         for (memory, expected) in [
             (&[50.0][..], 0.0),
