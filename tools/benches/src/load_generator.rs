@@ -45,6 +45,16 @@ pub(crate) enum Priority {
     Low,
 }
 
+impl Priority {
+    /// Returns the nice value, for the command `nice`.
+    fn niceness(self) -> &'static str {
+        match self {
+            Self::Normal => "0",
+            Self::Low => "10",
+        }
+    }
+}
+
 /// A running load generator, killed on drop.
 pub(crate) struct RunningLoad {
     child: Child,
@@ -159,11 +169,24 @@ impl Bench {
         name: &str,
         arguments: &[String],
     ) -> Result<RunningLoad, Failure> {
+        self.start_surge_with_priority(server, name, arguments, Priority::Normal)
+    }
+
+    /// Does what [`Bench::start_surge`] does, with a priority.
+    pub(crate) fn start_surge_with_priority(
+        &self,
+        server: &ServerProcess,
+        name: &str,
+        arguments: &[String],
+        priority: Priority,
+    ) -> Result<RunningLoad, Failure> {
         let file = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let report = self.reports.join(format!("surge-run-{file}.json"));
         let _ = std::fs::remove_file(&report);
-        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        let mut command = pinned_command(OTHER_CORE, "nice");
         command
+            .args(["-n", priority.niceness()])
+            .arg(&self.tool)
             .args(["bench", "surge", "--quiet", "--name", name, "--url", &server.url()])
             .args(["--pid", &server.pid().to_string(), "--json"])
             .arg(&report)
@@ -200,15 +223,11 @@ impl Bench {
         arguments: Vec<String>,
         priority: Priority,
     ) -> Result<RunningLoad, Failure> {
-        let niceness = match priority {
-            Priority::Normal => "0",
-            Priority::Low => "10",
-        };
         let report = self.reports.join("subscriptions-run.json");
         let _ = std::fs::remove_file(&report);
         let mut command = pinned_command(OTHER_CORE, "nice");
         command
-            .args(["-n", niceness])
+            .args(["-n", priority.niceness()])
             .arg(&self.tool)
             .args(["bench", "subscriptions", "--quiet", "--pid", &server.pid().to_string()])
             .arg("--json")

@@ -1,7 +1,8 @@
 //! `greedy-client`: one client sends ten times its share.
 //!
 //! That client and the others have a process of the load generator each, so that their requests meet in the router only:
-//! with shared connections, those of the others would wait for the ones that the greedy client holds.
+//! with shared connections, those of the others would wait for the ones that the greedy client holds. That of the greedy
+//! client has a low priority, because both share a core with the mocks, which would respond late for what it sends.
 //!
 //! Equal shares and the greedy client come in turn, in pieces, with loads in proportion to the capacity at that time. A
 //! pair counts if the machine has kept its speed: with equal shares next to nothing was refused.
@@ -9,6 +10,7 @@
 use super::bounds::{Bound, Bounds};
 use super::pieces::{Rises, is_steady, pieces_of, refused_percent};
 use super::stage::{OverloadStage, SurgeLoad, print_head, print_row, surge_arguments};
+use crate::load_generator::Priority;
 use crate::server_process::ServerProcess;
 use crate::setup::Bench;
 use serde_json::Value;
@@ -86,19 +88,19 @@ pub(super) fn surge_of_clients(
 ) -> Result<[Value; 2], Failure> {
     let share = LOAD_SHARE * capacity / f64::from(CLIENTS);
     let operation = stage.operation.display().to_string();
-    let start = |who: &str, shares: u32, extra: &[&str]| {
+    let start = |who: &str, shares: u32, extra: &[&str], priority: Priority| {
         let extra = [&["--operation", &operation][..], extra].concat();
         let load = SurgeLoad::Constant(share * f64::from(shares));
         let arguments = surge_arguments(bench, load, &extra)?;
-        bench.start_surge(router, &format!("{name}: {who}"), &arguments)
+        bench.start_surge_with_priority(router, &format!("{name}: {who}"), &arguments, priority)
     };
     let count = (CLIENTS - 1).to_string();
     let others = ["--client-header", CLIENT_HEADER, "--clients", &count];
     let others = [&others[..], &["--connections", OTHER_CONNECTIONS]].concat();
     let one = format!("{CLIENT_HEADER}: one");
     let one = ["--header", &one, "--connections", GREEDY_CONNECTIONS];
-    let others = start("others", CLIENTS - 1, &others)?;
-    let one = start("one client", greed, &one)?;
+    let others = start("others", CLIENTS - 1, &others, Priority::Normal)?;
+    let one = start("one client", greed, &one, Priority::Low)?;
     let runs = [others.finish()?, one.finish()?];
     for run in &runs {
         print_row(run["name"].as_str().unwrap_or(name), run, bench.seconds);
