@@ -23,9 +23,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// millisecond.
 pub const FIRST_TURNS_PER_CORE: usize = 8;
 
-/// The number of responses that earn a place for one more connection. Its first request takes as much time as the
-/// requests of other connections.
-const RESPONSES_PER_TURN: u64 = 4;
+/// The number of responses that earn a place for one more connection: for one that begins with a GET, and for others.
+/// A handshake is followed by a subscription. Other first requests take as much time as those of older connections, and
+/// users of an overloaded router open new connections all the time: with too few places they would wait for seconds,
+/// before the router could refuse them.
+const RESPONSES_PER_GET: u64 = 4;
+const RESPONSES_PER_REQUEST: u64 = 2;
 
 /// The places of connections that have their first turn.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub struct FirstTurns {
 #[derive(Debug)]
 pub(super) struct Places {
     places: Semaphore,
+    /// The number of responses that earn a place.
+    responses_per_place: u64,
     /// The connections that wait for a place.
     waiting: AtomicU64,
     /// The responses while connections waited.
@@ -62,10 +67,10 @@ pub const FIRST_TURN_METRICS: &[Metric<FirstTurns>] = &[Metric::gauge(
 impl FirstTurns {
     /// Creates the places for a number of workers.
     pub fn new(workers: usize) -> Self {
-        let places = || Places::new(FIRST_TURNS_PER_CORE * workers);
+        let places = FIRST_TURNS_PER_CORE * workers;
         Self {
-            gets: places(),
-            requests: places(),
+            gets: Places::new(places, RESPONSES_PER_GET),
+            requests: Places::new(places, RESPONSES_PER_REQUEST),
             parked: Arc::default(),
             silent: AtomicU64::new(0),
         }
@@ -108,9 +113,10 @@ impl FirstTurns {
 }
 
 impl Places {
-    fn new(places: usize) -> Self {
+    fn new(places: usize, responses_per_place: u64) -> Self {
         Self {
             places: Semaphore::new(places),
+            responses_per_place,
             waiting: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             earned: AtomicU64::new(0),
@@ -137,7 +143,7 @@ impl Places {
             return false;
         }
         let responses = self.responses.fetch_add(1, Ordering::Relaxed) + 1;
-        if responses.is_multiple_of(RESPONSES_PER_TURN) && read(&self.earned) < waiting {
+        if responses.is_multiple_of(self.responses_per_place) && read(&self.earned) < waiting {
             self.earned.fetch_add(1, Ordering::Relaxed);
             self.places.add_permits(1);
         }
@@ -202,7 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_begin_a_few_at_a_time() {
-        let (places, begun) = (Places::new(2), Cell::new(0));
+        let (places, begun) = (Places::new(2, RESPONSES_PER_GET), Cell::new(0));
         let serve = || async { serve_in_turn(&places, pin!(connection(&begun))).await };
         let mut connections: Vec<_> = (0..5).map(|_| Box::pin(serve())).collect();
         // Both places are taken by connections that begin elsewhere.
@@ -225,7 +231,8 @@ mod tests {
     async fn other_work_comes_between_first_turns() {
         const CONNECTIONS: u32 = 20;
         let work = async {
-            let (places, begun) = (Rc::new(Places::new(1)), Rc::new(Cell::new(0)));
+            let (places, begun) =
+                (Rc::new(Places::new(1, RESPONSES_PER_GET)), Rc::new(Cell::new(0)));
             // Tasks of one worker, which are ready at the same time.
             for _ in 0..CONNECTIONS {
                 let (places, begun) = (Rc::clone(&places), Rc::clone(&begun));
@@ -247,8 +254,11 @@ mod tests {
 
     /// Creates this number of places for connections that begin with a GET, and for all others.
     fn first_turns(gets: usize, requests: usize) -> FirstTurns {
-        let (gets, requests) = (Places::new(gets), Places::new(requests));
-        FirstTurns { gets, requests, ..FirstTurns::new(1) }
+        FirstTurns {
+            gets: Places::new(gets, RESPONSES_PER_GET),
+            requests: Places::new(requests, RESPONSES_PER_REQUEST),
+            ..FirstTurns::new(1)
+        }
     }
 
     /// Takes up to 20 places without waiting.
@@ -295,7 +305,7 @@ mod tests {
         let _query = turns.places(false).take().now_or_never().expect("its own place");
         let mut next_query = Box::pin(turns.places(false).take());
         assert!(futures_util::poll!(&mut next_query).is_pending());
-        (0..4).for_each(|_| turns.note_response(StatusCode::OK));
+        (0..2).for_each(|_| turns.note_response(StatusCode::OK));
         assert!(futures_util::poll!(&mut storm[0]).is_pending(), "queries come first");
         let _next_query = next_query.now_or_never().expect("the place that was earned");
         (0..4).for_each(|_| turns.note_response(StatusCode::OK));
