@@ -19,7 +19,7 @@ const RISE_MAX: f64 = 1.1;
 /// The bound, and the work in flight since the last measurement.
 #[derive(Debug, Default)]
 pub(crate) struct BusyBound {
-    /// In units of work; `None` while there is none.
+    /// The bound in units of work; `None` while there is none.
     bound: Option<f64>,
     in_flight: u64,
     changed: Duration,
@@ -53,7 +53,7 @@ impl BusyBound {
         };
         let factor = (BUSY_TARGET / busy_part.max(f64::MIN_POSITIVE)).clamp(FALL_MAX, RISE_MAX);
         let bound = match self.bound {
-            // What was in flight has kept them busy for that part.
+            // The mean work in flight has kept them busy for that part.
             _ if factor < 1.0 => mean * factor,
             Some(bound) => bound.max(mean) * factor,
             None => return,

@@ -128,9 +128,10 @@ impl ClientTable {
         (own + weight) as f64 <= share * FAR_BELOW_SHARE
     }
 
-    /// True if the client has more than its share of what is in flight, so much more that it is not chance, beside other
-    /// clients with work: it is refused before the limit is reached. The requests in flight of clients that send equally many vary by the square root of
-    /// their number, and the work in flight by more with heavy requests, such as this one of `weight`.
+    /// True if the client has more than its share of what is in flight, so much more that it is not chance, beside
+    /// other clients with work: it is refused before the limit is reached. The requests in flight of clients that send
+    /// equally many vary by the square root of their number, and the work in flight by more with heavy requests, such
+    /// as this one of `weight`.
     ///
     /// `total` is the work of all clients. Those with next to nothing in flight do not make another one greedy.
     pub(crate) fn is_greedy(&self, key: u64, weight: u32, total: u64, limit: u64) -> bool {

@@ -127,8 +127,8 @@ impl AdmissionControl {
         self.advance_ramp(now);
     }
 
-    /// Notes how busy the processors are. To be called once a second. Without this, the control takes them for busy, and
-    /// does not know how much.
+    /// Notes how busy the processors are. To be called once a second. Without this, the control takes them for busy and
+    /// does not know how busy they are.
     pub fn set_processor_load(&mut self, load: ProcessorLoad, now: Duration) {
         self.limit.set_spare_processors(load.has_spare);
         self.busy_bound.adapt(load.busy_part, self.limit(), now);

@@ -1,8 +1,9 @@
 //! `greedy-client`: one client sends ten times its share.
 //!
-//! That client and the others have a process of the load generator each, so that their requests meet in the router only:
-//! with shared connections, those of the others would wait for the ones that the greedy client holds. That of the greedy
-//! client has a low priority, because both share a core with the mocks, which would respond late for what it sends.
+//! That client and the others have a process of the load generator each, so that their requests meet in the router
+//! only: with shared connections, those of the others would wait for the ones that the greedy client holds. The process
+//! of the greedy client has a low priority, so that the others and the mocks, which run on the same core, do not wait
+//! for it.
 //!
 //! Equal shares and the greedy client come in turn, in pieces, with loads in proportion to the capacity at that time. A
 //! pair counts if the machine has kept its speed: with equal shares next to nothing was refused.

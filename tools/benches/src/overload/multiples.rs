@@ -181,11 +181,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn interval(mib: f64, connections: u32) -> Value {
+        json!({"server_resident_mib": mib, "connections": connections})
+    }
+
     #[test]
     fn memory_that_connections_do_not_explain_has_grown() {
         let run = |measured: &[(f64, u32)]| {
-            let interval = |(mib, connections): &(f64, u32)| json!({"server_resident_mib": mib, "connections": connections});
-            json!({ "intervals": measured.iter().map(interval).collect::<Vec<_>>() })
+            let intervals = measured.iter().map(|it| interval(it.0, it.1));
+            json!({ "intervals": intervals.collect::<Vec<_>>() })
         };
         let growth = |measured: &[(f64, u32)]| memory_growth([&run(measured)].into_iter());
         assert_eq!(growth(&[(90.0, 1000), (200.0, 5500), (230.0, 6000), (200.0, 6000)]), 0.0);
@@ -195,8 +199,8 @@ mod tests {
     #[test]
     fn memory_grows_if_its_last_third_is_above_its_first() {
         let run = |memory: &[f64]| {
-            let interval = |mib: &f64| json!({"server_resident_mib": mib, "connections": 10});
-            json!({ "intervals": memory.iter().map(interval).collect::<Vec<_>>() })
+            let intervals = memory.iter().map(|&mib| interval(mib, 10));
+            json!({ "intervals": intervals.collect::<Vec<_>>() })
         };
         for (memory, expected) in [
             (&[50.0][..], 0.0),
