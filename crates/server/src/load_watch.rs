@@ -257,6 +257,19 @@ mod tests {
     }
 
     #[test]
+    fn processors_are_busy_while_they_are_used_and_while_threads_wait_for_them() {
+        let (mut watch, start) = (ProcessorWatch::default(), Instant::now());
+        let mut after = |seconds: u64, used: f64, waited: f64| {
+            let now = start + Duration::from_secs(seconds);
+            watch.measure(Some(used), Some(|| waited), now).busy_part
+        };
+        assert_eq!(after(0, 10.0, 5.0), None, "nothing is known yet");
+        assert_eq!(after(2, 11.5, 5.0), Some(0.75));
+        assert_eq!(after(4, 12.0, 6.0), Some(0.5), "a quarter of each");
+        assert_eq!(after(8, 12.0, 6.0), Some(0.0));
+    }
+
+    #[test]
     fn a_system_that_does_not_tell_has_no_time_to_spare() {
         let mut watch = ProcessorWatch::default();
         for _ in 0..10 {
