@@ -59,7 +59,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
             rises.add(&before, &during);
             beside.push(during.clone());
         } else {
-            println!("\nthe machine became slower meanwhile: this pair does not count");
+            println!("\nrefused below the capacity: this pair does not count");
         }
         runs.extend([closed, before, one_before, during, one_during]);
         println!();

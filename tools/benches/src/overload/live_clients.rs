@@ -151,7 +151,7 @@ pub(super) fn measure_reconnects(
         let (round, runs) = run_round(&live)?;
         match round.is_steady {
             true => rounds.push(round),
-            false => println!("the machine became slower meanwhile: this round does not count"),
+            false => println!("refused below the capacity: this round does not count"),
         }
         println!();
         all.push(runs);
