@@ -4,13 +4,15 @@
 // Prints the report of Node.js and, if suites have taken pictures of pages, their folder. Writes
 // `{passed, failed: ["file: name: reason"], skipped: ["name: reason"]}` to REPORT.
 // A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
-// contains it.
+// contains it. Files that fail while the machine stands still run once more: a hypervisor that takes a snapshot stops
+// all programs for longer than the timeouts of load balancers, and that says nothing about the router.
 import { readFile, readdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
 import { Readable } from "node:stream";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
+import { watchStandstills } from "./machine_standstills.mjs";
 import { PICTURES, countPictures } from "./pictures.mjs";
 
 /** Node.js 20 reports a filtered test as skipped with this reason; newer versions do not. */
@@ -33,9 +35,16 @@ const began = Date.now();
 const alone = [];
 const beside = [];
 for (const file of files) (await runsAlone(file) ? alone : beside).push(file);
+/** `{passed, failed, skipped}` of each file. */
+const results = new Map();
+await runAndRepeat(beside, FILES_AT_ONCE);
+for (const file of alone) await runAndRepeat([file], 1);
 const report = { passed: 0, failed: [], skipped: [] };
-await runFiles(beside, FILES_AT_ONCE);
-await runFiles(alone, 1);
+for (const { passed, failed, skipped } of results.values()) {
+  report.passed += passed;
+  report.failed.push(...failed);
+  report.skipped.push(...skipped);
+}
 const pictures = await countPictures(began);
 if (pictures > 0) console.log(`${pictures} pictures of pages are in ${PICTURES}`);
 await writeFile(reportFile, JSON.stringify(report));
@@ -46,6 +55,19 @@ async function runsAlone(file) {
   const text = await readFile(file, "utf8");
   return text.split("\n").some((line, index, lines) =>
     line.startsWith("// Runs alone: ") && lines.slice(0, index).every((earlier) => earlier.startsWith("//")));
+}
+
+/** Runs files, and once more those that failed if the machine stood still meanwhile. */
+async function runAndRepeat(files, concurrency) {
+  const standstills = watchStandstills();
+  await runFiles(files, concurrency);
+  const longest = standstills.stop();
+  const failed = files.filter((file) => results.get(file)?.failed.length > 0);
+  if (longest === 0 || failed.length === 0) return;
+  const names = failed.map((file) => path.basename(file)).join(", ");
+  console.log(`The machine stood still for ${longest} ms. What failed meanwhile runs again: ${names}`);
+  for (const file of failed) results.delete(file);
+  await runFiles(failed, 1);
 }
 
 /** Runs files, up to `concurrency` of them at a time, and prints their report. */
@@ -70,21 +92,29 @@ function failure({ file, name, details }) {
   return `${path.basename(file ?? "")}: ${name}: ${reason}`.slice(0, FAILURE_LENGTH_MAX);
 }
 
+/** The result of a file so far. */
+function resultOf(file) {
+  const result = results.get(file) ?? { passed: 0, failed: [], skipped: [] };
+  results.set(file, result);
+  return result;
+}
+
 /** Forwards events and counts tests, without groups and filtered tests. */
 async function* counted(source) {
   for await (const event of source) {
     const { type, data } = event;
     if (type === "test:pass" || type === "test:fail") {
+      const result = resultOf(data.file);
       const isGroup = data.details?.type === "suite";
       if (type === "test:fail" && data.todo === undefined) {
         // The failed tests of a group have been counted already.
-        if (data.details?.error?.failureType !== "subtestsFailed") report.failed.push(failure(data));
+        if (data.details?.error?.failureType !== "subtestsFailed") result.failed.push(failure(data));
       } else if (data.skip === LEFT_OUT) {
         // Neither passed nor skipped. The reporter still needs the event.
       } else if (data.skip !== undefined || data.todo !== undefined) {
-        report.skipped.push(`${data.name}: ${data.skip ?? data.todo}`);
+        result.skipped.push(`${data.name}: ${data.skip ?? data.todo}`);
       } else if (!isGroup) {
-        report.passed += 1;
+        result.passed += 1;
       }
     }
     // The runner's own totals count filtered tests as skipped.
