@@ -47,6 +47,8 @@ struct ClientWork {
     operations: u32,
     /// The requests in flight and waiting that open streams.
     streams: u32,
+    /// How many of the waiting requests give way to those of other clients.
+    giving_way: u32,
 }
 
 impl ClientTable {
@@ -84,6 +86,18 @@ impl ClientTable {
 
     pub(crate) fn remove_waiting(&mut self, key: u64, is_stream: bool) {
         self.leave(key, 0, is_stream);
+    }
+
+    /// Counts a waiting request that gives way to those of other clients.
+    pub(crate) fn add_giving_way(&mut self, key: u64) {
+        self.enter(key, false).giving_way += 1;
+    }
+
+    pub(crate) fn remove_giving_way(&mut self, key: u64) {
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.giving_way = client.giving_way.saturating_sub(1);
+        }
+        self.leave(key, 0, false);
     }
 
     fn enter(&mut self, key: u64, is_stream: bool) -> &mut ClientWork {
@@ -137,8 +151,15 @@ impl ClientTable {
     pub(crate) fn is_greedy(&self, key: u64, weight: u32, total: u64, limit: u64) -> bool {
         let (own, share) = self.work_and_share(key, total.min(limit));
         let chance = GREEDY_DEVIATIONS * (share * f64::from(weight.max(UNITS))).sqrt();
-        let others = total.saturating_sub(own);
-        own as f64 > share + chance && others >= OTHERS_MIN
+        own as f64 > share + chance && have_work(total.saturating_sub(own))
+    }
+
+    /// True if a request of the client gives way to those of other clients: it is greedy, or earlier requests of it
+    /// give way, which are not in flight yet.
+    pub(crate) fn gives_way(&self, key: u64, weight: u32, total: u64, limit: u64) -> bool {
+        let own = self.clients.get(&key).copied().unwrap_or_default();
+        let follows = own.giving_way > 0 && have_work(total.saturating_sub(own.in_flight));
+        follows || self.is_greedy(key, weight, total, limit)
     }
 
     /// True if the client has so much in flight, beside other clients with work, that it is refused at the limit
@@ -149,6 +170,11 @@ impl ClientTable {
         let others = total.saturating_sub(own);
         own as f64 > share * FAR_ABOVE_SHARE && others >= OTHERS_MIN.min(limit / OTHERS_PART).max(1)
     }
+}
+
+/// True if other clients have so much in flight that one can be greedy beside them.
+fn have_work(others: u64) -> bool {
+    others >= OTHERS_MIN
 }
 
 #[cfg(test)]
@@ -221,6 +247,30 @@ mod tests {
     fn a_client_is_not_greedy_beside_others_with_next_to_nothing() {
         assert_eq!(in_flight_when_greedy(1000, 7), None);
         assert_eq!(in_flight_when_greedy(1000, 8), Some(5));
+    }
+
+    #[test]
+    fn requests_give_way_while_earlier_ones_of_the_client_do() {
+        let mut table = ClientTable::new();
+        let mut total = 0;
+        let mut add = |table: &mut ClientTable, client: u64, requests: u64| {
+            (0..requests).for_each(|_| table.add_in_flight(client, 1000, false));
+            total += 1000 * requests;
+            total
+        };
+        add(&mut table, 1, 50);
+        let before = add(&mut table, 2, 10);
+        assert!(!table.gives_way(2, UNITS, before, 1_000_000));
+        table.add_giving_way(2);
+        assert!(
+            table.gives_way(2, UNITS, before, 1_000_000),
+            "although it has less than its share"
+        );
+        assert!(!table.is_greedy(2, UNITS, before, 1_000_000), "it is not refused for that");
+        table.remove_giving_way(2);
+        assert!(!table.gives_way(2, UNITS, before, 1_000_000));
+        let after = add(&mut table, 2, 100);
+        assert!(table.gives_way(2, UNITS, after, 1_000_000), "it is greedy");
     }
 
     #[test]

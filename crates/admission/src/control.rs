@@ -74,6 +74,8 @@ pub struct AdmissionControl {
     limit: AdaptiveLimit,
     /// The bound for greedy clients while the processors are busy.
     busy_bound: BusyBound,
+    /// True if the processors have time to spare.
+    has_spare_processors: bool,
     ramp: Ramp,
     /// The share of the limit that may be used now, and the units that may be used in any case.
     share: f64,
@@ -103,6 +105,7 @@ impl AdmissionControl {
         Self {
             limit: AdaptiveLimit::new(settings.limit),
             busy_bound: BusyBound::default(),
+            has_spare_processors: false,
             share: ramp.share(Duration::ZERO),
             ramp,
             units_min: u64::from(settings.limit.min) * u64::from(UNITS),
@@ -131,6 +134,7 @@ impl AdmissionControl {
     /// does not know how busy they are.
     pub fn set_processor_load(&mut self, load: ProcessorLoad, now: Duration) {
         self.limit.set_spare_processors(load.has_spare);
+        self.has_spare_processors = load.has_spare;
         self.busy_bound.adapt(load.busy_part, self.limit(), now);
     }
 
@@ -171,6 +175,29 @@ impl AdmissionControl {
         if self.share < 1.0 {
             self.share = self.ramp.share(now);
         }
+    }
+
+    /// Tells whether a request is to wait until the processor that would work on it has nothing else to do: the
+    /// processors are busy, and its client has more than its share beside other clients. Returns the key for
+    /// [`AdmissionControl::end_giving_way`], which is to be called before the request is decided on. Until then, later
+    /// requests of the client give way as well.
+    pub fn begin_giving_way(&mut self, request: &Request) -> Option<u64> {
+        if self.has_spare_processors || request.opens_stream || request.class == Class::Critical {
+            return None;
+        }
+        let key = self.clients.key_of(request.client);
+        let (weight, _) = self.operations.look_up(request.operation);
+        let shared = self.counted().saturating_sub(self.opening_streams);
+        let gives_way = self.clients.gives_way(key, weight, shared, self.limit());
+        gives_way.then(|| {
+            self.clients.add_giving_way(key);
+            key
+        })
+    }
+
+    /// Notes that a request does not give way any more: it is decided on now, or its client has gone.
+    pub fn end_giving_way(&mut self, key: u64) {
+        self.clients.remove_giving_way(key);
     }
 
     /// Decides about a request with a client that waits until `deadline` at most. `random` is any random number.

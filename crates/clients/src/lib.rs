@@ -19,6 +19,7 @@ pub mod error_mapping;
 pub mod generation_note;
 pub mod handshake_pace;
 mod handshake_queue;
+pub mod idle_turns;
 pub mod kept_operations;
 pub mod memory_refusal;
 pub mod offload;

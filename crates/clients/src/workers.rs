@@ -17,6 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
+use crate::idle_turns;
 use crate::thread_priority::ProcessPriority;
 
 /// Work for a worker. It is called there, and the future that it returns stays there.
@@ -93,6 +94,7 @@ impl Workers {
             let body = move || {
                 priority.begin_worker();
                 LOAD.set(Some(Arc::clone(&load)));
+                idle_turns::begin_worker();
                 let tasks = LocalSet::new();
                 let serve = async {
                     let mut begun = 0;
@@ -107,6 +109,7 @@ impl Workers {
                     // go on, and a saturated worker has very many.
                     let mut events = FuturesUnordered::new();
                     loop {
+                        idle_turns::note_turn();
                         let job = tokio::select! {
                             biased;
                             _ = stopped.wait_for(|stop| *stop) => return,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use clients::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use clients::client_limits::ClientLimits;
 use clients::connections::ConnectionPermit;
+use clients::idle_turns;
 use clients::kept_operations::KeptTotal;
 use clients::request_source::ConnectionOrigin;
 use execute::ClientKey;
@@ -125,6 +126,7 @@ impl ClientConnection {
     /// Begins a turn: the event loop has served other connections since the last one.
     pub(crate) fn begin_turn(&self) {
         self.begun.set(0);
+        idle_turns::note_turn();
     }
 
     /// Waits until a request of this connection may begin. After a few requests in one turn, other connections go

@@ -150,6 +150,30 @@ fn a_client_far_below_its_share_is_admitted_at_the_limit_and_one_far_above_is_re
 }
 
 #[test]
+fn requests_of_a_greedy_client_give_way_while_the_processors_are_busy() {
+    let mut control = control(1000, 0);
+    let of = |client, class| Request { client, operation: 1, class, opens_stream: false };
+    let work = [(1, 100), (2, 10)];
+    for client in work.into_iter().flat_map(|(client, count)| [client].repeat(count)) {
+        let _in_flight = admitted(request(&mut control, client, Class::Normal, 0));
+    }
+    let mut give_way = |has_spare: bool, request: Request| {
+        let load = ProcessorLoad { has_spare, busy_part: None };
+        control.set_processor_load(load, at(0));
+        let key = control.begin_giving_way(&request);
+        key.map(|key| control.end_giving_way(key)).is_some()
+    };
+    let (greedy, other) = (of(1, Class::Normal), of(2, Class::Normal));
+    assert!(give_way(false, greedy) && !give_way(true, greedy));
+    assert!(!give_way(false, other));
+    assert!(give_way(false, of(1, Class::Sheddable)) && !give_way(false, of(1, Class::Critical)));
+    assert!(!give_way(false, Request { opens_stream: true, ..greedy }), "streams have their own");
+    let first = control.begin_giving_way(&greedy).expect("the client is greedy");
+    assert_eq!(control.load().clients, 2);
+    control.end_giving_way(first);
+}
+
+#[test]
 fn the_refusals_of_a_greedy_client_do_not_make_others_wait_for_longer() {
     let mut control = control(20, 0);
     let mut tickets: Vec<_> =

@@ -11,6 +11,7 @@ use admission::{
     AdmissionControl, AdmissionSettings, Decision, Event, Load, Outcome, ProcessorLoad, Refusal,
     RefusalReason, Request, Ticket, WaiterId,
 };
+use clients::idle_turns::idle_turn;
 use execute::GraphqlError;
 use tokio::sync::oneshot;
 
@@ -51,10 +52,22 @@ pub(super) struct HeldTicket {
     pub(super) ended: Option<Instant>,
 }
 
-/// The decision about a request on its arrival, if it is not refused.
+/// What happens to a request on its arrival.
 enum Arrival<'a> {
+    Decided(Result<Decided<'a>, Refusal>),
+    GivesWay(GivingWay<'a>),
+}
+
+/// The decision about a request, if it is not refused.
+enum Decided<'a> {
     Admitted(HeldTicket),
     Waiting(WaitingRequest<'a>),
+}
+
+/// A request that gives way to those of other clients, until this is dropped.
+struct GivingWay<'a> {
+    admission: &'a SharedAdmission,
+    key: u64,
 }
 
 /// A request that waits for its decision.
@@ -130,8 +143,9 @@ impl SharedAdmission {
         time.saturating_duration_since(self.started)
     }
 
-    /// Admits work that arrives `now`: waits in the queue while the limit is reached, until `deadline` at most.
-    /// Dropping the future leaves the queue.
+    /// Admits work that arrives `now`: waits in the queue while the limit is reached, until `deadline` at most. Work of
+    /// a client that has more than its share waits before that until this worker has nothing else to do, if the
+    /// processors are busy. Dropping the future leaves the queue.
     ///
     /// # Errors
     /// `OVERLOADED`: the work is refused, with the time after which the client may try again.
@@ -141,11 +155,14 @@ impl SharedAdmission {
         now: Instant,
         deadline: Instant,
     ) -> Result<HeldTicket, GraphqlError> {
-        let admitted = match self.decide(request, now, deadline) {
-            Ok(Arrival::Admitted(held)) => return Ok(held),
-            // Boxed, because its state would be moved with that of every request.
-            Ok(Arrival::Waiting(waiting)) => Box::pin(waiting.decision()).await,
-            Err(refusal) => Err(refusal),
+        // Boxed, because their states would be moved with that of every request.
+        let admitted = match self.begin(request, now, deadline) {
+            Arrival::Decided(Ok(Decided::Admitted(held))) => return Ok(held),
+            Arrival::Decided(Ok(Decided::Waiting(waiting))) => Box::pin(waiting.decision()).await,
+            Arrival::Decided(Err(refusal)) => Err(refusal),
+            Arrival::GivesWay(giving_way) => {
+                Box::pin(self.admit_later(giving_way, request, now, deadline)).await
+            }
         };
         admitted.map_err(|refusal| {
             self.stats.count_refused(request.class, &refusal);
@@ -153,22 +170,50 @@ impl SharedAdmission {
         })
     }
 
-    /// Decides about work that arrives `now`, or puts it into the queue.
-    // hot path: one lock, and no reading of the clock
-    fn decide(
+    /// Admits work that has arrived at `arrived`, once this worker has nothing else to do.
+    async fn admit_later(
         self: &Arc<Self>,
+        giving_way: GivingWay<'_>,
         request: Request,
+        arrived: Instant,
+        deadline: Instant,
+    ) -> Result<HeldTicket, Refusal> {
+        idle_turn().await;
+        drop(giving_way);
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(arrived);
+        match self.decide(self.lock(), request, Some(waited), now, deadline)? {
+            Decided::Admitted(held) => Ok(held),
+            Decided::Waiting(waiting) => waiting.decision().await,
+        }
+    }
+
+    /// Decides about work that arrives `now`, unless it gives way.
+    // hot path: one lock, and no reading of the clock
+    fn begin(self: &Arc<Self>, request: Request, now: Instant, deadline: Instant) -> Arrival<'_> {
+        let mut state = self.lock();
+        match state.control.begin_giving_way(&request) {
+            Some(key) => Arrival::GivesWay(GivingWay { admission: self, key }),
+            None => Arrival::Decided(self.decide(state, request, None, now, deadline)),
+        }
+    }
+
+    /// Decides about work `now`, or puts it into the queue. `waited` is the time for which it gave way, if it did.
+    fn decide<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, AdmissionState>,
+        request: Request,
+        waited: Option<Duration>,
         now: Instant,
         deadline: Instant,
-    ) -> Result<Arrival<'_>, Refusal> {
-        let mut state = self.lock();
+    ) -> Result<Decided<'a>, Refusal> {
         let time = state.advance(self.time_of(now));
         let deadline = self.time_of(deadline);
         state.control.set_uncounted(self.work.waiting_in_vain());
         match state.control.request(request, deadline, time, fastrand::u64(..)) {
             Decision::Admitted(ticket) => {
                 drop(state);
-                Ok(Arrival::Admitted(self.hold(ticket, None, now)))
+                Ok(Decided::Admitted(self.hold(ticket, waited, now)))
             }
             Decision::Refused(refusal) => Err(refusal),
             Decision::Waiting(id, until) => {
@@ -176,7 +221,7 @@ impl SharedAdmission {
                 state.waiting.insert(id, sender);
                 self.announce_decisions(state);
                 let place = WaitingPlace { admission: self, id };
-                Ok(Arrival::Waiting(WaitingRequest { place, until, decided }))
+                Ok(Decided::Waiting(WaitingRequest { place, until, decided }))
             }
         }
     }
@@ -299,6 +344,12 @@ impl fmt::Debug for HeldTicket {
 const NOT_DECIDED: Refusal =
     Refusal { reason: RefusalReason::WaitedTooLong, retry_after_seconds: 1, opens_stream: false };
 
+impl Drop for GivingWay<'_> {
+    fn drop(&mut self) {
+        self.admission.lock().control.end_giving_way(self.key);
+    }
+}
+
 /// The place of a task in the queue, which it leaves when this is dropped.
 struct WaitingPlace<'a> {
     admission: &'a Arc<SharedAdmission>,
@@ -363,6 +414,39 @@ mod tests {
         });
         drop(waited.expect("the other work has ended"));
         assert_eq!(admission.load().in_flight, 0);
+    }
+
+    #[tokio::test]
+    async fn requests_of_a_greedy_client_give_way_to_others() {
+        let admission = Arc::new(SharedAdmission::new(AdmissionSettings {
+            limit: LimitBounds { initial: 1000, min: 1000, max: 1000 },
+            ..AdmissionSettings::default()
+        }));
+        let request = |client| Request { client, operation: 1, ..Request::default() };
+        let begin = |client| {
+            let now = Instant::now();
+            admission.begin(request(client), now, now + MINUTE)
+        };
+        let mut held = Vec::new();
+        let clients = [2].repeat(10).into_iter().chain([1].repeat(50));
+        for client in clients {
+            let Arrival::Decided(Ok(Decided::Admitted(ticket))) = begin(client) else { break };
+            held.push(ticket);
+        }
+        assert!((20..60).contains(&held.len()), "{}", held.len());
+        let Arrival::GivesWay(first) = begin(1) else {
+            panic!("the client has more than its share")
+        };
+        assert!(matches!(begin(2), Arrival::Decided(Ok(_))), "the other one has not");
+        let of_first = held.split_off(10);
+        drop(of_first);
+        assert!(matches!(begin(1), Arrival::GivesWay(_)), "an earlier request still gives way");
+        drop(first);
+        assert!(matches!(begin(1), Arrival::Decided(Ok(_))));
+        // Here is no worker, so it does not wait.
+        let now = Instant::now();
+        admission.admit(request(1), now, now + MINUTE).await.expect("there is room");
+        assert_eq!(admission.load().clients, 1);
     }
 
     #[tokio::test]
