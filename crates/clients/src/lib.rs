@@ -1,9 +1,9 @@
 //! The clients of all transports: their identity, their limits, and the threads that serve them.
 //!
 //! Tokens are verified in [`authentication`]; [`client_limits`] bounds connections, handshakes, unread responses and
-//! large requests; [`workers`] are the threads; [`shutdown`] is what connections see of the end; [`access_log`] records
-//! what clients did. Invariant: this crate knows no graph, and no protocol beyond the vocabulary that HTTP and
-//! WebSockets share.
+//! large requests; [`workers`] are the threads, and [`idle_turns`] the moments in which one has nothing else to do;
+//! [`shutdown`] is what connections see of the end; [`access_log`] records what clients did. Invariant: this crate knows
+//! no graph, and no protocol beyond the vocabulary that HTTP and WebSockets share.
 
 pub mod access_log;
 pub mod authentication;

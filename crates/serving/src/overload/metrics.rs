@@ -70,6 +70,11 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
     Metric::gauge("starling_admission_clients", "Clients with work in flight or waiting", |it| {
         it.load.clients as u64
     }),
+    Metric::counter(
+        "starling_admission_gave_way",
+        "Requests that waited until their worker had nothing else to do, because their client had more than its share",
+        |it| read(&it.protection.stats().gave_way),
+    ),
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",

@@ -178,6 +178,7 @@ impl SharedAdmission {
         arrived: Instant,
         deadline: Instant,
     ) -> Result<HeldTicket, Refusal> {
+        self.stats.gave_way.fetch_add(1, Ordering::Relaxed);
         idle_turn().await;
         drop(giving_way);
         let now = Instant::now();

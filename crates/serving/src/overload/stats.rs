@@ -14,8 +14,10 @@ pub(super) struct AdmissionStats {
     pub(super) refused: [[AtomicU64; RefusalReason::ALL.len()]; Class::ALL.len()],
     /// The number for each class of those that open streams.
     pub(super) streams_refused: [AtomicU64; Class::ALL.len()],
-    /// The waits of requests that were in the queue.
+    /// The waits of requests that were in the queue, or gave way.
     waits: DurationHistogram,
+    /// The number of requests that gave way.
+    pub(super) gave_way: AtomicU64,
 }
 
 /// The admitted requests of each class.

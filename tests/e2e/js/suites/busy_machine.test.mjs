@@ -98,6 +98,42 @@ describe("on a busy machine", () => {
     }
   });
 
+  it("requests of a client with more than its share wait until nothing else is to do", async () => {
+    const router = await serve({
+      sharing: { operations: false, subgraph_queries: false },
+      admission: { limit: { initial: 1_000, min: 1_000, max: 1_000 }, fair_by: "request.headers['x-client']" },
+    });
+    const send = async (client) => {
+      const response = await fetch(router.graphql, {
+        method: "POST",
+        headers: { "content-type": "application/json", "x-client": client },
+        body: JSON.stringify({ query: "{ flights { number } }" }),
+      });
+      return { status: response.status, text: await response.text() };
+    };
+    const gaveWay = () => readMetric(router, "starling_admission_gave_way_total");
+    try {
+      // The only operation that is known has the weight of an average operation.
+      assert.equal((await send("other")).status, 200);
+      subgraphs.pause();
+      const held = Array.from({ length: 20 }, () => send("other"));
+      for (let number = 0; number < 60; number += 1) held.push(send("greedy"));
+      await eventually(async () => {
+        held.push(send("greedy"));
+        return await gaveWay() > 0;
+      }, "a request to give way");
+      subgraphs.resume();
+      for (const { status, text } of await Promise.all(held)) assert.equal(status, 200, text);
+      const before = await gaveWay();
+      assert.equal((await send("other")).status, 200);
+      assert.equal((await send("greedy")).status, 200);
+      assert.equal(await gaveWay(), before, "nothing else is in flight");
+    } finally {
+      subgraphs.resume();
+      await router.stop();
+    }
+  });
+
   it("clients that resume receive every stored event, in order", { skip: skipWithout(jetStream.program, "nats-server") }, async () => {
     const broker = await jetStream.start();
     try {
