@@ -2,8 +2,8 @@
 //!
 //! Tokens are verified in [`authentication`]; [`client_limits`] bounds connections, handshakes, unread responses and
 //! large requests; [`workers`] are the threads, and [`idle_turns`] the moments in which one has nothing else to do;
-//! [`shutdown`] is what connections see of the end; [`access_log`] records what clients did. Invariant: this crate knows
-//! no graph, and no protocol beyond the vocabulary that HTTP and WebSockets share.
+//! [`shutdown`] is what connections see of the end; [`access_log`] records what clients did. Invariant: this crate
+//! knows no graph, and no protocol beyond the vocabulary that HTTP and WebSockets share.
 
 pub mod access_log;
 pub mod authentication;

@@ -52,7 +52,7 @@ pub(super) struct HeldTicket {
     pub(super) ended: Option<Instant>,
 }
 
-/// What happens to a request on its arrival.
+/// The first step of a request: a decision, or giving way.
 enum Arrival<'a> {
     Decided(Result<Decided<'a>, Refusal>),
     GivesWay(GivingWay<'a>),
