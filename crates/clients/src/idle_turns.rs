@@ -2,7 +2,7 @@
 //!
 //! A task of the worker looks for such moments while something waits: it yields, and when it runs again, everything
 //! that was ready has run, and the event loop has looked for input. If no connection and no event had a turn meanwhile,
-//! the next one that waits begins. A worker that is busy for longer than [`WAIT_MAX`] lets it begin nevertheless.
+//! the next one that waits begins. A worker that is busy for longer than 100 ms lets it begin nevertheless.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
