@@ -341,6 +341,11 @@ impl AdaptiveLimit {
         self.has_spare_processors = has_spare;
     }
 
+    /// True if the processors have time to spare, as far as was said.
+    pub fn has_spare_processors(&self) -> bool {
+        self.has_spare_processors
+    }
+
     /// Notes that work that the limit does not count, and that has a bound of its own, makes operations slow now and
     /// for a second.
     pub fn note_other_work(&mut self, now: Duration) {

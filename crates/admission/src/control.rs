@@ -74,8 +74,6 @@ pub struct AdmissionControl {
     limit: AdaptiveLimit,
     /// The bound for greedy clients while the processors are busy.
     busy_bound: BusyBound,
-    /// True if the processors have time to spare.
-    has_spare_processors: bool,
     ramp: Ramp,
     /// The share of the limit that may be used now, and the units that may be used in any case.
     share: f64,
@@ -105,7 +103,6 @@ impl AdmissionControl {
         Self {
             limit: AdaptiveLimit::new(settings.limit),
             busy_bound: BusyBound::default(),
-            has_spare_processors: false,
             share: ramp.share(Duration::ZERO),
             ramp,
             units_min: u64::from(settings.limit.min) * u64::from(UNITS),
@@ -134,7 +131,6 @@ impl AdmissionControl {
     /// does not know how busy they are.
     pub fn set_processor_load(&mut self, load: ProcessorLoad, now: Duration) {
         self.limit.set_spare_processors(load.has_spare);
-        self.has_spare_processors = load.has_spare;
         self.busy_bound.adapt(load.busy_part, self.limit(), now);
     }
 
@@ -182,7 +178,10 @@ impl AdmissionControl {
     /// [`AdmissionControl::end_giving_way`], which is to be called before the request is decided on. Until then, later
     /// requests of the client give way as well.
     pub fn begin_giving_way(&mut self, request: &Request) -> Option<u64> {
-        if self.has_spare_processors || request.opens_stream || request.class == Class::Critical {
+        if self.limit.has_spare_processors()
+            || request.opens_stream
+            || request.class == Class::Critical
+        {
             return None;
         }
         let key = self.clients.key_of(request.client);
