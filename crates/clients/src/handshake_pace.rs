@@ -7,7 +7,8 @@
 //!
 //! While operations wait for admission, or more of them are in flight than usual, handshakes have their turns at a part
 //! of the pace: a processor that has too much to do does not take further work, and the subscriptions of those that
-//! have had their turns come before those of others.
+//! have had their turns come before those of others. They have the rest of the pace in moments in which a worker has
+//! nothing else to do ([`crate::idle_turns`]).
 //!
 //! A handshake that waits has a connection of HTTP, with memory and CPU time of its own. So only a few wait here: while
 //! they do, listeners park further handshakes, or leave connections in the kernel where they cannot know what those are
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 pub use crate::handshake_queue::{HandshakeClient, HandshakeRank};
 use crate::handshake_queue::{HandshakePlace, HandshakeQueue};
+use crate::idle_turns::idle_turn;
 
 /// The part of the pace (one in this number) at which handshakes have their turns while operations are slow. It is not
 /// zero, because a saturated router always has some that wait.
@@ -54,6 +56,11 @@ const ACCEPTED_PER_CORE_MIN: u64 = 600;
 /// together: clients that connect one at a time cost the router up to half as much CPU time again as those that connect
 /// together, for switches between threads and for memory that is no longer in the caches of the processor.
 const TICK: Duration = Duration::from_millis(20);
+
+/// The turns that are handed out in one moment in which a worker has nothing else to do, and the least time between two
+/// such moments.
+const IDLE_TURNS: u32 = 4;
+const IDLE_TICK: Duration = Duration::from_millis(3);
 
 /// The metrics of the pace of handshakes.
 pub const HANDSHAKE_METRICS: &[Metric<HandshakePace>] = &[
@@ -116,7 +123,10 @@ impl HandshakeRefusal {
 /// The turns, and the handshakes that wait for them. Each gets its decision once.
 #[derive(Debug)]
 struct Turns {
+    /// The pace at present: a part of the whole while operations are slow.
     pace: Pace,
+    /// The whole pace, of which workers without other work hand out the rest.
+    whole_pace: Pace,
     /// The time before which turns are not handed out again.
     next_look: Duration,
     queue: HandshakeQueue<oneshot::Sender<Result<(), HandshakeRefusal>>>,
@@ -131,6 +141,7 @@ impl HandshakePace {
         Some(Self {
             turns: Mutex::new(Turns {
                 pace: Pace::new(per_second)?,
+                whole_pace: Pace::new(per_second)?,
                 next_look: Duration::ZERO,
                 queue: HandshakeQueue::default(),
             }),
@@ -229,7 +240,7 @@ impl HandshakePace {
         let now = self.started.elapsed();
         let mut turns = self.lock();
         self.hand_out(&mut turns, now, load);
-        if turns.queue.len() == 0 && take_turn(&mut turns.pace, now, load) {
+        if turns.queue.len() == 0 && turns.take(now, load) {
             return Ok(None);
         }
         let (sender, decision) = oneshot::channel();
@@ -257,20 +268,42 @@ impl HandshakePace {
                 self.hand_out(&mut turns, now, load);
                 turns.pace.until_next(now).max(turns.next_look.saturating_sub(now))
             };
-            tokio::time::sleep(until_next).await;
+            let between = self.hand_out_between_looks(load);
+            let _ = tokio::time::timeout(until_next, between).await;
         }
+    }
+
+    /// Hands out the turns that operations have taken away, in moments in which this worker has nothing else to do.
+    async fn hand_out_between_looks(&self, load: &dyn OperationLoad) -> Infallible {
+        loop {
+            tokio::time::sleep(IDLE_TICK).await;
+            if load.is_pressed() && idle_turn().await {
+                self.hand_out_when_idle();
+            }
+        }
+    }
+
+    /// Gives some of the turns that are due at the whole pace, in a moment in which a worker has nothing else to do.
+    fn hand_out_when_idle(&self) {
+        let now = self.started.elapsed();
+        let mut turns = self.lock();
+        for _ in 0..IDLE_TURNS {
+            if turns.queue.len() == 0 || turns.whole_pace.take(now, Duration::ZERO).is_none() {
+                break;
+            }
+            turns.give_to_next();
+        }
+        self.note_waiting(&turns);
     }
 
     /// Gives the turns that are due to waiting handshakes, unless it has just been done.
     fn hand_out(&self, turns: &mut Turns, now: Duration, load: &dyn OperationLoad) {
-        let Turns { pace, next_look, queue } = turns;
-        if now < *next_look {
+        if now < turns.next_look {
             return;
         }
-        *next_look = now + TICK;
-        while queue.len() > 0 && take_turn(pace, now, load) {
-            // The turn of a handshake that is leaving is that of the next one.
-            while queue.pop().is_some_and(|waiting| waiting.send(Ok(())).is_err()) {}
+        turns.next_look = now + TICK;
+        while turns.queue.len() > 0 && turns.take(now, load) {
+            turns.give_to_next();
         }
         self.note_waiting(turns);
     }
@@ -309,23 +342,34 @@ impl Drop for WaitingHandshake<'_> {
     fn drop(&mut self) {
         if !self.has_left && self.leave() == Some(Ok(())) {
             // The client has gone between its turn and its handshake.
-            self.pace.lock().pace.give_back();
+            let mut turns = self.pace.lock();
+            turns.pace.give_back();
+            turns.whole_pace.give_back();
         }
     }
 }
 
-/// Takes a turn if one is due: while operations are slow, in place of several.
-fn take_turn(pace: &mut Pace, now: Duration, load: &dyn OperationLoad) -> bool {
-    if pace.take(now, Duration::ZERO).is_none() {
-        return false;
+impl Turns {
+    /// Takes a turn if one is due: while operations are slow, in place of several.
+    fn take(&mut self, now: Duration, load: &dyn OperationLoad) -> bool {
+        if self.pace.take(now, Duration::ZERO).is_none() {
+            return false;
+        }
+        // It counts also if idle workers have handed out more.
+        self.whole_pace.take(now, Duration::MAX);
+        if !self.pace.has_unused(now) {
+            load.note_storm();
+        }
+        if load.is_pressed() {
+            self.pace.skip(PRESSED_PART - 1);
+        }
+        true
     }
-    if !pace.has_unused(now) {
-        load.note_storm();
+
+    /// Gives a turn to the next handshake. The turn of one that is leaving is that of the one after it.
+    fn give_to_next(&mut self) {
+        while self.queue.pop().is_some_and(|waiting| waiting.send(Ok(())).is_err()) {}
     }
-    if load.is_pressed() {
-        pace.skip(PRESSED_PART - 1);
-    }
-    true
 }
 
 /// Returns the number of handshakes that may wait at a time.
@@ -435,6 +479,27 @@ mod tests {
         // A tick is the time of two turns.
         assert!((98..=102).contains(&first) && (96..=102).contains(&fourth), "{of_second:?}");
         assert!((24..=27).contains(&second) && (24..=27).contains(&third), "{of_second:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_workers_hand_out_the_rest_of_the_pace() {
+        let pace = pace(100, 1).expect("a pace");
+        let memory = MemoryAccount::unlimited();
+        let mut waits: Vec<_> =
+            (0..60).map(|_| Box::pin(pace.wait(CLIENT, &memory, &|| true))).collect();
+        waits.retain_mut(|it| it.now_or_never().is_none());
+        let mut handed_out = 0;
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_millis(20)).await;
+            let before = read(&pace.waiting);
+            pace.hand_out_when_idle();
+            handed_out += before - read(&pace.waiting);
+        }
+        assert!(
+            (19..=32).contains(&handed_out),
+            "two in 20 ms, and those of the burst: {handed_out}"
+        );
+        join_all(waits).await;
     }
 
     #[tokio::test(start_paused = true)]

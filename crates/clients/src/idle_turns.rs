@@ -33,7 +33,8 @@ struct IdleTurns {
 
 struct WaitingWork {
     since: Instant,
-    begin: oneshot::Sender<()>,
+    /// Gets true if the worker is idle.
+    begin: oneshot::Sender<bool>,
 }
 
 /// Says that this thread is a worker. On other threads, nothing waits.
@@ -47,8 +48,9 @@ pub fn note_turn() {
     WORKER.with(|it| it.turns.set(it.turns.get().saturating_add(1)));
 }
 
-/// Waits until this worker has nothing else to do, for 100 ms at most.
-pub async fn idle_turn() {
+/// Waits until this worker has nothing else to do, for 100 ms at most. Returns false if it never had such a moment, and
+/// at once on a thread that is no worker.
+pub async fn idle_turn() -> bool {
     let turn = WORKER.with(|it| {
         if !it.is_worker.get() {
             return None;
@@ -61,9 +63,10 @@ pub async fn idle_turn() {
         }
         Some(turn)
     });
-    if let Some(turn) = turn {
+    match turn {
         // Fails only while the worker ends.
-        let _ = turn.await;
+        Some(turn) => turn.await.unwrap_or(false),
+        None => false,
     }
 }
 
@@ -99,7 +102,7 @@ impl IdleTurns {
             && let Some(work) = waiting.pop_front()
         {
             // Fails if the client has gone.
-            given += u32::from(work.begin.send(()).is_ok());
+            given += u32::from(work.begin.send(is_idle && given == 0).is_ok());
         }
         self.given.set(given);
         self.is_watched.set(!waiting.is_empty());
@@ -202,6 +205,6 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_on_other_threads() {
-        idle_turn().await;
+        assert!(!idle_turn().await);
     }
 }

@@ -34,10 +34,10 @@ pub struct Admission {
 
     /// The number of WebSocket handshakes that the router accepts each second for each core, so that queries keep their
     /// latency when all clients return at once; a quarter of it while operations wait for admission or 35 % more of
-    /// them than usual are in flight. Further ones wait for up to ten seconds, in at most an eighth of what the memory
-    /// budget (`limits.memory`) leaves for work, where each counts 32 KiB. Before that, the handshakes of ten seconds
-    /// are parked as plain connections for up to 20 seconds. The rest is refused at once with status 503. `0`: no
-    /// bound.
+    /// them than usual are in flight, and the rest while a worker has nothing else to do. Further ones wait for up to
+    /// ten seconds, in at most an eighth of what the memory budget (`limits.memory`) leaves for work, where each counts
+    /// 32 KiB. Before that, the handshakes of ten seconds are parked as plain connections for up to 20 seconds. The
+    /// rest is refused at once with status 503. `0`: no bound.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub handshakes_per_core: u32,
 
