@@ -75,6 +75,11 @@ pub const ADMISSION_METRICS: &[Metric<AdmissionReading>] = &[
         "Requests that waited until their worker had nothing else to do, because their client had more than its share",
         |it| read(&it.protection.stats().gave_way),
     ),
+    Metric::gauge(
+        "starling_admission_giving_way",
+        "Requests that wait until their worker has nothing else to do",
+        |it| read(&it.protection.stats().giving_way),
+    ),
     Metric::histogram(
         "starling_admission_wait_seconds",
         "Time that admitted requests waited for their admission",

@@ -13,6 +13,7 @@ use admission::{
 };
 use clients::idle_turns::idle_turn;
 use execute::GraphqlError;
+use telemetry::GaugeGuard;
 use tokio::sync::oneshot;
 
 use super::bulkheads::WorkCounts;
@@ -179,8 +180,9 @@ impl SharedAdmission {
         deadline: Instant,
     ) -> Result<HeldTicket, Refusal> {
         self.stats.gave_way.fetch_add(1, Ordering::Relaxed);
+        let counted = GaugeGuard::up(&self.stats.giving_way);
         idle_turn().await;
-        drop(giving_way);
+        drop((giving_way, counted));
         let now = Instant::now();
         let waited = now.saturating_duration_since(arrived);
         match self.decide(self.lock(), request, Some(waited), now, deadline)? {

@@ -18,6 +18,8 @@ pub(super) struct AdmissionStats {
     waits: DurationHistogram,
     /// The number of requests that gave way.
     pub(super) gave_way: AtomicU64,
+    /// The number of requests that give way now.
+    pub(super) giving_way: AtomicU64,
 }
 
 /// The admitted requests of each class.

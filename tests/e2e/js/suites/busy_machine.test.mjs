@@ -128,6 +128,7 @@ describe("on a busy machine", () => {
       assert.equal((await send("other")).status, 200);
       assert.equal((await send("greedy")).status, 200);
       assert.equal(await gaveWay(), before, "nothing else is in flight");
+      assert.equal(await readMetric(router, "starling_admission_giving_way"), 0);
     } finally {
       subgraphs.resume();
       await router.stop();
