@@ -383,8 +383,10 @@ mod tests {
 
     use futures_util::FutureExt;
     use futures_util::future::join_all;
+    use tokio::task::LocalSet;
 
     use super::*;
+    use crate::idle_turns::begin_worker;
 
     /// The load of a test, which says whether operations are slow.
     impl<F: Fn() -> bool> OperationLoad for F {
@@ -482,24 +484,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_workers_hand_out_the_rest_of_the_pace() {
-        let pace = pace(100, 1).expect("a pace");
+    async fn an_idle_worker_hands_out_the_whole_pace_and_no_more() {
         let memory = MemoryAccount::unlimited();
-        let mut waits: Vec<_> =
-            (0..60).map(|_| Box::pin(pace.wait(CLIENT, &memory, &|| true))).collect();
-        waits.retain_mut(|it| it.now_or_never().is_none());
-        let mut handed_out = 0;
-        for _ in 0..10 {
-            tokio::time::advance(Duration::from_millis(20)).await;
-            let before = read(&pace.waiting);
-            pace.hand_out_when_idle();
-            handed_out += before - read(&pace.waiting);
-        }
-        assert!(
-            (19..=32).contains(&handed_out),
-            "two in 20 ms, and those of the burst: {handed_out}"
-        );
-        join_all(waits).await;
+        let work = async {
+            begin_worker();
+            for is_pressed in [false, true] {
+                let pace = pace(10, 1).expect("a pace");
+                let (began, load) = (Instant::now(), || is_pressed);
+                let turns = (0..30).map(|_| pace.wait(CLIENT, &memory, &load));
+                assert!(join_all(turns).await.iter().all(Result::is_ok));
+                let took = began.elapsed().as_millis();
+                assert!((2_790..=3_000).contains(&took), "{is_pressed}: {took} ms");
+            }
+        };
+        LocalSet::new().run_until(work).await;
     }
 
     #[tokio::test(start_paused = true)]
