@@ -5,8 +5,9 @@
 //! of the greedy client has a low priority, so that the others and the mocks, which run on the same core, do not wait
 //! for it.
 //!
-//! Equal shares and the greedy client come in turn, in pieces, with loads in proportion to the capacity at that time. A
-//! pair counts if the machine has kept its speed: with equal shares next to nothing was refused.
+//! The greedy client comes in pieces, each between two with equal shares, with loads in proportion to the capacity at
+//! that time. What a piece is compared with comes before and after it, because the speed of the machine changes within
+//! a minute. A piece counts if the machine has kept its speed: with equal shares next to nothing was refused.
 
 use super::bounds::{Bound, Bounds};
 use super::pieces::{Rises, is_steady, pieces_of, refused_percent};
@@ -53,15 +54,16 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
             let name = format!("{what}, piece {index}");
             surge_of_clients(&stage, &piece, &router, capacity, &name, greed)
         };
-        let [before, one_before] = surge("equal shares", 1)?;
+        let [before, one_before] = surge("equal shares, before", 1)?;
         let [during, one_during] = surge("ten times its share", GREED)?;
-        if is_steady(&[&before, &one_before]) {
-            rises.add(&before, &during);
+        let [after, one_after] = surge("equal shares, after", 1)?;
+        if is_steady(&[&before, &one_before, &after, &one_after]) {
+            rises.add(&[&before, &after], &during);
             beside.push(during.clone());
         } else {
-            println!("\nrefused below the capacity: this pair does not count");
+            println!("\nrefused below the capacity: this piece does not count");
         }
-        runs.extend([closed, before, one_before, during, one_during]);
+        runs.extend([closed, before, one_before, during, one_during, after, one_after]);
         println!();
     }
     if beside.is_empty() {

@@ -196,7 +196,7 @@ pub(super) fn measure(bench: &Bench, bounds: &mut Bounds) -> Result<Vec<Value>, 
         let before = stage.surge(&piece, &router, capacity, &name)?;
         let name = format!("one hangs, piece {number}");
         let during = stage.surge_while_one_hangs(&piece, &router, capacity, &name)?;
-        rises.add(independent_class(&before)?, independent_class(&during)?);
+        rises.add(&[independent_class(&before)?], independent_class(&during)?);
         rates_before.push(independent_rate(&before, &piece)?);
         rates_during.push(independent_rate(&during, &piece)?);
         runs.extend([before, during]);

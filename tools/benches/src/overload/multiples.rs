@@ -6,7 +6,7 @@
 //! Meanwhile a load balancer asks for the health of the router, which never waits.
 
 use super::bounds::{Bound, Bounds};
-use super::pieces::{PIECE_SECONDS, pieces_of};
+use super::pieces::{PIECE_SECONDS, median, pieces_of};
 use super::stage::{OverloadStage, SurgeLoad, p99_ms, print_head, print_row, share_of_peak};
 use crate::broker_connections::fetch_page;
 use crate::load_generator::RunningLoad;
@@ -153,9 +153,10 @@ fn finish_with_health_checks(
     Ok((running.finish()?, slowest))
 }
 
-/// Returns the growth of resident memory between the first third of some runs and the last, in percent; zero if it
-/// is within the steps of an allocator, and not a number if the memory is not known. Only intervals with about the
-/// highest number of connections count.
+/// Returns the growth of the median of resident memory between the first third of some runs and the last, in percent;
+/// zero if it is within the steps of an allocator, and not a number if the memory is not known. Only intervals with about
+/// the highest number of connections count. The highest memory says nothing about growth: what a burst takes is free
+/// again some seconds later.
 fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
     let intervals = runs.filter_map(|run| run["intervals"].as_array()).flatten();
     let measured: Vec<(f64, f64)> = intervals
@@ -165,8 +166,7 @@ fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
     let memory: Vec<f64> =
         measured.iter().filter(|it| it.1 >= connections).map(|it| it.0).collect();
     let third = (memory.len() / 3).max(1).min(memory.len());
-    let most = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
-    let (first, last) = (most(&memory[..third]), most(&memory[memory.len() - third..]));
+    let (first, last) = (median(&memory[..third]), median(&memory[memory.len() - third..]));
     if memory.is_empty() || memory.iter().any(|&mib| mib <= 0.0) {
         return f64::NAN;
     }
@@ -206,7 +206,8 @@ mod tests {
             (&[50.0][..], 0.0),
             (&[50.0, 53.0, 54.0], 0.0),
             (&[50.0, 90.0, 50.0], 0.0),
-            (&[40.0, 50.0, 70.0, 80.0, 60.0, 60.0], 20.0),
+            (&[50.0, 50.0, 70.0, 80.0, 60.0, 60.0], 20.0),
+            (&[50.0, 50.0, 50.0, 50.0, 90.0, 50.0, 50.0, 90.0, 50.0], 0.0),
         ] {
             assert_eq!(memory_growth([&run(memory)].into_iter()), expected, "{memory:?}");
         }

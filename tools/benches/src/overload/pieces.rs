@@ -50,14 +50,15 @@ pub(super) fn pieces_of(bench: &Bench) -> impl Iterator<Item = (usize, Bench)> {
     (1..).zip(pieces)
 }
 
-/// The rises of a p99 in percent, each between two pieces of which the second follows the first at once.
+/// The rises of a p99 in percent, each of a piece in comparison with pieces just before or after it.
 #[derive(Debug, Default)]
 pub(super) struct Rises(Vec<f64>);
 
 impl Rises {
-    /// Adds the rise between the reports of two pieces, or of classes in them.
-    pub(super) fn add(&mut self, before: &Value, during: &Value) {
-        self.0.push(100.0 * (p99_ms(during) / p99_ms(before) - 1.0));
+    /// Adds the rise of a piece above the mean of others. All are reports of pieces, or of classes in them.
+    pub(super) fn add(&mut self, others: &[&Value], piece: &Value) {
+        let mean = others.iter().map(|it| p99_ms(it)).sum::<f64>() / others.len() as f64;
+        self.0.push(100.0 * (p99_ms(piece) / mean - 1.0));
     }
 
     /// Checks the median of the rises.
@@ -98,7 +99,7 @@ mod tests {
         let mut rises = Rises::default();
         assert!(median(&rises.0).is_nan());
         for (before, during) in [(100.0, 110.0), (100.0, 300.0), (200.0, 230.0)] {
-            rises.add(&report(before), &report(during));
+            rises.add(&[&report(before - 20.0), &report(before + 20.0)], &report(during));
         }
         assert!((median(&rises.0) - 15.0).abs() < 1e-9, "{rises:?}");
         let mut bounds = Bounds::default();
@@ -110,7 +111,7 @@ mod tests {
             ),
             "{table}"
         );
-        rises.add(&report(100.0), &report(0.0));
+        rises.add(&[&report(100.0)], &report(0.0));
         assert!(median(&rises.0).is_nan(), "nothing was served in a piece");
     }
 }
