@@ -6,8 +6,8 @@
 //! a router that refuses ten times what it can do would accept the more clients the more it refuses.
 
 /// The number of responses for which one more connection is accepted: as many as earn the first turn of one that does
-/// not begin with a GET ([`crate::first_turn`]), because its request can be refused only after both. Accepting one takes
-/// about as much time as the cheapest responses, so new connections take a third of it at most.
+/// not begin with a GET ([`crate::first_turn`]), because its request can be refused only after both. Accepting one
+/// takes about as much time as the cheapest responses, so new connections take a third of it at most.
 const RESPONSES_PER_CONNECTION: u64 = 2;
 
 /// The number of connections that are accepted at once after a pause at most.

@@ -154,9 +154,9 @@ fn finish_with_health_checks(
 }
 
 /// Returns the growth of the median of resident memory between the first third of some runs and the last, in percent;
-/// zero if it is within the steps of an allocator, and not a number if the memory is not known. Only intervals with about
-/// the highest number of connections count. The highest memory says nothing about growth: what a burst takes is free
-/// again some seconds later.
+/// zero if it is within the steps of an allocator, and not a number if the memory is not known. Only intervals with
+/// about the highest number of connections count. The highest memory says nothing about growth: what a burst takes is
+/// free again some seconds later.
 fn memory_growth<'a>(runs: impl Iterator<Item = &'a Value>) -> f64 {
     let intervals = runs.filter_map(|run| run["intervals"].as_array()).flatten();
     let measured: Vec<(f64, f64)> = intervals
